@@ -1,0 +1,268 @@
+//! Checksums that combine: crc32c and adler32 of the same bytes in one stride.
+//!
+//! crc32c: CRC-32/ISCSI (RFC 3720, appendix B.4); adler32: RFC 1950, section 8.2. Both of a
+//! concatenation follow from both of its parts and the second part's length, so objects are summed
+//! once, in any order, and combined to the whole file's value.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Bytes summed by both algorithms before moving on, so that the second pass finds them in the
+/// first-level cache (32 KiB on every machine of the last fifteen years).
+const STRIDE: usize = 16 * 1024;
+
+/// Modulus of adler32 (RFC 1950).
+const ADLER_MODULUS: u64 = 65_521;
+
+/// Both checksums of one run of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Sums {
+    /// crc32c of the bytes.
+    pub crc32c: u32,
+    /// adler32 of the bytes.
+    pub adler32: u32,
+}
+
+impl Sums {
+    /// The sums of no bytes.
+    pub const EMPTY: Self = Self {
+        crc32c: 0,
+        adler32: 1,
+    };
+
+    /// Sums `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut summer = Summer::new();
+        summer.update(bytes);
+        summer.finish()
+    }
+
+    /// The sums of `length` zero bytes, without touching them (holes).
+    #[must_use]
+    pub fn of_zeros(length: u64) -> Self {
+        let low = 1u64;
+        let high = length % ADLER_MODULUS;
+        Self {
+            // crc(zeros) = combine(crc(empty), crc(zeros)): the crate's combine of a message with
+            // a zero run needs the run's own crc, so it is built by doubling.
+            crc32c: crc_of_zeros(length),
+            adler32: ((high << 16) | low) as u32,
+        }
+    }
+
+    /// The sums of these bytes followed by `next_length` bytes with the sums `next`.
+    #[must_use]
+    pub fn then(self, next: Self, next_length: u64) -> Self {
+        Self {
+            crc32c: crc_combine(self.crc32c, next.crc32c, next_length),
+            adler32: adler_combine(self.adler32, next.adler32, next_length),
+        }
+    }
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+/// Sums bytes as they come.
+#[derive(Clone)]
+pub struct Summer {
+    crc32c: u32,
+    adler32: simd_adler32::Adler32,
+}
+
+impl Summer {
+    /// Starts with no bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            crc32c: 0,
+            adler32: simd_adler32::Adler32::new(),
+        }
+    }
+
+    /// Adds `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        for stride in bytes.chunks(STRIDE) {
+            self.crc32c = crc32c::crc32c_append(self.crc32c, stride);
+            self.adler32.write(stride);
+        }
+    }
+
+    /// The sums of all bytes so far.
+    #[must_use]
+    pub fn finish(&self) -> Sums {
+        Sums {
+            crc32c: self.crc32c,
+            adler32: self.adler32.finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Summer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Summer({:?})", self.finish())
+    }
+}
+
+impl Default for Summer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn crc_combine(first: u32, second: u32, second_length: u64) -> u32 {
+    // The crate takes a usize; on 64-bit targets that is the whole range.
+    crc32c::crc32c_combine(
+        first,
+        second,
+        usize::try_from(second_length).unwrap_or(usize::MAX),
+    )
+}
+
+fn crc_of_zeros(length: u64) -> u32 {
+    let mut whole = 0u32;
+    let mut whole_length = 0u64;
+    let mut block = crc32c::crc32c(&[0]);
+    let mut block_length = 1u64;
+    let mut rest = length;
+    while rest > 0 {
+        if rest & 1 == 1 {
+            whole = crc_combine(whole, block, block_length);
+            whole_length += block_length;
+        }
+        rest >>= 1;
+        if rest > 0 {
+            block = crc_combine(block, block, block_length);
+            block_length *= 2;
+        }
+    }
+    debug_assert_eq!(whole_length, length);
+    whole
+}
+
+/// adler32 of a concatenation (the arithmetic of RFC 1950 written out for two parts).
+fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
+    let (first_low, first_high) = (u64::from(first & 0xffff), u64::from(first >> 16));
+    let (second_low, second_high) = (u64::from(second & 0xffff), u64::from(second >> 16));
+    let length = second_length % ADLER_MODULUS;
+    // low = first_low + second_low - 1; high = first_high + second_high + length * (first_low - 1)
+    let low = (first_low + second_low + ADLER_MODULUS - 1) % ADLER_MODULUS;
+    let high =
+        (first_high + second_high + length * ((first_low + ADLER_MODULUS - 1) % ADLER_MODULUS))
+            % ADLER_MODULUS;
+    ((high << 16) | low) as u32
+}
+
+/// A checksum of one named algorithm, as demanded by a caller or kept by a catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksum {
+    /// crc32c of the whole file.
+    Crc32c(u32),
+    /// adler32 of the whole file (the field's default).
+    Adler32(u32),
+}
+
+impl Checksum {
+    /// Reads `adler32:HHHHHHHH` or `crc32c:HHHHHHHH` (hexadecimal, upper or lower case).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (algorithm, digits) = text.split_once(':')?;
+        if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let value = u32::from_str_radix(digits, 16).ok()?;
+        match algorithm.to_ascii_lowercase().as_str() {
+            "adler32" => Some(Self::Adler32(value)),
+            "crc32c" => Some(Self::Crc32c(value)),
+            _ => None,
+        }
+    }
+
+    /// Whether `sums` satisfy the demand.
+    #[must_use]
+    pub fn matches(&self, sums: &Sums) -> bool {
+        match self {
+            Self::Crc32c(value) => *value == sums.crc32c,
+            Self::Adler32(value) => *value == sums.adler32,
+        }
+    }
+
+    /// The same algorithm's value in `sums`.
+    #[must_use]
+    pub const fn same_algorithm(&self, sums: &Sums) -> Self {
+        match self {
+            Self::Crc32c(_) => Self::Crc32c(sums.crc32c),
+            Self::Adler32(_) => Self::Adler32(sums.adler32),
+        }
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crc32c(value) => write!(f, "crc32c:{value:08x}"),
+            Self::Adler32(value) => write!(f, "adler32:{value:08x}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Checksum, Sums};
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_vectors() {
+        // RFC 3720 B.4 and RFC 1950 by way of the usual check strings.
+        let digits = Sums::of(b"123456789");
+        assert_eq!(digits.crc32c, 0xe306_9283);
+        assert_eq!(digits.adler32, 0x091e_01de);
+        assert_eq!(Sums::of(&[0; 32]).crc32c, 0x8a91_36aa);
+        assert_eq!(Sums::of(b""), Sums::EMPTY);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_combine_to_the_whole(
+            data in prop::collection::vec(any::<u8>(), 0..70_000),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let cut = cut.index(data.len() + 1);
+            let (first, second) = data.split_at(cut);
+            prop_assert_eq!(
+                Sums::of(first).then(Sums::of(second), second.len() as u64),
+                Sums::of(&data)
+            );
+        }
+
+        #[test]
+        fn zeros_are_summed_without_reading_them(length in 0..200_000usize) {
+            prop_assert_eq!(Sums::of_zeros(length as u64), Sums::of(&vec![0; length]));
+        }
+    }
+
+    #[test]
+    fn demanded_values_are_read_as_catalogues_write_them() {
+        assert_eq!(
+            Checksum::parse("adler32:091E01de"),
+            Some(Checksum::Adler32(0x091e_01de))
+        );
+        assert_eq!(Checksum::parse("ADLER32:1"), Some(Checksum::Adler32(1)));
+        for bad in [
+            "",
+            "adler32",
+            "adler32:",
+            "md5:00",
+            "crc32c:123456789",
+            "crc32c:+1",
+        ] {
+            assert_eq!(Checksum::parse(bad), None, "{bad}");
+        }
+        assert_eq!(Checksum::Adler32(0xde).to_string(), "adler32:000000de");
+    }
+}

@@ -1,0 +1,77 @@
+//! What the content of a destination file must be.
+
+use crate::checksum::Checksum;
+use crate::entry::ModifiedTime;
+use serde::{Deserialize, Serialize};
+
+/// Identifies the content a partial file is made of, so that a log is never mixed with another
+/// version of the source: the size and the demanded checksum, else the source's own identity (an
+/// object store's version or entity tag; empty for files) and its modification time at the weaker
+/// end's precision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentKey {
+    /// Bytes.
+    pub size: u64,
+    /// What the caller demands of the whole file.
+    pub demanded: Option<Checksum>,
+    /// Modification time at the source.
+    pub modified: ModifiedTime,
+    /// Precision of `modified` in nanoseconds, the weaker end's.
+    pub precision_nanoseconds: u32,
+    /// The source's own name of this version, where it has one.
+    pub identity: Vec<u8>,
+}
+
+impl ContentKey {
+    /// Whether bytes written for `self` are also good for `wanted`.
+    #[must_use]
+    pub fn same_content(&self, wanted: &Self) -> bool {
+        if self.size != wanted.size {
+            return false;
+        }
+        if let (Some(have), Some(want)) = (self.demanded, wanted.demanded) {
+            if have == want {
+                return true;
+            }
+            if std::mem::discriminant(&have) == std::mem::discriminant(&want) {
+                return false;
+            }
+        }
+        let precision = self.precision_nanoseconds.max(wanted.precision_nanoseconds);
+        self.identity == wanted.identity && self.modified.equal_at(&wanted.modified, precision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ContentKey;
+    use crate::checksum::Checksum;
+    use crate::entry::ModifiedTime;
+
+    fn key(size: u64, demanded: Option<Checksum>, nanoseconds: u32) -> ContentKey {
+        ContentKey {
+            size,
+            demanded,
+            modified: ModifiedTime {
+                seconds: 5,
+                nanoseconds,
+            },
+            precision_nanoseconds: 1000,
+            identity: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_equal_replica_continues_and_a_changed_source_does_not() {
+        let sum = Some(Checksum::Adler32(7));
+        assert!(key(9, None, 1_500).same_content(&key(9, None, 1_999)));
+        assert!(!key(9, None, 1_500).same_content(&key(9, None, 2_000)));
+        assert!(!key(9, None, 0).same_content(&key(8, None, 0)));
+        assert!(
+            key(9, sum, 1).same_content(&key(9, sum, 900_000)),
+            "the sum outweighs the time"
+        );
+        assert!(!key(9, sum, 1).same_content(&key(9, Some(Checksum::Adler32(8)), 1)));
+        assert!(key(9, sum, 1).same_content(&key(9, None, 1)));
+    }
+}

@@ -1,0 +1,320 @@
+//! One error: what went wrong (kind), whether trying again can help (status), where (end), in
+//! which operation, on which file, and what the person can do.
+
+use crate::path::RelPath;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Result with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Which end of the transfer an error happened at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// The end that is read.
+    Source,
+    /// The end that is written.
+    Sink,
+    /// Between the ends.
+    Network,
+    /// This process, before either end was asked.
+    Here,
+}
+
+impl End {
+    /// Number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Source => 0,
+            Self::Sink => 1,
+            Self::Network => 2,
+            Self::Here => 3,
+        }
+    }
+
+    /// The end with this number on the wire.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Source),
+            1 => Some(Self::Sink),
+            2 => Some(Self::Network),
+            3 => Some(Self::Here),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Sink => "sink",
+            Self::Network => "network",
+            Self::Here => "here",
+        })
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// The same try will fail the same way.
+    Permanent,
+    /// A later try may work.
+    Temporary,
+    /// It was temporary, and the tries are used up.
+    Exhausted,
+}
+
+impl Status {
+    /// Number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Permanent => 0,
+            Self::Temporary => 1,
+            Self::Exhausted => 2,
+        }
+    }
+
+    /// The status with this number on the wire.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Permanent),
+            1 => Some(Self::Temporary),
+            2 => Some(Self::Exhausted),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $text:literal;)*) => {
+        /// What went wrong. Numbers are those of the wire protocol and never change meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
+        pub enum ErrorKind { $($(#[$doc])* $name,)* }
+
+        impl ErrorKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Number on the wire.
+            #[must_use]
+            pub const fn code(self) -> u16 {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The kind with this number; an unknown number from a newer peer is [`Self::Other`].
+            #[must_use]
+            pub const fn from_code(code: u16) -> Self {
+                match code { $($code => Self::$name,)* _ => Self::Other }
+            }
+
+            /// The status this kind has unless somebody knows better.
+            #[must_use]
+            pub const fn default_status(self) -> Status {
+                match self { $(Self::$name => Status::$status,)* }
+            }
+
+            /// A few plain words.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Anything not listed here.
+    Other = 0, Temporary, "an error";
+    /// No such file or folder.
+    NotFound = 1, Permanent, "not found";
+    /// The system refused access.
+    PermissionDenied = 2, Permanent, "permission denied";
+    /// A folder stands where a file should be.
+    IsADirectory = 3, Permanent, "a folder stands here";
+    /// A file stands where a folder should be.
+    NotADirectory = 4, Permanent, "a file stands where a folder should be";
+    /// Something stands here already and may not be replaced.
+    AlreadyExists = 5, Permanent, "already exists";
+    /// The storage is full, or a quota is used up.
+    NoSpace = 6, Permanent, "no space left";
+    /// The storage is read-only.
+    ReadOnly = 7, Permanent, "read-only";
+    /// A name or path is longer than the storage takes.
+    NameTooLong = 8, Permanent, "name too long";
+    /// A path leads out of the root it must stay beneath.
+    PathEscapes = 9, Permanent, "the path leaves its root";
+    /// A name that no entry may have (empty, `.`, `..`, a slash, a zero byte, dray's own).
+    InvalidName = 10, Permanent, "not a usable name";
+    /// The request makes no sense.
+    InvalidRequest = 11, Permanent, "not a valid request";
+    /// This end or storage cannot do that.
+    Unsupported = 12, Permanent, "not supported";
+    /// The file was changed while it was read.
+    SourceChanged = 13, Temporary, "the source changed during the copy";
+    /// Bytes differ from their checksum.
+    ChecksumMismatch = 14, Temporary, "checksum mismatch";
+    /// A file ended before its size.
+    ShortRead = 15, Temporary, "shorter than announced";
+    /// An object log of another version, or of something else.
+    LogVersion = 16, Permanent, "an object log this version cannot read";
+    /// An object log that is damaged beyond its torn tail.
+    LogDamaged = 17, Permanent, "a damaged object log";
+    /// Another transfer holds the destination's lease.
+    LeaseHeld = 18, Temporary, "another transfer is writing here";
+    /// This transfer lost the destination's lease to a newer one.
+    LeaseLost = 19, Permanent, "the lease was taken over";
+    /// The peer broke the protocol.
+    Protocol = 20, Permanent, "the peer broke the protocol";
+    /// A bound was reached (memory, count, length).
+    LimitExceeded = 21, Permanent, "over a limit";
+    /// No common protocol version or a mandatory feature is unknown.
+    IncompatiblePeer = 22, Permanent, "no common protocol";
+    /// Wrong key, token or signature.
+    Unauthorized = 23, Permanent, "not authorized";
+    /// No connection can be made, or it was lost.
+    Unreachable = 24, Temporary, "cannot reach";
+    /// No answer in time.
+    TimedOut = 25, Temporary, "timed out";
+    /// Somebody asked to stop.
+    Cancelled = 26, Permanent, "cancelled";
+    /// The device reports an error.
+    Io = 27, Temporary, "input/output error";
+    /// The storage is busy or out of some resource.
+    Busy = 28, Temporary, "busy";
+    /// A defect in dray.
+    Internal = 29, Permanent, "an internal error";
+}
+
+/// An error with everything a person needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct Error {
+    /// What.
+    pub kind: ErrorKind,
+    /// Whether trying again can help.
+    pub status: Status,
+    /// Where.
+    pub end: End,
+    /// While doing what, as an infinitive: "open the file".
+    pub operation: String,
+    /// Which file, relative to the transfer's root.
+    pub file: Option<RelPath>,
+    /// Why, in the words of whoever knows (often the operating system's).
+    pub cause: String,
+    /// What the person can do.
+    pub remedy: String,
+}
+
+impl Error {
+    /// A new error with its kind's default status.
+    #[must_use]
+    pub fn new(kind: ErrorKind, end: End, operation: impl Into<String>) -> Self {
+        Self {
+            kind,
+            status: kind.default_status(),
+            end,
+            operation: operation.into(),
+            file: None,
+            cause: String::new(),
+            remedy: String::new(),
+        }
+    }
+
+    /// Names the file.
+    #[must_use]
+    pub fn file(mut self, file: &RelPath) -> Self {
+        self.file = Some(file.clone());
+        self
+    }
+
+    /// Says why.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.cause = cause.into();
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// Overrides whether trying again can help.
+    #[must_use]
+    pub const fn status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Overrides the end.
+    #[must_use]
+    pub const fn at(mut self, end: End) -> Self {
+        self.end = end;
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.end {
+            End::Here => write!(f, "cannot {}", self.operation)?,
+            End::Network => write!(f, "cannot {} over the network", self.operation)?,
+            end => write!(f, "cannot {} at the {end}", self.operation)?,
+        }
+        if let Some(file) = &self.file {
+            write!(f, ": {file}")?;
+        }
+        write!(f, ": {}", self.kind.words())?;
+        if !self.cause.is_empty() {
+            write!(f, " ({})", self.cause)?;
+        }
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{End, Error, ErrorKind};
+    use crate::path::RelPath;
+
+    #[test]
+    fn codes_are_distinct_and_round_trip() {
+        for (index, kind) in ErrorKind::ALL.iter().enumerate() {
+            assert_eq!(ErrorKind::from_code(kind.code()), *kind);
+            assert!(
+                ErrorKind::ALL[index + 1..]
+                    .iter()
+                    .all(|other| other.code() != kind.code())
+            );
+        }
+        assert_eq!(ErrorKind::from_code(65_000), ErrorKind::Other);
+    }
+
+    #[test]
+    fn one_line_names_operation_end_file_cause_and_remedy() {
+        let path = RelPath::parse(b"run/a.root").expect("a good path");
+        let error = Error::new(ErrorKind::NoSpace, End::Sink, "write the file")
+            .file(&path)
+            .cause("ENOSPC")
+            .remedy("free some space and run the same command again");
+        assert_eq!(
+            error.to_string(),
+            "cannot write the file at the sink: run/a.root: no space left (ENOSPC); \
+             free some space and run the same command again"
+        );
+    }
+}

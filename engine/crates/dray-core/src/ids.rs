@@ -1,0 +1,112 @@
+//! Identities. Each is its own type, so that an index is never taken for a count or for another index.
+
+use crate::error::{End, Error, ErrorKind};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name(pub $inner);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Position of an entry in the transfer's manifest, counted from zero in listing order.
+    FileIndex(u64)
+);
+id!(
+    /// One attempt to send one object; never used twice by the same source within a session.
+    BlockId(u64)
+);
+id!(
+    /// A buffer of the pool. The machines know buffers by id only; the runtime owns the memory.
+    BufferId(u32)
+);
+id!(
+    /// One of the other ends of a session (one sink, one or more sources).
+    PeerId(u16)
+);
+id!(
+    /// One ordered data connection of a session.
+    StreamId(u32)
+);
+
+/// The caller's name of a transfer: 1 to 64 characters of `[A-Za-z0-9._:-]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TransferId(String);
+
+impl TransferId {
+    /// Longest id in bytes.
+    pub const LENGTH_MAX: usize = 64;
+
+    /// Accepts an id the caller chose.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] when it is empty, too long or holds another character.
+    pub fn new(text: impl Into<String>) -> Result<Self, Error> {
+        let text = text.into();
+        let fits = (1..=Self::LENGTH_MAX).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b));
+        if fits {
+            Ok(Self(text))
+        } else {
+            Err(
+                Error::new(ErrorKind::InvalidRequest, End::Here, "read the transfer id")
+                    .cause(format!(
+                        "{text:?} is not 1 to 64 characters of [A-Za-z0-9._:-]"
+                    ))
+                    .remedy("choose another --transfer-id"),
+            )
+        }
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TransferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for TransferId {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl From<TransferId> for String {
+    fn from(id: TransferId) -> Self {
+        id.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TransferId;
+
+    #[test]
+    fn transfer_id_refuses_what_cannot_be_a_path_or_a_label() {
+        for good in ["a", "dag:run.1-2", &"x".repeat(64)] {
+            assert!(TransferId::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "a b", "ä", &"x".repeat(65)] {
+            assert!(TransferId::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The nouns of a transfer.
+//!
+//! Purpose: the values every other crate speaks in: files, objects, manifests, storage targets,
+//! rates, ids; errors (kind x status); checksums that combine; the plan that cuts files into
+//! objects; the retry verdict.
+//!
+//! Non-goals: I/O, clocks, threads. Time is an argument ([`time::Time`]), bytes are borrowed.
+//!
+//! Invariant owned here: a checksum of a whole is the combination of the checksums of its parts,
+//! in any order of arrival ([`checksum`], [`summed`]).
+
+pub mod checksum;
+pub mod content;
+pub mod entry;
+pub mod error;
+pub mod ids;
+pub mod options;
+pub mod path;
+pub mod plan;
+pub mod range;
+pub mod rate;
+pub mod retry;
+pub mod summed;
+pub mod target;
+pub mod time;
+
+pub use checksum::{Checksum, Sums};
+pub use content::ContentKey;
+pub use entry::{Entry, EntryKind, Metadata, ModifiedTime};
+pub use error::{End, Error, ErrorKind, Result, Status};
+pub use ids::{BlockId, BufferId, FileIndex, PeerId, StreamId, TransferId};
+pub use path::{Name, RelPath};
+pub use range::{ByteRange, RangeSet};
+pub use summed::SummedRanges;
+pub use target::{Layout, TargetId};
+pub use time::Time;

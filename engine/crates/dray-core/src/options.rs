@@ -1,0 +1,94 @@
+//! What a caller may ask of a transfer, beyond what moves where.
+
+use serde::{Deserialize, Serialize};
+
+/// When bytes count as safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Written is enough: survives the death of a process, not of the host.
+    None,
+    /// On stable storage before the final name appears; objects are synced in groups.
+    #[default]
+    File,
+    /// Each object on stable storage before it is acknowledged, one by one.
+    Object,
+}
+
+/// What to do with a file that stands at the destination already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overwrite {
+    /// Leave it.
+    Never,
+    /// Adopt it when size, time and any known checksum match; else replace it.
+    #[default]
+    IfDifferent,
+    /// Replace it.
+    Always,
+}
+
+/// Which object goes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// By storage target, around busy ones (LADS).
+    #[default]
+    Layout,
+    /// File after file.
+    File,
+    /// At random, from a seed.
+    Random {
+        /// Seed of the draw.
+        seed: u64,
+    },
+}
+
+/// What to do with symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Links {
+    /// Recreate the link.
+    #[default]
+    Keep,
+    /// Copy what it points to.
+    Follow,
+    /// Fail the entry.
+    Refuse,
+}
+
+/// Options that travel to both ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// When bytes count as safe.
+    pub durability: Durability,
+    /// What to do with existing files.
+    pub overwrite: Overwrite,
+    /// Which object goes next.
+    pub order: Order,
+    /// Asked bytes of an object.
+    pub object_bytes: u64,
+    /// Read the published file back and compare.
+    pub verify: bool,
+    /// Carry extended attributes.
+    pub xattrs: bool,
+    /// Sink keeps checksums of published files as extended attributes.
+    pub checksum_attributes: bool,
+    /// Bytes per second this transfer may use; `None` for no limit.
+    pub rate: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            overwrite: Overwrite::default(),
+            order: Order::default(),
+            object_bytes: crate::plan::OBJECT_BYTES_DEFAULT,
+            verify: false,
+            xattrs: false,
+            checksum_attributes: false,
+            rate: None,
+        }
+    }
+}

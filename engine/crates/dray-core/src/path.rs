@@ -1,0 +1,321 @@
+//! Names and relative paths. They are bytes; on a screen and in JSON they are text in one stated,
+//! reversible form: valid UTF-8 as it is, any other byte as `\xHH`, a backslash as `\\`, and
+//! control characters as `\xHH`.
+
+use crate::error::{End, Error, ErrorKind};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// One component of a path: 1 to 255 bytes, no slash, no zero byte, not `.` or `..`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<[u8]>);
+
+/// Longest name in bytes (POSIX `NAME_MAX` on every file system of the field).
+pub const NAME_LENGTH_MAX: usize = 255;
+
+/// Longest relative path in bytes that a manifest may hold; deeper than any `PATH_MAX`, so that deep
+/// trees travel, yet bounded.
+pub const PATH_LENGTH_MAX: usize = 64 * 1024;
+
+/// Names that begin like this are dray's own: partial files and log folders. They are neither sent
+/// nor accepted.
+pub const RESERVED_PREFIX: &[u8] = b".dray-";
+
+fn invalid(bytes: &[u8], why: &str) -> Error {
+    Error::new(ErrorKind::InvalidName, End::Here, "read a name")
+        .cause(format!("{}: {why}", escape(bytes)))
+        .remedy("rename it, or leave it out with --exclude")
+}
+
+impl Name {
+    /// Accepts one component.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] with the reason.
+    pub fn new(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.is_empty() {
+            return Err(invalid(bytes, "an empty name"));
+        }
+        if bytes.len() > NAME_LENGTH_MAX {
+            return Err(invalid(bytes, "longer than 255 bytes"));
+        }
+        if bytes == b"." || bytes == b".." {
+            return Err(invalid(bytes, "not a name but a direction"));
+        }
+        if bytes.iter().any(|b| *b == b'/' || *b == 0) {
+            return Err(invalid(bytes, "a slash or a zero byte inside"));
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether the name is one of dray's own.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(RESERVED_PREFIX)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Name({self})")
+    }
+}
+
+/// A path beneath a root: zero or more names joined by slashes. The empty path is the root itself.
+/// It cannot climb: no `..`, nothing absolute.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RelPath(Arc<[u8]>);
+
+impl RelPath {
+    /// The root itself.
+    #[must_use]
+    pub fn root() -> Self {
+        Self(Arc::from([]))
+    }
+
+    /// Accepts slash-joined names. No leading, trailing or double slash.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] or [`ErrorKind::PathEscapes`] with the reason.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.len() > PATH_LENGTH_MAX {
+            return Err(invalid(&bytes[..64], "a path of more than 64 KiB"));
+        }
+        if bytes.first() == Some(&b'/') || bytes.split(|b| *b == b'/').any(|part| part == b"..") {
+            return Err(Error::new(ErrorKind::PathEscapes, End::Here, "read a path")
+                .cause(escape(bytes))
+                .remedy("name a path beneath the root"));
+        }
+        if !bytes.is_empty() {
+            for part in bytes.split(|b| *b == b'/') {
+                Name::new(part)?;
+            }
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The path of `name` in this folder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
+    pub fn join(&self, name: &Name) -> Result<Self, Error> {
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.0.len());
+        if !self.0.is_empty() {
+            bytes.extend_from_slice(&self.0);
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(&name.0);
+        if bytes.len() > PATH_LENGTH_MAX {
+            return Err(Error::new(ErrorKind::NameTooLong, End::Here, "join a path")
+                .file(self)
+                .cause("a path of more than 64 KiB"));
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// This path with `below` appended.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
+    pub fn join_path(&self, below: &Self) -> Result<Self, Error> {
+        below
+            .components()
+            .try_fold(self.clone(), |path, name| path.join(&name))
+    }
+
+    /// The folder this entry lies in; `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..end].into()))
+    }
+
+    /// The last name; `None` for the root.
+    #[must_use]
+    pub fn name(&self) -> Option<Name> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let start = self
+            .0
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |slash| slash + 1);
+        Some(Name(self.0[start..].into()))
+    }
+
+    /// The names from the root down.
+    pub fn components(&self) -> impl Iterator<Item = Name> + '_ {
+        self.0
+            .split(|b| *b == b'/')
+            .filter(|part| !part.is_empty())
+            .map(|part| Name(part.into()))
+    }
+
+    /// Whether `self` is `prefix` or lies beneath it.
+    #[must_use]
+    pub fn starts_with(&self, prefix: &Self) -> bool {
+        prefix.0.is_empty()
+            || (self.0.starts_with(&prefix.0)
+                && (self.0.len() == prefix.0.len() || self.0[prefix.0.len()] == b'/'))
+    }
+
+    /// The bytes, names joined by slashes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the root itself.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            f.write_str(".")
+        } else {
+            f.write_str(&escape(&self.0))
+        }
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RelPath({self})")
+    }
+}
+
+impl Serialize for RelPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&escape(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for RelPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = unescape(&text).ok_or_else(|| serde::de::Error::custom("a bad escape"))?;
+        Self::parse(&bytes).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Bytes of a name as text (see the module's head).
+#[must_use]
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                control if control.is_control() => {
+                    let mut encoded = [0; 4];
+                    for byte in control.encode_utf8(&mut encoded).bytes() {
+                        text.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                plain => text.push(plain),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// The bytes that [`escape`] wrote as text; `None` for a bad escape.
+#[must_use]
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        match rest.next()? {
+            b'\\' => bytes.push(b'\\'),
+            b'x' => {
+                let high = char::from(rest.next()?).to_digit(16)?;
+                let low = char::from(rest.next()?).to_digit(16)?;
+                bytes.push(u8::try_from(high * 16 + low).ok()?);
+            }
+            _ => return None,
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Name, RelPath, escape, unescape};
+    use crate::error::ErrorKind;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn text_form_is_reversible(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let text = escape(&bytes);
+            prop_assert!(text.chars().all(|c| !c.is_control()), "safe on a terminal");
+            prop_assert_eq!(unescape(&text), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn paths_cannot_climb() {
+        for bad in [&b"../a"[..], b"a/../b", b"/a", b".."] {
+            let error = RelPath::parse(bad).expect_err("climbs");
+            assert_eq!(error.kind, ErrorKind::PathEscapes);
+        }
+        for bad in [&b"a//b"[..], b"a/", b"./a", b"a\0b"] {
+            assert_eq!(
+                RelPath::parse(bad).expect_err("bad").kind,
+                ErrorKind::InvalidName
+            );
+        }
+        for bad in [&b""[..], b".", b"..", b"a/b", b"\0", &[b'x'; 256]] {
+            assert!(Name::new(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn path_arithmetic() {
+        let path = RelPath::parse(b"a/b/c").expect("good");
+        assert_eq!(path.parent(), RelPath::parse(b"a/b").ok());
+        assert_eq!(path.name().map(|n| n.to_string()).as_deref(), Some("c"));
+        assert_eq!(path.components().count(), 3);
+        assert_eq!(RelPath::root().components().count(), 0);
+        assert_eq!(RelPath::root().parent(), None);
+        assert_eq!(
+            RelPath::parse(b"a").expect("good").parent(),
+            Some(RelPath::root())
+        );
+        assert!(path.starts_with(&RelPath::parse(b"a/b").expect("good")));
+        assert!(!path.starts_with(&RelPath::parse(b"a/bb").expect("good")));
+        assert!(
+            !RelPath::parse(b"a/bc")
+                .expect("good")
+                .starts_with(&RelPath::parse(b"a/b").expect("good"))
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The retry verdict: whether and when to try again. The only place in the engine that decides it.
+
+use crate::error::Status;
+use std::time::Duration;
+
+/// How often and how patiently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Tries in all, the first included.
+    pub attempts_max: u32,
+    /// Wait before the second try; doubles each time.
+    pub backoff: Duration,
+    /// Longest wait.
+    pub backoff_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 5,
+            backoff: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What to do after a failed try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try again after this long.
+    RetryAfter(Duration),
+    /// Do not.
+    GiveUp,
+}
+
+impl RetryPolicy {
+    /// Decides after try number `attempt` (counted from 1) failed with `status`. `draw` is a random
+    /// number in `0 ..= u32::MAX` handed in by the caller; it spreads waits over 50 to 100 % of the
+    /// doubled backoff so that many failures do not come back in one beat.
+    #[must_use]
+    pub fn verdict(&self, status: Status, attempt: u32, draw: u32) -> Verdict {
+        if status != Status::Temporary || attempt >= self.attempts_max {
+            return Verdict::GiveUp;
+        }
+        let doublings = attempt.saturating_sub(1).min(20);
+        let wait = self
+            .backoff
+            .saturating_mul(1 << doublings)
+            .min(self.backoff_max);
+        let spread = 0.5 + 0.5 * (f64::from(draw) / f64::from(u32::MAX));
+        Verdict::RetryAfter(wait.mul_f64(spread))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RetryPolicy, Verdict};
+    use crate::error::Status;
+    use std::time::Duration;
+
+    #[test]
+    fn retry_stops_at_the_budget_and_never_repeats_the_permanent() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.verdict(Status::Permanent, 1, 0), Verdict::GiveUp);
+        assert_eq!(policy.verdict(Status::Exhausted, 1, 0), Verdict::GiveUp);
+        assert_eq!(
+            policy.verdict(Status::Temporary, 1, u32::MAX),
+            Verdict::RetryAfter(Duration::from_millis(50))
+        );
+        assert_eq!(
+            policy.verdict(Status::Temporary, 3, 0),
+            Verdict::RetryAfter(Duration::from_millis(100))
+        );
+        assert_eq!(
+            policy.verdict(Status::Temporary, policy.attempts_max, 0),
+            Verdict::GiveUp
+        );
+        let patient = RetryPolicy {
+            attempts_max: 90,
+            ..policy
+        };
+        assert_eq!(
+            patient.verdict(Status::Temporary, 80, u32::MAX),
+            Verdict::RetryAfter(policy.backoff_max)
+        );
+    }
+}
