@@ -65,9 +65,9 @@ impl Grid {
     #[must_use]
     pub const fn is_aligned(&self, range: ByteRange) -> bool {
         let object = self.object_bytes.get();
-        range.offset % object == 0
+        range.offset.is_multiple_of(object)
             && range.end() <= self.size
-            && (range.end() % object == 0 || range.end() == self.size)
+            && (range.end().is_multiple_of(object) || range.end() == self.size)
     }
 }
 

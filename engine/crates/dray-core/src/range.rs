@@ -110,6 +110,21 @@ impl RangeSet {
         self.iter().next()
     }
 
+    /// The part of the set from `offset` on that comes first: the rest of the run that holds
+    /// `offset`, else the next run.
+    #[must_use]
+    pub fn run_from(&self, offset: u64) -> Option<ByteRange> {
+        if let Some((_, &end)) = self.runs.range(..=offset).next_back()
+            && end > offset
+        {
+            return Some(ByteRange::between(offset, end));
+        }
+        self.runs
+            .range(offset..)
+            .next()
+            .map(|(&start, &end)| ByteRange::between(start, end))
+    }
+
     /// Adds a range; returns how many bytes were new.
     pub fn insert(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {

@@ -55,11 +55,11 @@ impl SummedRanges {
             end: range.end(),
             sums,
         };
-        if let Some((&before_start, before)) = self.runs.range(..start).next_back() {
-            if before.end == start {
-                run.sums = before.sums.then(run.sums, run.end - start);
-                start = before_start;
-            }
+        if let Some((&before_start, before)) = self.runs.range(..start).next_back()
+            && before.end == start
+        {
+            run.sums = before.sums.then(run.sums, run.end - start);
+            start = before_start;
         }
         if let Some(after) = self.runs.remove(&run.end) {
             run.sums = run.sums.then(after.sums, after.end - run.end);

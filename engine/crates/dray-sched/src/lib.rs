@@ -1,0 +1,11 @@
+//! Pure decisions, the time passed in: which object goes next ([`objects`]), when it may go
+//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]).
+//!
+//! Non-goals: I/O, clocks, checksums, logs, the protocol.
+//!
+//! Invariant owned here: an object that was picked is not picked again until it was put back.
+
+pub mod credit;
+pub mod draw;
+pub mod objects;
+pub mod pace;

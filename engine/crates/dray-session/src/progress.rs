@@ -1,0 +1,79 @@
+//! What a machine tells the outside: counters, events, the outcome.
+
+use dray_core::{Error, RelPath, Sums};
+use dray_wire::message::Totals;
+
+/// Counters of one end. All bytes are of file content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Entries listed so far.
+    pub entries_listed: u64,
+    /// Files among them.
+    pub files_listed: u64,
+    /// Bytes of those files.
+    pub bytes_listed: u64,
+    /// Whether the listing is complete.
+    pub listing_done: bool,
+    /// Files that are done, whichever way, failures not counted.
+    pub files_done: u64,
+    /// Of them: adopted because they stood there and were the same.
+    pub files_adopted: u64,
+    /// Of them: left as they were because they may not be replaced.
+    pub files_skipped: u64,
+    /// Entries that failed.
+    pub files_failed: u64,
+    /// Folders and links made.
+    pub others_done: u64,
+    /// Bytes of done files and of durable objects.
+    pub bytes_durable: u64,
+    /// Bytes an earlier run had made safe.
+    pub bytes_resumed: u64,
+    /// Objects that were sent (an object sent twice counts twice; a pack counts once).
+    pub objects_sent: u64,
+    /// Objects an earlier run had made safe.
+    pub objects_resumed: u64,
+    /// Payload bytes handed to the network.
+    pub bytes_sent: u64,
+    /// Bytes read at the source.
+    pub bytes_read: u64,
+}
+
+/// One entry that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Where, relative to the transfer's root.
+    pub path: RelPath,
+    /// Why.
+    pub error: Error,
+}
+
+/// Something a person or a log may want to know at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A file is safe under its final name.
+    FileDone {
+        /// Where.
+        path: RelPath,
+        /// Bytes.
+        size: u64,
+        /// Checksums, when this transfer knows them.
+        sums: Option<Sums>,
+    },
+    /// An entry failed.
+    Failed(Failure),
+    /// Something that is no failure yet deserves a word (a stale log, a lost stream).
+    Notice(Error),
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything listed has been dealt with; failures, if any, are in the totals.
+    Done(Totals),
+    /// Stopped on request; what is safe stays safe.
+    Cancelled,
+    /// The other end refused before anything moved.
+    Refused(Error),
+    /// Broken off; what is safe stays safe.
+    Failed(Error),
+}

@@ -1,0 +1,369 @@
+//! Objects on their way in: arrived, checked, written; or dead with their stream.
+
+use super::tree::{Node, Stage};
+use super::{BlockKey, Effect, Sink, WritePart};
+use dray_core::{
+    BlockId, BufferId, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId, Time,
+};
+use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
+
+/// Streams that a source may ask about before this end knows that they are dead.
+const ASKED_STREAMS_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) segments: Vec<Segment>,
+    target: TargetId,
+    /// Its payload until it is written.
+    buffer: Option<BufferId>,
+    /// Whether it spent a credit that is not back yet.
+    holds_credit: bool,
+    pub(super) written: bool,
+    /// Small files in it that are not closed yet.
+    pub(super) small_left: u32,
+}
+
+impl Sink {
+    pub(super) fn on_arrived(
+        &mut self,
+        peer: PeerId,
+        head: BlockHead,
+        buffer: Option<BufferId>,
+        verified: Result<(), Error>,
+    ) {
+        let key = BlockKey {
+            peer,
+            block: head.id,
+        };
+        let holds_credit = head.payload_bytes().is_some_and(|bytes| bytes > 0);
+        if holds_credit && !self.ledger.take_back(head.target) {
+            self.out.extend(buffer.map(Effect::Free));
+            self.protocol_error(
+                peer,
+                format!("an object for {} without credit", head.target),
+            );
+            return;
+        }
+        let dropped = self
+            .peers
+            .get_mut(&peer)
+            .is_none_or(|known| known.dropped.remove(&head.id));
+        let stopping = !matches!(self.phase, super::Phase::Moving);
+        if dropped || stopping || self.blocks.contains_key(&key) {
+            self.out.extend(buffer.map(Effect::Free));
+            return;
+        }
+        if let Err(error) = verified {
+            self.out.extend(buffer.map(Effect::Free));
+            self.state(key, BlockState::Nack(error));
+            return;
+        }
+        // A file may have failed or been given up while its objects were on the way.
+        let alive = head
+            .segments
+            .iter()
+            .all(|segment| self.live.contains_key(&segment.file));
+        if !alive
+            && head
+                .segments
+                .iter()
+                .all(|s| !self.live.contains_key(&s.file))
+        {
+            self.out.extend(buffer.map(Effect::Free));
+            self.state(key, BlockState::Dropped);
+            return;
+        }
+        if let Err(cause) = self.accept(&head.segments) {
+            self.out.extend(buffer.map(Effect::Free));
+            self.protocol_error(peer, cause);
+            return;
+        }
+        // The buffer is held until it is written: its credit is out again until then.
+        let holds_credit = holds_credit && self.ledger.hold(head.target);
+        let block = Block {
+            segments: head.segments,
+            target: head.target,
+            buffer,
+            holds_credit,
+            written: false,
+            small_left: 0,
+        };
+        self.blocks.insert(key, block);
+        if self.config.ordered_window.is_some() {
+            self.hold_for_turn(key);
+        } else {
+            self.write(key);
+        }
+    }
+
+    /// Checks the segments against their files and marks their bytes as arrived. Segments of files
+    /// that have failed meanwhile are let through; nothing is done with them.
+    fn accept(&mut self, segments: &[Segment]) -> Result<(), String> {
+        for segment in segments {
+            let range = segment.range;
+            let Some(live) = self.live.get_mut(&segment.file) else {
+                continue;
+            };
+            let Node::File(file) = &mut live.node else {
+                return Err(format!(
+                    "bytes for entry {}, which is no file",
+                    segment.file
+                ));
+            };
+            if file.stage != Stage::Open {
+                return Err(format!(
+                    "bytes for entry {}, which wants none",
+                    segment.file
+                ));
+            }
+            if range.is_empty() || range.end() > file.key.size {
+                return Err(format!("bytes past the end of entry {}", segment.file));
+            }
+            if file.accepted.overlaps(range) {
+                return Err(format!("bytes of entry {} twice", segment.file));
+            }
+            let whole = range.offset == 0 && range.length == file.key.size;
+            if file.small && !whole {
+                return Err(format!(
+                    "entry {} in pieces; it is a small file",
+                    segment.file
+                ));
+            }
+            file.accepted.insert(range);
+        }
+        Ok(())
+    }
+
+    fn hold_for_turn(&mut self, key: BlockKey) {
+        let Some(block) = self.blocks.get(&key) else {
+            return;
+        };
+        let [segment, ..] = block.segments.as_slice() else {
+            return;
+        };
+        let (index, offset) = (segment.file, segment.range.offset);
+        let end = block
+            .segments
+            .iter()
+            .map(|s| s.range.end())
+            .max()
+            .unwrap_or(offset);
+        let is_pack = block.segments.iter().any(|other| other.file != index);
+        let Some(file) = self.file(index) else {
+            self.write(key);
+            return;
+        };
+        if is_pack || file.small || offset == file.next_offset {
+            self.write(key);
+        } else {
+            file.held
+                .push_back((dray_core::ByteRange::between(offset, end), key));
+        }
+    }
+
+    /// After a write of an ordered file, the block that comes next, if it is here.
+    fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64) {
+        let Some(file) = self.file(index) else { return };
+        file.next_offset = file.next_offset.max(end);
+        let next = file.next_offset;
+        if let Some(place) = file.held.iter().position(|(range, _)| range.offset == next) {
+            if let Some((_, key)) = file.held.remove(place) {
+                self.write(key);
+            }
+        }
+    }
+
+    fn write(&mut self, key: BlockKey) {
+        let Some(block) = self.blocks.get(&key) else {
+            return;
+        };
+        let parts = block.segments.iter().map(|segment| {
+            let small = self
+                .live
+                .get(&segment.file)
+                .and_then(|live| match &live.node {
+                    Node::File(file) if file.small => {
+                        Some((live.path.clone(), file.metadata.clone()))
+                    }
+                    _ => None,
+                });
+            WritePart {
+                file: segment.file,
+                range: segment.range,
+                hole: segment.kind == SegmentKind::Hole,
+                small,
+            }
+        });
+        let effect = Effect::Write {
+            block: key,
+            buffer: block.buffer,
+            target: block.target,
+            parts: parts.collect(),
+        };
+        self.writing += 1;
+        self.out.push_back(effect);
+    }
+
+    pub(super) fn on_written(&mut self, key: BlockKey, results: &[Result<(), Error>], now: Time) {
+        self.writing = self.writing.saturating_sub(1);
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return;
+        };
+        block.written = true;
+        let segments = std::mem::take(&mut block.segments);
+        self.out.extend(block.buffer.take().map(Effect::Free));
+        if std::mem::take(&mut block.holds_credit) {
+            let target = block.target;
+            self.ledger.take_back(target);
+        }
+        let again = segments
+            .iter()
+            .zip(results)
+            .find_map(|(segment, result)| match result {
+                Err(error)
+                    if error.status == Status::Temporary
+                        && self.live.contains_key(&segment.file) =>
+                {
+                    Some(error.clone())
+                }
+                _ => None,
+            });
+        if let Some(error) = again {
+            for segment in &segments {
+                if let Some(file) = self.file(segment.file) {
+                    file.accepted.remove(segment.range);
+                }
+            }
+            self.blocks.remove(&key);
+            self.state(key, BlockState::Nack(error));
+            return;
+        }
+        self.state(key, BlockState::Written);
+        let mut small = 0;
+        let mut last = None;
+        for (segment, result) in segments.iter().zip(results) {
+            match result {
+                Err(error) => {
+                    let error = error.clone();
+                    self.fail(segment.file, error, false);
+                }
+                Ok(()) => {
+                    let sums = match segment.kind {
+                        SegmentKind::Data(sums) => sums,
+                        SegmentKind::Hole => Sums::of_zeros(segment.range.length),
+                    };
+                    small += u32::from(self.part_written(key, segment, sums, now));
+                    last = Some((segment.file, segment.range.end()));
+                }
+            }
+        }
+        self.gathering.merge_neighbours();
+        match self.blocks.get_mut(&key) {
+            Some(block) if small > 0 => block.small_left = small,
+            _ => self.gathering.blocks.push(key),
+        }
+        self.gathering.touch(now);
+        if let (Some(_), Some((index, end))) = (self.config.ordered_window, last) {
+            self.write_next_in_turn(index, end);
+        }
+    }
+
+    /// Books a written part; returns whether it was a small file.
+    fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
+        let index = segment.file;
+        let Some(file) = self.file(index) else {
+            return false;
+        };
+        file.written += segment.range.length;
+        let (all, small) = (file.written == file.key.size, file.small);
+        if small {
+            file.known.insert(segment.range, sums);
+            file.pack = Some(key);
+        }
+        if all {
+            self.wanting = self.wanting.saturating_sub(1);
+        }
+        if small {
+            self.gathering.add_small(index, segment.range.length, now);
+        } else {
+            self.gathering.add_record(index, segment.range, sums, now);
+        }
+        small
+    }
+
+    /// One small file of a pack is closed; with the last the pack is durable.
+    pub(super) fn small_closed(&mut self, key: BlockKey) {
+        if let Some(block) = self.blocks.get_mut(&key) {
+            block.small_left = block.small_left.saturating_sub(1);
+            if block.small_left == 0 && block.written {
+                self.blocks.remove(&key);
+                self.state(key, BlockState::Durable);
+            }
+        }
+    }
+
+    pub(super) fn state(&mut self, key: BlockKey, state: BlockState) {
+        self.states
+            .entry(key.peer)
+            .or_default()
+            .push((key.block, state));
+    }
+
+    /// The source asks what became of objects whose stream it lost. Answered once this end knows
+    /// that nothing more can come from that stream.
+    pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        if known.dead_streams.contains(&stream) {
+            self.answer(peer, blocks);
+        } else if known.asked.len() < ASKED_STREAMS_MAX {
+            known.asked.insert(stream, blocks);
+        } else {
+            self.protocol_error(peer, "questions about too many streams");
+        }
+    }
+
+    pub(super) fn on_stream_lost(&mut self, peer: PeerId, stream: StreamId) {
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        known.dead_streams.insert(stream);
+        if let Some(blocks) = known.asked.remove(&stream) {
+            self.answer(peer, blocks);
+        }
+    }
+
+    fn answer(&mut self, peer: PeerId, blocks: Vec<BlockId>) {
+        for id in blocks {
+            let key = BlockKey { peer, block: id };
+            match self.blocks.get(&key) {
+                Some(block) if block.written => self.state(key, BlockState::Written),
+                // Its own answer follows when it is written.
+                Some(_) => {}
+                None => {
+                    if let Some(known) = self.peers.get_mut(&peer) {
+                        known.dropped.insert(id);
+                    }
+                    self.state(key, BlockState::Dropped);
+                }
+            }
+        }
+    }
+
+    /// An error for bytes that do not match their checksums, for whoever compares them.
+    #[must_use]
+    pub fn mismatch(path: Option<&dray_core::RelPath>) -> Error {
+        let error = Error::new(
+            ErrorKind::ChecksumMismatch,
+            End::Network,
+            "receive an object",
+        )
+        .cause("bytes differ from the checksum made when they were read")
+        .remedy("the object is sent again; look at network or memory faults if this repeats");
+        match path {
+            Some(path) => error.file(path),
+            None => error,
+        }
+    }
+}

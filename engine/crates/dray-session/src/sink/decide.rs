@@ -1,0 +1,305 @@
+//! What to do with an announced file: adopt, skip, refuse, continue, or take it from the start.
+
+use super::tree::{Node, Stage};
+use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
+use crate::progress::Event;
+use dray_core::options::Overwrite;
+use dray_core::plan::object_bytes_for;
+use dray_core::{ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Layout, TargetId, Time};
+use dray_wire::message::{FileId, FileVerdict, Message};
+use std::num::NonZeroU64;
+
+/// Ranges told in one message; keeps it far below every control frame's bound.
+const RANGES_PER_MESSAGE: usize = 1024;
+
+/// What becomes of a file, as a pure function of what was found.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Adopt,
+    Skip,
+    Refuse(Error),
+    Take,
+}
+
+fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
+    let Some(existing) = existing else {
+        return Decision::Take;
+    };
+    if existing.is_directory {
+        return Decision::Refuse(
+            Error::new(ErrorKind::IsADirectory, End::Sink, "publish the file")
+                .cause("a folder stands under the file's name")
+                .remedy("move the folder away, or name another destination"),
+        );
+    }
+    match overwrite {
+        Overwrite::Never => Decision::Skip,
+        Overwrite::Always => Decision::Take,
+        Overwrite::IfDifferent => {
+            let known = match (key.demanded, existing.sums) {
+                (Some(demanded), Some(sums)) => demanded.matches(&sums),
+                (Some(_), None) => false,
+                (None, _) => true,
+            };
+            let same = existing.is_file
+                && existing.size == key.size
+                && existing
+                    .modified
+                    .equal_at(&key.modified, key.precision_nanoseconds);
+            if same && known {
+                Decision::Adopt
+            } else {
+                Decision::Take
+            }
+        }
+    }
+}
+
+fn targets_of(layout: &Layout) -> Vec<TargetId> {
+    match layout {
+        Layout::Single(target) => vec![*target],
+        Layout::Striped { targets, .. } => targets.clone(),
+    }
+}
+
+impl Sink {
+    pub(super) fn on_inspected(&mut self, results: Vec<(FileIndex, Inspected)>, now: Time) {
+        for (index, result) in results {
+            match result {
+                Inspected::Failed(error) => self.fail(index, error, false),
+                Inspected::Made => self.on_made(index, now),
+                Inspected::File(facts) => self.on_facts(index, facts, now),
+            }
+        }
+    }
+
+    fn on_made(&mut self, index: FileIndex, now: Time) {
+        match self.live.get_mut(&index).map(|live| &mut live.node) {
+            Some(Node::Directory {
+                made, failed: None, ..
+            }) => {
+                *made = true;
+                self.set_directory_if_done(index);
+            }
+            Some(Node::Symlink) => self.close_when_durable(index, now),
+            _ => {}
+        }
+    }
+
+    fn on_facts(&mut self, index: FileIndex, facts: Facts, now: Time) {
+        let overwrite = self.config.options.overwrite;
+        let asked = self
+            .config
+            .options
+            .object_bytes
+            .min(self.config.buffer_bytes);
+        let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
+        let asked = NonZeroU64::new(asked).unwrap_or(largest);
+        let Some(file) = self.file(index) else { return };
+        match decide(overwrite, &file.key, facts.existing.as_ref()) {
+            Decision::Adopt => {
+                self.verdict(index, FileVerdict::Adopted);
+                self.leave(index, true);
+                return;
+            }
+            Decision::Skip => {
+                self.verdict(index, FileVerdict::Skipped);
+                self.leave(index, false);
+                return;
+            }
+            Decision::Refuse(error) => {
+                self.fail(index, error, false);
+                return;
+            }
+            Decision::Take => {}
+        }
+        let size = file.key.size;
+        let resume = match facts.resume {
+            Some(Ok(resume)) if is_usable(&resume, size, largest) => Some(resume),
+            Some(Ok(_)) | None => None,
+            Some(Err(error)) => {
+                self.out.push_back(Effect::Report(Event::Notice(error)));
+                None
+            }
+        };
+        let object_bytes = match &resume {
+            Some(resume) => resume.object_bytes,
+            None => object_bytes_for(size, asked, largest).get(),
+        };
+        let Some(file) = self.file(index) else { return };
+        file.object_bytes = object_bytes;
+        file.small = resume.is_none() && size <= asked.get();
+        file.next_offset = 0;
+        let small = file.small;
+        for target in targets_of(&facts.layout) {
+            self.ledger.add_target(target);
+        }
+        let resumed = resume.is_some();
+        let Some(file) = self.file(index) else { return };
+        if let Some(Resume { done, .. }) = resume {
+            file.accepted = done.ranges();
+            file.written = done.bytes();
+            file.bytes_resumed = done.bytes();
+            file.next_offset = file
+                .accepted
+                .run_from(0)
+                .map_or(0, |run| if run.offset == 0 { run.end() } else { 0 });
+            file.known = done;
+        }
+        file.layout = Some(facts.layout);
+        let key = file.key.clone();
+        if small {
+            self.open(index, now);
+        } else if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
+            self.out.push_back(Effect::Prepare {
+                index,
+                path,
+                key,
+                object_bytes,
+                resume: resumed,
+            });
+        }
+    }
+
+    pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>, now: Time) {
+        match result {
+            // It failed while its partial file was being opened.
+            Ok(()) if !self.live.contains_key(&index) => {
+                self.out.push_back(Effect::Discard(index));
+            }
+            Ok(()) => self.open(index, now),
+            Err(error) => self.fail(index, error, false),
+        }
+    }
+
+    /// From now on bytes may come; the source hears which are not needed.
+    fn open(&mut self, index: FileIndex, now: Time) {
+        let Some(peer) = self.live.get(&index).map(|live| live.peer) else {
+            return;
+        };
+        let Some(file) = self.file(index) else { return };
+        file.stage = Stage::Open;
+        let (size, object_bytes, written) = (file.key.size, file.object_bytes, file.written);
+        let done: Vec<ByteRange> = file.accepted.iter().collect();
+        let layout = file.layout.take().unwrap_or(Layout::Single(TargetId(0)));
+        for ranges in done.chunks(RANGES_PER_MESSAGE) {
+            let message = Message::Done {
+                index,
+                ranges: ranges.to_vec(),
+            };
+            self.out.push_back(Effect::Message(peer, message));
+        }
+        self.progress.bytes_durable += written;
+        self.progress.bytes_resumed += written;
+        self.verdict(
+            index,
+            FileVerdict::Want {
+                object_bytes,
+                layout,
+            },
+        );
+        if written == size {
+            self.wanting = self.wanting.saturating_sub(1);
+            self.complete_without_bytes(index, now);
+        }
+    }
+
+    fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
+        self.file_ids.push(FileId { index, verdict });
+    }
+}
+
+/// A resumed file's objects must fit this session's buffers, and nothing safe may lie outside it.
+fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
+    resume.object_bytes > 0
+        && resume.object_bytes <= largest.get()
+        && resume.done.bytes() <= size
+        && resume.done.iter().all(|(range, _)| range.end() <= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decision, Existing, decide};
+    use dray_core::options::Overwrite;
+    use dray_core::{Checksum, ContentKey, ErrorKind, ModifiedTime, Sums};
+
+    fn key(demanded: Option<Checksum>) -> ContentKey {
+        ContentKey {
+            size: 3,
+            demanded,
+            modified: ModifiedTime {
+                seconds: 9,
+                nanoseconds: 5,
+            },
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        }
+    }
+
+    fn same() -> Existing {
+        Existing {
+            is_file: true,
+            is_directory: false,
+            size: 3,
+            modified: ModifiedTime {
+                seconds: 9,
+                nanoseconds: 5,
+            },
+            sums: None,
+        }
+    }
+
+    #[test]
+    fn table_of_decisions() {
+        let adopt = decide(Overwrite::IfDifferent, &key(None), Some(&same()));
+        assert_eq!(adopt, Decision::Adopt);
+        let other_size = Existing { size: 4, ..same() };
+        let take = decide(Overwrite::IfDifferent, &key(None), Some(&other_size));
+        assert_eq!(take, Decision::Take);
+        let link = Existing {
+            is_file: false,
+            ..same()
+        };
+        assert_eq!(
+            decide(Overwrite::IfDifferent, &key(None), Some(&link)),
+            Decision::Take
+        );
+        assert_eq!(
+            decide(Overwrite::Never, &key(None), Some(&other_size)),
+            Decision::Skip
+        );
+        assert_eq!(
+            decide(Overwrite::Always, &key(None), Some(&same())),
+            Decision::Take
+        );
+        assert_eq!(decide(Overwrite::Never, &key(None), None), Decision::Take);
+        let folder = Existing {
+            is_directory: true,
+            is_file: false,
+            ..same()
+        };
+        assert!(matches!(
+            decide(Overwrite::Always, &key(None), Some(&folder)),
+            Decision::Refuse(error) if error.kind == ErrorKind::IsADirectory
+        ));
+    }
+
+    #[test]
+    fn a_demanded_checksum_is_never_taken_on_trust() {
+        let demanded = key(Some(Checksum::Crc32c(1)));
+        let unknown = decide(Overwrite::IfDifferent, &demanded, Some(&same()));
+        assert_eq!(unknown, Decision::Take);
+        let with = |crc32c| Existing {
+            sums: Some(Sums { crc32c, adler32: 1 }),
+            ..same()
+        };
+        assert_eq!(
+            decide(Overwrite::IfDifferent, &demanded, Some(&with(1))),
+            Decision::Adopt
+        );
+        assert_eq!(
+            decide(Overwrite::IfDifferent, &demanded, Some(&with(2))),
+            Decision::Take
+        );
+    }
+}

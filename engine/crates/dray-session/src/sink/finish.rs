@@ -1,0 +1,99 @@
+//! The end of a file: combine its checksums, compare, read back if asked, give it its final name.
+
+use super::tree::Stage;
+use super::{Effect, PublishItem, Sink};
+use dray_core::options::Overwrite;
+use dray_core::{End, Error, ErrorKind, FileIndex, Status, Sums, Time};
+
+impl Sink {
+    /// All bytes of the file are safe.
+    pub(super) fn finish(&mut self, index: FileIndex) {
+        let Some(file) = self.file(index) else { return };
+        if file.stage != Stage::Open {
+            return;
+        }
+        let Some(sums) = file.known.whole(file.key.size) else {
+            let error = Error::new(ErrorKind::Internal, End::Sink, "combine the checksums")
+                .cause("the file is complete but its ranges are not one")
+                .remedy("report this; run the same command again");
+            self.fail(index, error, true);
+            return;
+        };
+        file.stage = Stage::Finishing;
+        file.sums = Some(sums);
+        let (demanded, size, small) = (file.key.demanded, file.key.size, file.small);
+        if let Some(demanded) = demanded.filter(|demanded| !demanded.matches(&sums)) {
+            let found = demanded.same_algorithm(&sums);
+            let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file")
+                .status(Status::Permanent)
+                .cause(format!("the source has {found}, {demanded} is demanded"))
+                .remedy("check the demanded value, or the replica at the source");
+            self.fail(index, error, true);
+            return;
+        }
+        self.finishing += 1;
+        if self.config.options.verify && size > 0 {
+            if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
+                self.out.push_back(Effect::ReadBack {
+                    index,
+                    path,
+                    size,
+                    small,
+                });
+            }
+        } else {
+            self.publish(index);
+        }
+    }
+
+    pub(super) fn on_read_back(&mut self, index: FileIndex, result: Result<Sums, Error>) {
+        let expected = self.file(index).and_then(|file| file.sums);
+        match result {
+            Ok(sums) if Some(sums) == expected => self.publish(index),
+            Ok(_) => {
+                self.finishing = self.finishing.saturating_sub(1);
+                let error = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "verify the file")
+                    .cause("what was read back differs from what was written")
+                    .remedy("check the sink's storage; run the same command again");
+                self.fail(index, error, true);
+            }
+            Err(error) => {
+                self.finishing = self.finishing.saturating_sub(1);
+                self.fail(index, error, false);
+            }
+        }
+    }
+
+    fn publish(&mut self, index: FileIndex) {
+        let replace = self.config.options.overwrite != Overwrite::Never;
+        let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
+            return;
+        };
+        let Some(file) = self.file(index) else { return };
+        let item = PublishItem {
+            index,
+            path,
+            small: file.small,
+            size: file.key.size,
+            metadata: file.metadata.clone(),
+            sums: file.sums.unwrap_or_default(),
+            replace,
+        };
+        self.to_publish.push(item);
+    }
+
+    pub(super) fn on_published(&mut self, results: Vec<(FileIndex, Result<(), Error>)>, now: Time) {
+        for (index, result) in results {
+            self.finishing = self.finishing.saturating_sub(1);
+            match result {
+                Ok(()) => {
+                    if let Some(file) = self.file(index) {
+                        file.stage = Stage::Published;
+                    }
+                    self.close_when_durable(index, now);
+                }
+                Err(error) => self.fail(index, error, false),
+            }
+        }
+    }
+}

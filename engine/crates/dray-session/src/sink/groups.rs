@@ -1,0 +1,209 @@
+//! Group sync: what is written becomes durable together, then logged together, then acknowledged.
+//! One group gathers while the one before it is synced.
+
+use super::{Effect, LogRecord, Sink, SyncItem};
+use crate::progress::Outcome;
+use dray_core::options::Durability;
+use dray_core::{ByteRange, Error, FileIndex, Sums, Time};
+use dray_wire::message::BlockState;
+use std::collections::BTreeSet;
+
+/// Small files and folder entries that make a group worth a sync, bytes or not.
+const GROUP_ENTRIES: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) since: Time,
+    bytes: u64,
+    records: Vec<LogRecord>,
+    /// Small files: their data is written, their names are not given yet.
+    small: Vec<FileIndex>,
+    /// Published or made; closed once their folder entry is durable.
+    closing: Vec<FileIndex>,
+    /// Durable with this group.
+    pub(super) blocks: Vec<super::BlockKey>,
+    started: bool,
+}
+
+impl Group {
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+            && self.small.is_empty()
+            && self.closing.is_empty()
+            && self.blocks.is_empty()
+    }
+
+    pub(super) fn touch(&mut self, now: Time) {
+        if !self.started {
+            self.started = true;
+            self.since = now;
+        }
+    }
+
+    pub(super) fn add_record(&mut self, file: FileIndex, range: ByteRange, sums: Sums, now: Time) {
+        self.touch(now);
+        self.bytes += range.length;
+        self.records.push(LogRecord { file, range, sums });
+    }
+
+    pub(super) fn add_small(&mut self, file: FileIndex, bytes: u64, now: Time) {
+        self.touch(now);
+        self.bytes += bytes;
+        self.small.push(file);
+    }
+
+    /// Segments of one object (data, hole, data) become one record of the object.
+    pub(super) fn merge_neighbours(&mut self) {
+        let mut at = self.records.len();
+        while at >= 2 {
+            let (before, after) = (self.records[at - 2], self.records[at - 1]);
+            if before.file != after.file || before.range.end() != after.range.offset {
+                break;
+            }
+            self.records[at - 2] = LogRecord {
+                file: before.file,
+                range: ByteRange::between(before.range.offset, after.range.end()),
+                sums: before.sums.then(after.sums, after.range.length),
+            };
+            self.records.pop();
+            at -= 1;
+        }
+    }
+
+    /// A failed file is neither named nor closed again.
+    pub(super) fn forget(&mut self, file: FileIndex) {
+        self.small.retain(|other| *other != file);
+        self.closing.retain(|other| *other != file);
+    }
+
+    fn is_due(&self) -> bool {
+        self.small.len() + self.closing.len() >= GROUP_ENTRIES
+    }
+}
+
+impl Sink {
+    pub(super) fn unsynced_bytes(&self) -> u64 {
+        self.gathering.bytes + self.syncing.as_ref().map_or(0, |group| group.bytes)
+    }
+
+    /// Closes an entry that needs nothing but a durable folder entry.
+    pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
+        if self.config.options.durability == Durability::None {
+            self.close(index);
+        } else {
+            self.gathering.touch(now);
+            self.gathering.closing.push(index);
+        }
+    }
+
+    /// An empty or completely resumed file: nothing will arrive for it.
+    pub(super) fn complete_without_bytes(&mut self, index: FileIndex, now: Time) {
+        let small = self.file(index).is_some_and(|file| file.small);
+        if small {
+            // An empty file: its data is as durable as it will ever be.
+            self.gathering.touch(now);
+        }
+        self.finish(index);
+    }
+
+    pub(super) fn sync_if_due(&mut self, now: Time) {
+        if self.syncing.is_some() || self.gathering.is_empty() {
+            return;
+        }
+        let group = &self.gathering;
+        let nothing_more = self.list_end.is_some() && self.wanting == 0 && self.finishing == 0;
+        let due = match self.config.options.durability {
+            Durability::None | Durability::Object => true,
+            Durability::File => {
+                group.bytes >= self.config.sync_group_bytes / 2
+                    || group.is_due()
+                    || now >= group.since + self.config.sync_interval
+                    || nothing_more
+                    || matches!(self.phase, super::Phase::Stopping { .. })
+            }
+        };
+        if !due {
+            return;
+        }
+        let group = std::mem::take(&mut self.gathering);
+        if self.config.options.durability == Durability::None {
+            self.log(group);
+        } else {
+            let items = self.sync_items(&group);
+            self.syncing = Some(group);
+            self.out.push_back(Effect::Sync(items));
+        }
+    }
+
+    fn sync_items(&self, group: &Group) -> Vec<SyncItem> {
+        let files: BTreeSet<FileIndex> = group.records.iter().map(|r| r.file).collect();
+        let path = |index: &FileIndex| self.live.get(index).map(|live| live.path.clone());
+        files
+            .iter()
+            .filter(|index| self.live.contains_key(index))
+            .map(|index| SyncItem::Partial(*index))
+            .chain(group.small.iter().filter_map(path).map(SyncItem::Small))
+            .chain(
+                group
+                    .closing
+                    .iter()
+                    .filter_map(path)
+                    .map(SyncItem::Published),
+            )
+            .collect()
+    }
+
+    pub(super) fn on_synced(&mut self, result: Result<(), Error>) {
+        let Some(group) = self.syncing.take() else {
+            return;
+        };
+        match result {
+            Ok(()) => self.log(group),
+            // A failed sync leaves doubt about everything since the last one: nothing of it is
+            // logged, nothing acknowledged, and the next run sends it again.
+            Err(error) => self.end(Outcome::Failed(error)),
+        }
+    }
+
+    fn log(&mut self, mut group: Group) {
+        group
+            .records
+            .retain(|record| self.live.contains_key(&record.file));
+        let records = group.records.clone();
+        let sync = self.config.options.durability != Durability::None;
+        self.syncing = Some(group);
+        self.out.push_back(Effect::Log { records, sync });
+    }
+
+    pub(super) fn on_logged(&mut self, result: Result<(), Error>, now: Time) {
+        let Some(group) = self.syncing.take() else {
+            return;
+        };
+        if let Err(error) = result {
+            self.end(Outcome::Failed(error));
+            return;
+        }
+        for key in group.blocks {
+            self.blocks.remove(&key);
+            self.state(key, BlockState::Durable);
+        }
+        for record in group.records {
+            let Some(file) = self.file(record.file) else {
+                continue;
+            };
+            file.known.insert(record.range, record.sums);
+            let complete = file.known.bytes() == file.key.size;
+            self.progress.bytes_durable += record.range.length;
+            if complete {
+                self.finish(record.file);
+            }
+        }
+        for index in group.small {
+            self.finish(index);
+        }
+        for index in group.closing {
+            self.close(index);
+        }
+        let _ = now;
+    }
+}

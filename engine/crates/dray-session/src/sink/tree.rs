@@ -1,0 +1,436 @@
+//! The live part of the manifest: entries announced and not yet closed.
+
+use super::{InspectItem, InspectTask, Sink};
+use crate::progress::{Event, Failure};
+use dray_core::{
+    ByteRange, ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
+    PeerId, RangeSet, RelPath, SummedRanges, Sums, Time,
+};
+use dray_wire::message::FileClosed;
+use std::collections::VecDeque;
+
+/// How far a file has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The destination is being looked at, or the partial file opened.
+    Deciding,
+    /// Bytes may arrive.
+    Open,
+    /// All bytes are safe; verification or publication is under way.
+    Finishing,
+    /// It has its final name; its folder entry becomes durable with the next group.
+    Published,
+}
+
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) key: ContentKey,
+    pub(super) metadata: Metadata,
+    pub(super) stage: Stage,
+    pub(super) small: bool,
+    pub(super) object_bytes: u64,
+    /// Safe and logged (small files: written).
+    pub(super) known: SummedRanges,
+    /// Arrived in this session or safe before.
+    pub(super) accepted: RangeSet,
+    /// Written in this session or safe before.
+    pub(super) written: u64,
+    pub(super) bytes_resumed: u64,
+    pub(super) sums: Option<Sums>,
+    /// Its targets, until its source was told.
+    pub(super) layout: Option<Layout>,
+    /// Blocks that wait for their turn (sinks without random writes), by offset.
+    pub(super) held: VecDeque<(ByteRange, super::BlockKey)>,
+    /// The next offset an ordered sink may write.
+    pub(super) next_offset: u64,
+    /// The pack that brought a small file; it is durable when all its files are closed.
+    pub(super) pack: Option<super::BlockKey>,
+}
+
+#[derive(Debug)]
+pub(super) enum Node {
+    File(Box<File>),
+    Directory {
+        /// Entries in it that are live.
+        children: u64,
+        /// Set once it was listed completely.
+        ended: Option<Metadata>,
+        /// Whether it stands.
+        made: bool,
+        /// Whether its attributes are being set.
+        setting: bool,
+        /// Why it could not be made. It stays, so that what lies in it can be told why it fails.
+        failed: Option<Error>,
+    },
+    Symlink,
+}
+
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) path: RelPath,
+    pub(super) parent: Option<FileIndex>,
+    pub(super) peer: PeerId,
+    pub(super) node: Node,
+}
+
+impl Sink {
+    pub(super) fn file(&mut self, index: FileIndex) -> Option<&mut File> {
+        match self.live.get_mut(&index).map(|live| &mut live.node) {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_new_files(&mut self, peer: PeerId, entries: Vec<Entry>) {
+        for entry in entries {
+            if let Err(cause) = self.announce(peer, entry) {
+                self.protocol_error(peer, cause);
+                return;
+            }
+        }
+    }
+
+    fn announce(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
+        if entry.kind == EntryKind::DirectoryEnd {
+            return self.end_directory(entry);
+        }
+        if entry.index.0 != self.next_entry {
+            let (index, next) = (entry.index, self.next_entry);
+            return Err(format!("entry {index} where entry {next} is due"));
+        }
+        if self.live.len() >= self.config.live_entries_max as usize {
+            return Err(format!(
+                "more than {} live entries",
+                self.config.live_entries_max
+            ));
+        }
+        self.next_entry += 1;
+        self.progress.entries_listed += 1;
+        let (folder, no_folder) = match entry.parent {
+            None => (RelPath::root(), None),
+            Some(parent) => match self.live.get_mut(&parent) {
+                Some(Live {
+                    path,
+                    node:
+                        Node::Directory {
+                            children,
+                            ended: None,
+                            failed,
+                            ..
+                        },
+                    ..
+                }) => {
+                    *children += 1;
+                    (path.clone(), failed.as_ref().map(in_failed_folder))
+                }
+                _ => return Err(format!("entry {} lies in no open folder", entry.index)),
+            },
+        };
+        let reserved = entry.name.is_reserved().then(|| {
+            Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
+                .cause("names that begin with .dray- are kept for partial files and logs")
+                .remedy("rename it, or leave it out with --exclude")
+        });
+        let refused = no_folder.or(reserved);
+        let (path, refused) = match folder.join(&entry.name) {
+            Ok(path) if self.paths.contains(&path) => {
+                let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
+                    .cause("two entries of this transfer have this path")
+                    .remedy("copy them to different folders");
+                (path, refused.or(Some(error)))
+            }
+            Ok(path) => (path, refused),
+            Err(error) => (folder, Some(error.at(End::Sink))),
+        };
+        let index = entry.index;
+        let (node, task) = self.node_of(entry.kind, entry.metadata);
+        let doubled = refused.is_some();
+        if !doubled {
+            self.paths.insert(path.clone());
+        }
+        if matches!(node, Node::File(_)) {
+            self.wanting += 1;
+        }
+        self.live.insert(
+            index,
+            Live {
+                path: path.clone(),
+                parent: entry.parent,
+                peer,
+                node,
+            },
+        );
+        match refused {
+            Some(error) => self.fail(index, error, false),
+            None => self.to_inspect.push(InspectItem { index, path, task }),
+        }
+        Ok(())
+    }
+
+    fn node_of(&mut self, kind: EntryKind, metadata: Metadata) -> (Node, InspectTask) {
+        match kind {
+            EntryKind::File { size, .. } => {
+                self.progress.files_listed += 1;
+                self.progress.bytes_listed += size;
+                let key = ContentKey {
+                    size,
+                    demanded: self.config.demanded,
+                    modified: metadata.modified,
+                    precision_nanoseconds: self.config.precision_nanoseconds,
+                    identity: self.config.identity.clone(),
+                };
+                let file = File {
+                    key: key.clone(),
+                    metadata,
+                    stage: Stage::Deciding,
+                    small: false,
+                    object_bytes: 0,
+                    known: SummedRanges::new(),
+                    accepted: RangeSet::new(),
+                    written: 0,
+                    bytes_resumed: 0,
+                    sums: None,
+                    layout: None,
+                    held: VecDeque::new(),
+                    next_offset: 0,
+                    pack: None,
+                };
+                (Node::File(Box::new(file)), InspectTask::File(key))
+            }
+            EntryKind::Symlink { target } => {
+                (Node::Symlink, InspectTask::Symlink { target, metadata })
+            }
+            EntryKind::Directory | EntryKind::DirectoryEnd => {
+                let node = Node::Directory {
+                    children: 0,
+                    ended: None,
+                    made: false,
+                    setting: false,
+                    failed: None,
+                };
+                (node, InspectTask::Directory)
+            }
+        }
+    }
+
+    fn end_directory(&mut self, entry: Entry) -> Result<(), String> {
+        let index = entry.index;
+        match self.live.get_mut(&index).map(|live| &mut live.node) {
+            Some(Node::Directory { ended, .. }) if ended.is_none() => {
+                *ended = Some(entry.metadata);
+                self.set_directory_if_done(index);
+                self.close_failed_folder(index);
+                Ok(())
+            }
+            _ => Err(format!("the end of entry {index}, which is no open folder")),
+        }
+    }
+
+    /// A folder gets its attributes once everything in it is closed, because writing into it
+    /// changes its time.
+    pub(super) fn set_directory_if_done(&mut self, index: FileIndex) {
+        let Some(live) = self.live.get_mut(&index) else {
+            return;
+        };
+        if let Node::Directory {
+            children: 0,
+            ended: Some(metadata),
+            made: true,
+            setting,
+        } = &mut live.node
+        {
+            if !*setting {
+                *setting = true;
+                self.finishing += 1;
+                let (path, metadata) = (live.path.clone(), metadata.clone());
+                self.out.push_back(super::Effect::SetDirectory {
+                    index,
+                    path,
+                    metadata,
+                });
+            }
+        }
+    }
+
+    pub(super) fn on_directory_set(
+        &mut self,
+        index: FileIndex,
+        result: Result<(), Error>,
+        now: Time,
+    ) {
+        self.finishing = self.finishing.saturating_sub(1);
+        match result {
+            Ok(()) => self.close_when_durable(index, now),
+            Err(error) => self.fail(index, error, false),
+        }
+    }
+
+    /// A folder that could not be made is closed once everything in it is.
+    fn close_failed_folder(&mut self, index: FileIndex) {
+        let done = self.live.get(&index).is_some_and(|live| {
+            matches!(
+                live.node,
+                Node::Directory {
+                    children: 0,
+                    ended: Some(_),
+                    failed: Some(_),
+                    ..
+                }
+            )
+        });
+        if !done {
+            return;
+        }
+        let Some(live) = self.live.remove(&index) else {
+            return;
+        };
+        self.paths.remove(&live.path);
+        if let Node::Directory {
+            failed: Some(error),
+            ..
+        } = live.node
+        {
+            self.closed.push(FileClosed {
+                index,
+                result: Err(error),
+                bytes_resumed: 0,
+            });
+        }
+        self.child_closed(live.parent);
+    }
+
+    /// The entry is finished and durable: its source hears of it, its folder may be finished too.
+    pub(super) fn close(&mut self, index: FileIndex) {
+        let Some(live) = self.live.remove(&index) else {
+            return;
+        };
+        self.paths.remove(&live.path);
+        let mut sums = Sums::EMPTY;
+        let mut bytes_resumed = 0;
+        match live.node {
+            Node::File(file) => {
+                sums = file.sums.unwrap_or_default();
+                bytes_resumed = file.bytes_resumed;
+                self.totals.files += 1;
+                self.totals.bytes += file.key.size;
+                self.progress.files_done += 1;
+                if file.small {
+                    self.progress.bytes_durable += file.key.size;
+                }
+                let (size, sums) = (file.key.size, file.sums);
+                self.out.push_back(super::Effect::Report(Event::FileDone {
+                    path: live.path,
+                    size,
+                    sums,
+                }));
+                if let Some(pack) = file.pack {
+                    self.small_closed(pack);
+                }
+            }
+            Node::Directory { .. } | Node::Symlink => {
+                self.totals.others += 1;
+                self.progress.others_done += 1;
+            }
+        }
+        self.closed.push(FileClosed {
+            index,
+            result: Ok(sums),
+            bytes_resumed,
+        });
+        self.child_closed(live.parent);
+    }
+
+    /// A file that needs no bytes from this transfer.
+    pub(super) fn leave(&mut self, index: FileIndex, adopted: bool) {
+        let Some(live) = self.live.remove(&index) else {
+            return;
+        };
+        self.paths.remove(&live.path);
+        self.wanting = self.wanting.saturating_sub(1);
+        if let Node::File(file) = live.node {
+            self.progress.files_done += 1;
+            self.progress.bytes_durable += file.key.size;
+        }
+        if adopted {
+            self.totals.files_adopted += 1;
+            self.progress.files_adopted += 1;
+        } else {
+            self.totals.files_skipped += 1;
+            self.progress.files_skipped += 1;
+        }
+        self.child_closed(live.parent);
+    }
+
+    /// The entry failed. `discard`: what was written of it is of no use to anybody.
+    pub(super) fn fail(&mut self, index: FileIndex, error: Error, discard: bool) {
+        let Some(live) = self.live.get_mut(&index) else {
+            return;
+        };
+        let error = error.file(&live.path);
+        let failure = Failure {
+            path: live.path.clone(),
+            error: error.clone(),
+        };
+        self.totals.files_failed += 1;
+        self.progress.files_failed += 1;
+        self.out
+            .push_back(super::Effect::Report(Event::Failed(failure)));
+        if let Node::Directory { failed, .. } = &mut live.node {
+            *failed = Some(error);
+            self.close_failed_folder(index);
+            return;
+        }
+        let Some(live) = self.live.remove(&index) else {
+            return;
+        };
+        self.paths.remove(&live.path);
+        if let Node::File(file) = &live.node {
+            if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
+                self.wanting = self.wanting.saturating_sub(1);
+            }
+            if !file.small && file.stage != Stage::Deciding {
+                self.out.push_back(if discard {
+                    super::Effect::Discard(index)
+                } else {
+                    super::Effect::CloseFile(index)
+                });
+            }
+            if let Some(pack) = file.pack {
+                self.small_closed(pack);
+            }
+        }
+        self.gathering.forget(index);
+        self.closed.push(FileClosed {
+            index,
+            result: Err(error),
+            bytes_resumed: 0,
+        });
+        self.child_closed(live.parent);
+    }
+
+    pub(super) fn is_all_written(&self, file: &File) -> bool {
+        file.stage != Stage::Deciding && file.written == file.key.size
+    }
+
+    fn child_closed(&mut self, parent: Option<FileIndex>) {
+        let Some(parent) = parent else { return };
+        if let Some(Live {
+            node: Node::Directory { children, .. },
+            ..
+        }) = self.live.get_mut(&parent)
+        {
+            *children = children.saturating_sub(1);
+            self.set_directory_if_done(parent);
+            self.close_failed_folder(parent);
+        }
+    }
+}
+
+fn in_failed_folder(error: &Error) -> Error {
+    Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
+        .cause(format!(
+            "its folder could not be made: {}",
+            error.kind.words()
+        ))
+        .remedy("mend the folder and run the same command again")
+}

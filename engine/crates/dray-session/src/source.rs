@@ -1,0 +1,696 @@
+//! The source's machine: lists, schedules, paces, reads, sends, and hears what became of it.
+
+mod blocks;
+
+use crate::progress::{Event, Failure, Outcome, Progress};
+use blocks::Block;
+use dray_core::options::Options;
+use dray_core::plan::{Grid, OBJECT_BYTES_MIN};
+use dray_core::rate::BytesPerSecond;
+use dray_core::retry::{RetryPolicy, Verdict};
+use dray_core::{
+    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    ModifiedTime, RangeSet, RelPath, StreamId, TargetId, Time,
+};
+use dray_sched::draw::Draw;
+use dray_sched::objects::{Limits, Objects, Work};
+use dray_sched::pace::Pacer;
+use dray_wire::message::{BlockHead, FileClosed, FileId, FileVerdict, Message, Ready, Segment};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Entries asked of the listing at once.
+const LIST_BATCH: u32 = 512;
+
+/// How long a cancelled session waits for the other end's last word.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What a source machine is built with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Options of the transfer.
+    pub options: Options,
+    /// Buffers of the pool, numbered from 0.
+    pub buffers: u32,
+    /// Bytes of one buffer: the largest object.
+    pub buffer_bytes: u64,
+    /// Reads that may be under way.
+    pub reads_max: u32,
+    /// Segments in one block at the most (the lower of both ends).
+    pub segments_max: u32,
+    /// Entries announced and not closed at the most (the lower of both ends).
+    pub live_entries_max: u32,
+    /// When and how often to try again.
+    pub retry: RetryPolicy,
+    /// Seed of the retry's draws.
+    pub seed: u64,
+    /// The driver's attempt number; a cancel of another is ignored.
+    pub attempt: u32,
+}
+
+/// One listed entry with what only the source needs of it.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// What is announced.
+    pub entry: Entry,
+    /// Where it lies beneath the transfer's root.
+    pub path: RelPath,
+    /// Its targets here.
+    pub layout: Layout,
+}
+
+/// One file's part of a read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadPart {
+    /// Which file.
+    pub file: FileIndex,
+    /// Where it lies.
+    pub path: RelPath,
+    /// Which bytes.
+    pub range: ByteRange,
+    /// Its size as announced; another size now means that the source changed.
+    pub size: u64,
+    /// Its time as announced; another time now means that the source changed.
+    pub modified: ModifiedTime,
+    /// Whether holes may be looked for.
+    pub sparse: bool,
+}
+
+/// What a read found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadOutcome {
+    /// What lies in the buffer, in order, data and holes: each good part covered completely.
+    pub segments: Vec<Segment>,
+    /// A hole that begins at the (single) part's offset and reaches here, if it covers the part.
+    pub hole_until: Option<u64>,
+    /// Parts that could not be read.
+    pub failed: Vec<(FileIndex, Error)>,
+}
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Answer to [`Effect::List`].
+    Listed {
+        /// Entries in order.
+        entries: Vec<Listed>,
+        /// What could not be listed.
+        failed: Vec<Failure>,
+        /// Whether that was all.
+        finished: bool,
+    },
+    /// A control message of the sink.
+    Message(Message),
+    /// Answer to [`Effect::Read`].
+    ReadDone {
+        /// Which.
+        block: BlockId,
+        /// What was found.
+        outcome: ReadOutcome,
+    },
+    /// Answer to [`Effect::Send`]: the buffer is no longer needed.
+    Sent {
+        /// Which.
+        block: BlockId,
+    },
+    /// A data stream is ready.
+    StreamUp(StreamId),
+    /// A data stream died. No `Sent` follows for what was on it; its buffers are free.
+    StreamLost(StreamId),
+    /// The control connection died.
+    PeerLost(Error),
+    /// The verdict has been stored (answer to [`Effect::StoreVerdict`]).
+    VerdictStored,
+    /// Somebody asks to stop.
+    Cancel {
+        /// Whether partial data and log at the sink go too.
+        purge: bool,
+    },
+    /// Changes this end's own rate limit.
+    SetRate(Option<u64>),
+    /// The time said by [`Source::next_wake`] has come.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// List up to so many more entries.
+    List {
+        /// At the most.
+        max: u32,
+    },
+    /// Send a control message.
+    Message(Message),
+    /// Read into a buffer.
+    Read {
+        /// This attempt.
+        block: BlockId,
+        /// Where to.
+        buffer: BufferId,
+        /// The target that is read.
+        target: TargetId,
+        /// What.
+        parts: Vec<ReadPart>,
+    },
+    /// Send an object.
+    Send {
+        /// On which stream.
+        stream: StreamId,
+        /// The payload; none for a hole.
+        buffer: Option<BufferId>,
+        /// The head.
+        head: BlockHead,
+    },
+    /// Nothing more is read of this file.
+    CloseFile(FileIndex),
+    /// Tell the outside.
+    Report(Event),
+    /// Store the sink's totals durably, if anyone keeps them, then answer `VerdictStored`.
+    StoreVerdict(dray_wire::message::Totals),
+    /// The session is over; nothing follows.
+    End(Outcome),
+}
+
+#[derive(Debug)]
+struct File {
+    path: RelPath,
+    size: u64,
+    modified: ModifiedTime,
+    sparse: bool,
+    is_file: bool,
+    layout: Layout,
+    done: RangeSet,
+    bytes_durable: u64,
+    aborted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Blocks handed to it and not yet reported sent.
+    queued: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for the sink's Ready.
+    Waiting,
+    Moving,
+    /// A verdict came and is being stored, or was.
+    Closing(dray_wire::message::Totals),
+    /// Stopped on request, waiting for the last word until then.
+    Stopping(Time),
+    Ended,
+}
+
+/// The source's state machine. See the crate's head for how it is driven.
+#[derive(Debug)]
+pub struct Source {
+    config: Config,
+    phase: Phase,
+    ready: Option<Ready>,
+    listing: bool,
+    listed_all: bool,
+    end_announced: bool,
+    files: HashMap<FileIndex, File>,
+    objects: Objects,
+    pacer: Pacer,
+    peer_rate: Option<u64>,
+    own_rate: Option<u64>,
+    draw: Draw,
+    free: Vec<BufferId>,
+    blocks: HashMap<BlockId, Block>,
+    /// Handed to a stream and not yet reported sent: its stream and its buffer.
+    sending: HashMap<BlockId, (StreamId, Option<BufferId>)>,
+    next_block: u64,
+    /// Read, and waiting for a stream.
+    to_send: VecDeque<BlockId>,
+    streams: BTreeMap<StreamId, Stream>,
+    tries: HashMap<(FileIndex, u64), u32>,
+    later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
+    pace_wake: Option<Time>,
+    progress: Progress,
+    out: VecDeque<Effect>,
+}
+
+impl Source {
+    /// A machine that waits for the sink's `Ready`.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let limits = Limits {
+            pack_bytes_max: config.options.object_bytes.min(config.buffer_bytes),
+            segments_max: config.segments_max.max(1) as usize,
+            reads_max: config.reads_max.max(1),
+        };
+        Self {
+            phase: Phase::Waiting,
+            ready: None,
+            listing: false,
+            listed_all: false,
+            end_announced: false,
+            files: HashMap::new(),
+            objects: Objects::new(config.options.order, limits),
+            pacer: Pacer::unlimited(),
+            peer_rate: None,
+            own_rate: config.options.rate,
+            draw: Draw::new(config.seed),
+            free: (0..config.buffers).rev().map(BufferId).collect(),
+            blocks: HashMap::new(),
+            sending: HashMap::new(),
+            next_block: 0,
+            to_send: VecDeque::new(),
+            streams: BTreeMap::new(),
+            tries: HashMap::new(),
+            later: BTreeMap::new(),
+            pace_wake: None,
+            progress: Progress::default(),
+            out: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Counters.
+    #[must_use]
+    pub const fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Buffers in use (checked by the simulator against the pool).
+    #[must_use]
+    pub fn buffers_in_use(&self) -> u32 {
+        self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
+    }
+
+    /// The next thing to do; call until `None` after each [`Source::handle`].
+    pub fn poll(&mut self) -> Option<Effect> {
+        self.out.pop_front()
+    }
+
+    /// When a [`Input::Tick`] is due.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Time> {
+        let later = self.later.keys().next().copied();
+        let farewell = match self.phase {
+            Phase::Stopping(until) => Some(until),
+            _ => None,
+        };
+        [later, self.pace_wake, farewell]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, input: Input, now: Time) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match input {
+            Input::Listed {
+                entries,
+                failed,
+                finished,
+            } => {
+                self.on_listed(entries, failed, finished);
+            }
+            Input::Message(message) => self.on_message(message, now),
+            Input::ReadDone { block, outcome } => self.on_read(block, outcome, now),
+            Input::Sent { block } => self.on_sent(block),
+            Input::StreamUp(stream) => {
+                self.streams.entry(stream).or_default();
+            }
+            Input::StreamLost(stream) => self.on_stream_lost(stream),
+            Input::PeerLost(error) => self.on_peer_lost(error),
+            Input::VerdictStored => self.out.push_back(Effect::Message(Message::VerdictStored)),
+            Input::Cancel { purge } => self.on_cancel(purge, now),
+            Input::SetRate(rate) => {
+                self.own_rate = rate;
+                self.apply_rate(now);
+            }
+            Input::Tick => self.on_tick(now),
+        }
+        self.step(now);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.phase = Phase::Ended;
+        self.out.push_back(Effect::End(outcome));
+    }
+
+    fn protocol_error(&mut self, cause: impl Into<String>) {
+        let error = Error::new(ErrorKind::Protocol, End::Sink, "follow the sink")
+            .cause(cause)
+            .remedy("use the same version of dray at both ends and report this");
+        self.out
+            .push_back(Effect::Message(Message::GoAway(error.clone())));
+        self.end(Outcome::Failed(error));
+    }
+
+    fn apply_rate(&mut self, now: Time) {
+        let rate = match (self.own_rate, self.peer_rate) {
+            (Some(own), Some(peer)) => Some(own.min(peer)),
+            (own, peer) => own.or(peer),
+        };
+        // A burst of a tenth of a second keeps small limits smooth; at least one object passes.
+        let burst = rate.map_or(0, |rate| rate / 10);
+        self.pacer.set_rate(rate.map(BytesPerSecond), burst, now);
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        if matches!(self.phase, Phase::Stopping(until) if now >= until) {
+            self.end(Outcome::Cancelled);
+            return;
+        }
+        while let Some(entry) = self.later.first_entry() {
+            if *entry.key() > now {
+                break;
+            }
+            for (index, range) in entry.remove() {
+                self.objects.put_back(index, range);
+            }
+        }
+    }
+
+    fn on_cancel(&mut self, purge: bool, now: Time) {
+        if matches!(self.phase, Phase::Stopping(_)) {
+            return;
+        }
+        let attempt = self.config.attempt;
+        self.out
+            .push_back(Effect::Message(Message::Cancel { attempt, purge }));
+        self.phase = Phase::Stopping(now + FAREWELL);
+    }
+
+    fn on_peer_lost(&mut self, error: Error) {
+        match self.phase {
+            Phase::Closing(totals) => self.end(Outcome::Done(totals)),
+            Phase::Stopping(_) => self.end(Outcome::Cancelled),
+            _ => self.end(Outcome::Failed(error)),
+        }
+    }
+
+    fn on_listed(&mut self, entries: Vec<Listed>, failed: Vec<Failure>, finished: bool) {
+        self.listing = false;
+        self.listed_all |= finished;
+        self.progress.listing_done = self.listed_all;
+        let mut errors = Vec::with_capacity(failed.len());
+        for failure in failed {
+            self.progress.files_failed += 1;
+            errors.push(failure.error.clone().file(&failure.path));
+            self.out.push_back(Effect::Report(Event::Failed(failure)));
+        }
+        if !errors.is_empty() {
+            self.out
+                .push_back(Effect::Message(Message::ListFailed(errors)));
+        }
+        let mut announced = Vec::with_capacity(entries.len());
+        for listed in entries {
+            if listed.entry.kind == EntryKind::DirectoryEnd {
+                announced.push(listed.entry);
+                continue;
+            }
+            self.progress.entries_listed += 1;
+            let (size, sparse, is_file) = match listed.entry.kind {
+                EntryKind::File { size, sparse } => (size, sparse, true),
+                _ => (0, false, false),
+            };
+            if is_file {
+                self.progress.files_listed += 1;
+                self.progress.bytes_listed += size;
+            }
+            let file = File {
+                path: listed.path,
+                size,
+                modified: listed.entry.metadata.modified,
+                sparse,
+                is_file,
+                layout: listed.layout,
+                done: RangeSet::new(),
+                bytes_durable: 0,
+                aborted: false,
+            };
+            self.files.insert(listed.entry.index, file);
+            announced.push(listed.entry);
+        }
+        if !announced.is_empty() {
+            self.out
+                .push_back(Effect::Message(Message::NewFiles(announced)));
+        }
+    }
+
+    fn on_message(&mut self, message: Message, now: Time) {
+        match message {
+            Message::Ready(ready) => self.on_ready(ready, now),
+            Message::Refuse(error) => self.end(Outcome::Refused(error)),
+            Message::Done { index, ranges } => {
+                if let Some(file) = self.files.get_mut(&index) {
+                    for range in ranges {
+                        file.done
+                            .insert(range.intersection(&ByteRange::between(0, file.size)));
+                    }
+                }
+            }
+            Message::FileIds(ids) => {
+                for id in ids {
+                    self.on_file_id(id);
+                }
+            }
+            Message::Credit(grants) => {
+                for (target, count) in grants {
+                    self.objects.grant(target, count);
+                }
+            }
+            Message::BlockSync(states) => {
+                for (block, state) in states {
+                    self.on_block_state(block, state, now);
+                }
+            }
+            Message::FileClose(closed) => {
+                for closed in closed {
+                    self.on_file_closed(closed);
+                }
+            }
+            Message::Rate(rate) => {
+                self.peer_rate = rate;
+                self.apply_rate(now);
+            }
+            Message::Ping(nonce) => self.out.push_back(Effect::Message(Message::Pong(nonce))),
+            Message::GoAway(error) => self.on_peer_lost(error),
+            Message::Cancel { attempt, .. } => {
+                if attempt == self.config.attempt {
+                    self.out.push_back(Effect::Message(Message::Bye));
+                    self.end(Outcome::Cancelled);
+                }
+            }
+            Message::Verdict(totals) => {
+                self.phase = Phase::Closing(totals);
+                self.out.push_back(Effect::StoreVerdict(totals));
+            }
+            Message::Bye => match self.phase {
+                Phase::Closing(totals) => self.end(Outcome::Done(totals)),
+                Phase::Stopping(_) => self.end(Outcome::Cancelled),
+                _ => self.protocol_error("the sink said good-bye before its verdict"),
+            },
+            Message::Pong(_) | Message::Stall { .. } => {}
+            Message::Hello(_)
+            | Message::Connect(_)
+            | Message::Accept(_)
+            | Message::NewFiles(_)
+            | Message::ListFailed(_)
+            | Message::ListEnd { .. }
+            | Message::FileAbort { .. }
+            | Message::StreamLost { .. }
+            | Message::VerdictStored => self.protocol_error("a message only a source may send"),
+        }
+    }
+
+    fn on_ready(&mut self, ready: Ready, now: Time) {
+        if self.phase != Phase::Waiting {
+            self.protocol_error("a second Ready");
+            return;
+        }
+        self.config.live_entries_max = self
+            .config
+            .live_entries_max
+            .min(ready.live_entries_max)
+            .max(1);
+        self.config.buffer_bytes = self
+            .config
+            .buffer_bytes
+            .min(ready.object_bytes_max)
+            .max(OBJECT_BYTES_MIN);
+        let limits = Limits {
+            pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
+            segments_max: self.config.segments_max.max(1) as usize,
+            reads_max: self.config.reads_max.max(1),
+        };
+        self.objects = Objects::new(self.config.options.order, limits);
+        self.ready = Some(ready);
+        self.phase = Phase::Moving;
+        self.apply_rate(now);
+    }
+
+    fn on_file_id(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id.index) else {
+            return;
+        };
+        match id.verdict {
+            FileVerdict::Want {
+                object_bytes,
+                layout,
+            } => {
+                let object_bytes = match NonZeroU64::new(object_bytes) {
+                    Some(bytes) if bytes.get() <= self.config.buffer_bytes => bytes,
+                    _ => {
+                        let bytes = self.config.buffer_bytes;
+                        self.protocol_error(format!(
+                            "an object of {object_bytes} bytes; {bytes} are agreed"
+                        ));
+                        return;
+                    }
+                };
+                if file.aborted {
+                    return;
+                }
+                let grid = Grid::new(file.size, object_bytes);
+                let resumed = file.done.bytes();
+                if resumed > 0 {
+                    let wanted = file.size - resumed;
+                    self.progress.objects_resumed +=
+                        grid.count() - wanted.div_ceil(object_bytes.get());
+                    self.progress.bytes_resumed += resumed;
+                    self.progress.bytes_durable += resumed;
+                    file.bytes_durable += resumed;
+                }
+                let mut wanted = RangeSet::full(file.size);
+                for run in std::mem::take(&mut file.done).iter() {
+                    wanted.remove(run);
+                }
+                if !wanted.is_empty() {
+                    self.objects.add(Work {
+                        index: id.index,
+                        grid,
+                        source: file.layout.clone(),
+                        sink: layout,
+                        wanted,
+                        ordered_window: self.ready.and_then(|ready| ready.ordered_window),
+                    });
+                }
+            }
+            FileVerdict::Adopted => {
+                self.progress.files_adopted += 1;
+                self.progress.bytes_durable += file.size;
+                self.finish_file(id.index);
+            }
+            FileVerdict::Skipped => {
+                self.progress.files_skipped += 1;
+                self.progress.bytes_durable += file.size;
+                self.finish_file(id.index);
+            }
+            FileVerdict::Failed(error) => self.fail_file(id.index, error),
+        }
+    }
+
+    fn finish_file(&mut self, index: FileIndex) {
+        if let Some(file) = self.files.remove(&index) {
+            if file.is_file {
+                self.progress.files_done += 1;
+            } else {
+                self.progress.others_done += 1;
+            }
+            self.objects.remove(index);
+            self.out.push_back(Effect::CloseFile(index));
+        }
+    }
+
+    fn fail_file(&mut self, index: FileIndex, error: Error) {
+        if let Some(file) = self.files.remove(&index) {
+            self.progress.files_failed += 1;
+            self.objects.remove(index);
+            self.out.push_back(Effect::CloseFile(index));
+            let failure = Failure {
+                error: error.file(&file.path),
+                path: file.path,
+            };
+            self.out.push_back(Effect::Report(Event::Failed(failure)));
+        }
+    }
+
+    fn on_file_closed(&mut self, closed: FileClosed) {
+        let Some(file) = self.files.get(&closed.index) else {
+            return;
+        };
+        match closed.result {
+            Ok(sums) => {
+                if file.is_file {
+                    self.progress.bytes_durable += file.size.saturating_sub(file.bytes_durable);
+                    let (path, size) = (file.path.clone(), file.size);
+                    let sums = Some(sums);
+                    self.out
+                        .push_back(Effect::Report(Event::FileDone { path, size, sums }));
+                }
+                self.finish_file(closed.index);
+            }
+            Err(error) => self.fail_file(closed.index, error),
+        }
+    }
+
+    /// The source cannot deliver a file: tells the sink, which answers with its FileClose.
+    fn abort_file(&mut self, index: FileIndex, error: Error) {
+        if let Some(file) = self.files.get_mut(&index) {
+            if !file.aborted {
+                file.aborted = true;
+                self.objects.remove(index);
+                self.out
+                    .push_back(Effect::Message(Message::FileAbort { index, error }));
+            }
+        }
+    }
+
+    /// A failed try at a range: again later, or the file is given up.
+    fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
+        let tries = self.tries.entry((index, range.offset)).or_insert(0);
+        *tries += 1;
+        let draw = self.draw.next_u32();
+        match self.config.retry.verdict(error.status, *tries, draw) {
+            Verdict::RetryAfter(wait) => {
+                self.later
+                    .entry(now + wait)
+                    .or_default()
+                    .push((index, range));
+            }
+            Verdict::GiveUp => {
+                self.tries.remove(&(index, range.offset));
+                self.abort_file(index, error);
+            }
+        }
+    }
+
+    /// Whatever can go on now, goes on.
+    fn step(&mut self, now: Time) {
+        if self.phase != Phase::Moving {
+            return;
+        }
+        self.send_ready();
+        self.read_more(now);
+        self.list_more();
+        if self.listed_all && !self.end_announced {
+            self.end_announced = true;
+            let entries = self.progress.entries_listed;
+            self.out
+                .push_back(Effect::Message(Message::ListEnd { entries }));
+        }
+    }
+
+    fn list_more(&mut self) {
+        let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        let room = self.config.live_entries_max.saturating_sub(live);
+        if !self.listing && !self.listed_all && room > 0 {
+            self.listing = true;
+            self.out.push_back(Effect::List {
+                max: room.min(LIST_BATCH),
+            });
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The life of a block at the source: picked, read, sent, written, durable; or lost and picked anew.
+
+use super::{Effect, ReadOutcome, ReadPart, Source};
+use dray_core::{
+    BlockId, BufferId, ByteRange, ErrorKind, FileIndex, Status, StreamId, TargetId, Time,
+};
+use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
+
+/// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
+const STREAM_WINDOW: u32 = 2;
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Reading,
+    /// Read; waits for a stream.
+    Ready,
+    /// Handed to a stream: waiting there, on the wire, or at the sink.
+    Sent(StreamId),
+    /// Its stream died; the sink was asked.
+    Asked,
+    /// The sink has written it.
+    Written,
+}
+
+#[derive(Debug)]
+pub(super) struct Block {
+    source: TargetId,
+    sink: TargetId,
+    parts: Vec<(FileIndex, ByteRange)>,
+    segments: Vec<Segment>,
+    buffer: Option<BufferId>,
+    state: State,
+}
+
+impl Source {
+    /// Picks objects and starts their reads, as long as buffers, credit, readers and pace allow.
+    pub(super) fn read_more(&mut self, now: Time) {
+        self.pace_wake = None;
+        while !self.free.is_empty() && !self.streams.is_empty() {
+            if let Some(then) = self.pacer.wait_until(now) {
+                self.pace_wake = Some(then);
+                return;
+            }
+            let Some(assignment) = self.objects.pick() else {
+                return;
+            };
+            let Some(buffer) = self.free.pop() else {
+                return;
+            };
+            self.pacer
+                .spend(assignment.parts.iter().map(|(_, range)| range.length).sum());
+            let holes = self.ready.is_some_and(|ready| ready.holes);
+            let parts = assignment.parts.iter().filter_map(|(index, range)| {
+                self.files.get(index).map(|file| ReadPart {
+                    file: *index,
+                    path: file.path.clone(),
+                    range: *range,
+                    size: file.size,
+                    modified: file.modified,
+                    sparse: file.sparse && holes,
+                })
+            });
+            let block = BlockId(self.next_block);
+            let effect = Effect::Read {
+                block,
+                buffer,
+                target: assignment.source,
+                parts: parts.collect(),
+            };
+            self.next_block += 1;
+            self.blocks.insert(
+                block,
+                Block {
+                    source: assignment.source,
+                    sink: assignment.sink,
+                    parts: assignment.parts,
+                    segments: Vec::new(),
+                    buffer: Some(buffer),
+                    state: State::Reading,
+                },
+            );
+            self.out.push_back(effect);
+        }
+    }
+
+    pub(super) fn on_read(&mut self, id: BlockId, outcome: ReadOutcome, now: Time) {
+        let Some(mut block) = self.blocks.remove(&id) else {
+            return;
+        };
+        self.objects.read_ended(block.source);
+        for (index, error) in outcome.failed {
+            let range = block
+                .parts
+                .iter()
+                .find(|(part, _)| *part == index)
+                .map(|(_, r)| *r);
+            block.parts.retain(|(part, _)| *part != index);
+            self.objects.settled(index);
+            let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
+            match range {
+                Some(range) if !changed => self.retry(index, range, error, now),
+                _ => self.abort_file(index, error.status(Status::Permanent)),
+            }
+        }
+        block.segments = outcome.segments;
+        block
+            .segments
+            .retain(|segment| self.files.contains_key(&segment.file));
+        if let (Some(hole_end), [(index, range)]) = (outcome.hole_until, block.parts.as_slice()) {
+            let (index, range) = (*index, *range);
+            let whole = self.take_hole(index, range, hole_end);
+            block.parts = vec![(index, whole)];
+            block.segments = vec![Segment {
+                file: index,
+                range: whole,
+                kind: SegmentKind::Hole,
+            }];
+        }
+        let data: u64 = block
+            .segments
+            .iter()
+            .filter(|segment| segment.kind != SegmentKind::Hole)
+            .map(|segment| segment.range.length)
+            .sum();
+        self.progress.bytes_read += data;
+        if data == 0 {
+            // Nothing to carry: neither the buffer nor the sink's credit is needed.
+            self.free.extend(block.buffer.take());
+            self.objects.refund(block.sink);
+        }
+        if block.segments.is_empty() {
+            return;
+        }
+        block.state = State::Ready;
+        self.blocks.insert(id, block);
+        self.to_send.push_back(id);
+    }
+
+    /// Extends a hole over the following objects, as far as they are open and lie in it.
+    fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> ByteRange {
+        let Some(file) = self.files.get(&index) else {
+            return range;
+        };
+        let open_end = self.objects.open_until(index, range.end());
+        let mut end = hole_end.min(file.size).min(open_end).max(range.end());
+        if end < file.size && end > range.end() {
+            // Whole objects only: the one that the hole ends in is read as usual.
+            let object = range.length.max(1);
+            end = range.end() + (end - range.end()) / object * object;
+        }
+        self.objects
+            .skip(index, ByteRange::between(range.end(), end));
+        ByteRange::between(range.offset, end)
+    }
+
+    pub(super) fn send_ready(&mut self) {
+        while let Some(id) = self.to_send.front().copied() {
+            let Some(block) = self.blocks.get_mut(&id) else {
+                self.to_send.pop_front();
+                continue;
+            };
+            let room = self
+                .streams
+                .iter_mut()
+                .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
+                .min_by_key(|(_, stream)| stream.queued);
+            let Some((stream_id, stream)) = room else {
+                return;
+            };
+            stream.queued += 1;
+            block.state = State::Sent(*stream_id);
+            let head = BlockHead {
+                id,
+                target: block.sink,
+                segments: block.segments.clone(),
+            };
+            self.progress.objects_sent += 1;
+            self.progress.bytes_sent += head.payload_bytes().unwrap_or(0);
+            let buffer = block.buffer.take();
+            self.sending.insert(id, (*stream_id, buffer));
+            self.out.push_back(Effect::Send {
+                stream: *stream_id,
+                buffer,
+                head,
+            });
+            self.to_send.pop_front();
+        }
+    }
+
+    /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
+    pub(super) fn on_sent(&mut self, id: BlockId) {
+        let Some((stream, buffer)) = self.sending.remove(&id) else {
+            return;
+        };
+        self.free.extend(buffer);
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.queued = stream.queued.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn on_stream_lost(&mut self, lost: StreamId) {
+        if self.streams.remove(&lost).is_none() {
+            return;
+        }
+        let free = &mut self.free;
+        self.sending.retain(|_, (stream, buffer)| {
+            if *stream == lost {
+                free.extend(buffer.take());
+            }
+            *stream != lost
+        });
+        let mut unknown = Vec::new();
+        for (id, block) in &mut self.blocks {
+            if block.state == State::Sent(lost) {
+                block.state = State::Asked;
+                unknown.push(*id);
+            }
+        }
+        unknown.sort_unstable();
+        let message = Message::StreamLost {
+            stream: lost,
+            blocks: unknown,
+        };
+        self.out.push_back(Effect::Message(message));
+    }
+
+    pub(super) fn on_block_state(&mut self, id: BlockId, state: BlockState, now: Time) {
+        let Some(block) = self.blocks.get_mut(&id) else {
+            return;
+        };
+        match state {
+            BlockState::Written => {
+                if block.state != State::Written {
+                    block.state = State::Written;
+                    for (index, _) in &block.parts {
+                        self.objects.settled(*index);
+                    }
+                }
+            }
+            BlockState::Durable => {
+                let settled = block.state == State::Written;
+                for (index, range) in &block.parts {
+                    if !settled {
+                        self.objects.settled(*index);
+                    }
+                    self.tries.remove(&(*index, range.offset));
+                    if let Some(file) = self.files.get_mut(index) {
+                        file.bytes_durable += range.length;
+                        self.progress.bytes_durable += range.length;
+                    }
+                }
+                self.blocks.remove(&id);
+            }
+            BlockState::Nack(error) => self.again(id, Some(error), now),
+            BlockState::Dropped => self.again(id, None, now),
+        }
+    }
+
+    /// The attempt is dead; its objects are open again.
+    fn again(&mut self, id: BlockId, error: Option<dray_core::Error>, now: Time) {
+        let Some(block) = self.blocks.remove(&id) else {
+            return;
+        };
+        for (index, range) in block.parts {
+            if block.state != State::Written {
+                self.objects.settled(index);
+            }
+            match &error {
+                Some(error) => self.retry(index, range, error.clone(), now),
+                None => self.objects.put_back(index, range),
+            }
+        }
+    }
+}
