@@ -237,6 +237,7 @@ impl Sink {
             ended: Some(metadata),
             made: true,
             setting,
+            failed: None,
         } = &mut live.node
         {
             if !*setting {
