@@ -19,7 +19,8 @@ pub struct Limits {
     pub pack_bytes_max: u64,
     /// Segments in one block at the most.
     pub segments_max: usize,
-    /// Reads that may be under way at the source.
+    /// Reads that may be under way on one source target: each target has readers of its own, so a
+    /// slow one never holds all of them.
     pub reads_max: u32,
 }
 
@@ -99,7 +100,6 @@ pub struct Objects {
     listed: BTreeSet<FileIndex>,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
-    reading_total: u32,
     /// The pair that had the last turn.
     turn: Option<Pair>,
 }
@@ -121,7 +121,6 @@ impl Objects {
             listed: BTreeSet::new(),
             credit: HashMap::new(),
             reading: HashMap::new(),
-            reading_total: 0,
             turn: None,
         }
     }
@@ -239,7 +238,6 @@ impl Objects {
     pub fn read_ended(&mut self, source: TargetId) {
         if let Some(count) = self.reading.get_mut(&source) {
             *count = count.saturating_sub(1);
-            self.reading_total = self.reading_total.saturating_sub(1);
         }
     }
 
@@ -251,9 +249,6 @@ impl Objects {
 
     /// Chooses the next object and counts it as under way. `None`: nothing may go now.
     pub fn pick(&mut self) -> Option<Assignment> {
-        if self.reading_total >= self.limits.reads_max {
-            return None;
-        }
         let assignment = match self.order {
             Order::Layout => self.pick_by_layout(),
             Order::File => self.pick_by_file(),
@@ -262,7 +257,6 @@ impl Objects {
         let credit = self.credit.entry(assignment.sink).or_default();
         *credit = credit.saturating_sub(1);
         *self.reading.entry(assignment.source).or_default() += 1;
-        self.reading_total += 1;
         for (index, _) in &assignment.parts {
             if let Some(file) = self.files.get_mut(index) {
                 file.under_way += 1;
@@ -311,16 +305,8 @@ impl Objects {
         }
     }
 
-    /// Reads a target may have under way: all of them while nothing else waits, else what leaves
-    /// one for every other target with work, so that a slow target never holds all readers.
-    fn reads_allowed(&self, source: TargetId, sources_waiting: u32) -> bool {
-        let others = sources_waiting.saturating_sub(1);
-        let share = if others == 0 {
-            self.limits.reads_max
-        } else {
-            (self.limits.reads_max / (others + 1)).max(1)
-        };
-        self.reading.get(&source).copied().unwrap_or(0) < share
+    fn has_reader(&self, source: TargetId) -> bool {
+        self.reading.get(&source).copied().unwrap_or(0) < self.limits.reads_max
     }
 
     fn has_credit(&self, sink: TargetId) -> bool {
@@ -328,17 +314,12 @@ impl Objects {
     }
 
     fn candidates(&self) -> Vec<Pair> {
-        let ready: Vec<Pair> = self
-            .queues
+        self.queues
             .iter()
-            .filter(|((_, sink), queue)| !queue.is_empty() && self.has_credit(*sink))
+            .filter(|((source, sink), queue)| {
+                !queue.is_empty() && self.has_credit(*sink) && self.has_reader(*source)
+            })
             .map(|(pair, _)| *pair)
-            .collect();
-        let sources: BTreeSet<TargetId> = ready.iter().map(|(source, _)| *source).collect();
-        let waiting = u32::try_from(sources.len()).unwrap_or(u32::MAX);
-        ready
-            .into_iter()
-            .filter(|(source, _)| self.reads_allowed(*source, waiting))
             .collect()
     }
 
@@ -473,7 +454,7 @@ impl Objects {
             .iter()
             .min_by_key(|(_, open)| open.first().map(|r| r.offset))?;
         let (pair, offset) = (*pair, open.first()?.offset);
-        if !self.has_credit(pair.1) {
+        if !self.has_credit(pair.1) || !self.has_reader(pair.0) {
             return None;
         }
         if file

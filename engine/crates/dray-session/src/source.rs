@@ -35,7 +35,7 @@ pub struct Config {
     pub buffers: u32,
     /// Bytes of one buffer: the largest object.
     pub buffer_bytes: u64,
-    /// Reads that may be under way.
+    /// Reads that may be under way on one source target.
     pub reads_max: u32,
     /// Segments in one block at the most (the lower of both ends).
     pub segments_max: u32,
@@ -638,13 +638,13 @@ impl Source {
 
     /// The source cannot deliver a file: tells the sink, which answers with its FileClose.
     fn abort_file(&mut self, index: FileIndex, error: Error) {
-        if let Some(file) = self.files.get_mut(&index) {
-            if !file.aborted {
-                file.aborted = true;
-                self.objects.remove(index);
-                self.out
-                    .push_back(Effect::Message(Message::FileAbort { index, error }));
-            }
+        if let Some(file) = self.files.get_mut(&index)
+            && !file.aborted
+        {
+            file.aborted = true;
+            self.objects.remove(index);
+            self.out
+                .push_back(Effect::Message(Message::FileAbort { index, error }));
         }
     }
 

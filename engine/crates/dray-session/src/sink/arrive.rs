@@ -166,10 +166,10 @@ impl Sink {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
         let next = file.next_offset;
-        if let Some(place) = file.held.iter().position(|(range, _)| range.offset == next) {
-            if let Some((_, key)) = file.held.remove(place) {
-                self.write(key);
-            }
+        if let Some(place) = file.held.iter().position(|(range, _)| range.offset == next)
+            && let Some((_, key)) = file.held.remove(place)
+        {
+            self.write(key);
         }
     }
 

@@ -239,17 +239,16 @@ impl Sink {
             setting,
             failed: None,
         } = &mut live.node
+            && !*setting
         {
-            if !*setting {
-                *setting = true;
-                self.finishing += 1;
-                let (path, metadata) = (live.path.clone(), metadata.clone());
-                self.out.push_back(super::Effect::SetDirectory {
-                    index,
-                    path,
-                    metadata,
-                });
-            }
+            *setting = true;
+            self.finishing += 1;
+            let (path, metadata) = (live.path.clone(), metadata.clone());
+            self.out.push_back(super::Effect::SetDirectory {
+                index,
+                path,
+                metadata,
+            });
         }
     }
 
