@@ -304,7 +304,8 @@ pub enum Effect {
     },
     /// Remove what was written of a file and end it in the log.
     Discard(FileIndex),
-    /// Nothing more is written to a file; what is safe of it stays.
+    /// Nothing more is written to a prepared file: it has its final name, or what is safe of it
+    /// stays for the next run.
     CloseFile(FileIndex),
     /// Store the totals durably, if anyone keeps them, then answer `VerdictStored`.
     StoreVerdict(Totals),

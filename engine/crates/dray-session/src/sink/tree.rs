@@ -323,6 +323,9 @@ impl Sink {
                     size,
                     sums,
                 }));
+                if !file.small {
+                    self.out.push_back(super::Effect::CloseFile(index));
+                }
                 if let Some(pack) = file.pack {
                     self.small_closed(pack);
                 }

@@ -1,0 +1,95 @@
+# Every target does its own set-up (tools/bootstrap.sh) and may be run first on a fresh host.
+# CARGO_TARGET_DIR is honoured; without it cargo builds in engine/target.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# The targets share one cargo folder and one .venv: side by side they would only wait for each
+# other's locks.
+.NOTPARALLEL:
+
+ENV := . .venv/dray-env.sh &&
+CARGO := $(ENV) cd engine && cargo
+PYTEST := $(ENV) python -m pytest
+# Absolute and exported, so that cargo, setuptools-rust and the tests all mean the same folder.
+override CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),engine/target))
+export CARGO_TARGET_DIR
+# A wheel is built from the unpacked sdist. Its programs come from other paths than the tree's, so
+# they get a folder of their own and do not overwrite what `make build` left.
+WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
+
+SECONDS ?= 60
+SEEDS ?= 2000
+
+.PHONY: help setup setup-build build unit test check integration sim fuzz demo bench
+.PHONY: wheel develop develop-release fmt clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
+	@echo "             ARGS=... (unit, integration, bench: more words for pytest)"
+
+setup: ## Install what is missing on this host (apt when root) and fill .venv
+	@tools/bootstrap.sh test
+
+setup-build:
+	@tools/bootstrap.sh build
+
+build: setup-build ## Release programs in engine/target/release/
+	$(CARGO) build --locked --release --workspace --bins
+
+develop: setup-build ## Editable install in .venv, native module built in place (debug)
+	$(ENV) PYTHONWARNINGS=ignore python -m pip install --quiet --no-build-isolation --no-deps -e .
+
+develop-release: export SETUPTOOLS_RUST_CARGO_PROFILE := release
+develop-release: develop ## The same with the engine optimised
+
+unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
+	$(CARGO) test --locked --workspace --quiet
+	$(PYTEST) -m "not slow and not server and not bench" $(ARGS)
+
+check: setup ## Format, lints, types, house and layer rules, dependency audit
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --quiet -p dray-tidy
+	$(ENV) ruff check .
+	$(ENV) ruff format --check .
+	$(ENV) mypy
+	$(ENV) python tools/audit.py
+	for script in tools/*.sh .ci/run; do bash -n "$$script"; done
+
+integration: setup build develop ## Tests that need more than one part, real servers included
+	$(PYTEST) -m "(slow or server) and not bench" $(ARGS)
+
+# The simulator and the fuzz targets join as soon as they are in the tree.
+test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
+	$(if $(wildcard engine/crates/dray-sim/src/main.rs),$(MAKE) sim)
+	$(if $(wildcard engine/fuzz/Cargo.toml),$(MAKE) fuzz SECONDS=10)
+	$(MAKE) integration
+
+sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays one
+	$(CARGO) run --locked --release -p dray-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+fuzz: setup-build ## Fuzz every decoder for SECONDS each
+	$(ENV) tools/fuzz.sh $(SECONDS)
+
+demo: build ## The main job: two processes, a real tree, kill -9 in the middle, resume, report
+	$(ENV) tools/demo.sh
+
+bench: build develop-release ## Measure against cp and rsync on this host
+	$(PYTEST) -m bench -s $(ARGS)
+
+wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
+	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist
+
+fmt: setup ## Rewrite Rust and Python in the house's format
+	$(CARGO) fmt --all
+	$(ENV) ruff check --fix --quiet .
+	$(ENV) ruff format .
+
+clean: ## Remove everything that was built or installed in this tree
+	rm -rf .venv .tools build dist engine/target integration/out
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf *.egg-info engine/python/*.egg-info engine/python/dray/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

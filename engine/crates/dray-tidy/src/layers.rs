@@ -1,0 +1,351 @@
+//! Who may depend on whom. Arrows point one way: programs and bindings -> runtime -> session and
+//! stores -> pure crates -> core.
+
+use toml::{Table, Value};
+
+use crate::Finding;
+
+/// One crate of the workspace.
+#[derive(Debug)]
+pub struct Room {
+    /// The crate's name.
+    pub name: &'static str,
+    /// Whether it is pure: no files, sockets, threads, clocks or chance.
+    pub is_pure: bool,
+    /// Which of ours it may depend on.
+    pub may_use: &'static [&'static str],
+}
+
+const CORE: &str = "dray-core";
+const PURE: &[&str] = &[CORE, "dray-wire", "dray-log", "dray-sched"];
+const STORE: &[&str] = &["dray-store", CORE];
+const BELOW_RUNTIME: &[&str] = &[
+    "dray-session",
+    "dray-store",
+    "dray-store-rados",
+    "dray-store-xrootd",
+    CORE,
+    "dray-wire",
+    "dray-log",
+    "dray-sched",
+];
+const RUNTIME_AND_BELOW: &[&str] = &[
+    "dray-runtime",
+    "dray-session",
+    "dray-store",
+    "dray-store-rados",
+    "dray-store-xrootd",
+    CORE,
+    "dray-wire",
+    "dray-log",
+    "dray-sched",
+];
+
+/// All crates there may be. A crate on disk and not here fails; a crate here and not on disk is to
+/// come.
+pub const ROOMS: &[Room] = &[
+    Room {
+        name: CORE,
+        is_pure: true,
+        may_use: &[],
+    },
+    Room {
+        name: "dray-wire",
+        is_pure: true,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-log",
+        is_pure: true,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-sched",
+        is_pure: true,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-session",
+        is_pure: true,
+        may_use: PURE,
+    },
+    Room {
+        name: "dray-store",
+        is_pure: false,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-store-rados",
+        is_pure: false,
+        may_use: STORE,
+    },
+    Room {
+        name: "dray-store-xrootd",
+        is_pure: false,
+        may_use: STORE,
+    },
+    Room {
+        name: "dray-runtime",
+        is_pure: false,
+        may_use: BELOW_RUNTIME,
+    },
+    Room {
+        name: "dray-endpoint",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
+    },
+    Room {
+        name: "dray-cli",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
+    },
+    Room {
+        name: "dray-py",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
+    },
+    Room {
+        name: "dray-capi",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
+    },
+    // The simulator drives the session with machines of its own, never with the real runtime.
+    Room {
+        name: "dray-sim",
+        is_pure: false,
+        may_use: &[
+            "dray-session",
+            "dray-store",
+            CORE,
+            "dray-wire",
+            "dray-log",
+            "dray-sched",
+        ],
+    },
+    Room {
+        name: "dray-tidy",
+        is_pure: false,
+        may_use: &[],
+    },
+];
+
+/// What a pure crate cannot need: each of these does I/O, tells the time or draws lots.
+const IMPURE_CRATES: &[&str] = &[
+    "chrono",
+    "crossbeam-channel",
+    "getrandom",
+    "libc",
+    "mio",
+    "nix",
+    "rand",
+    "rayon",
+    "rusqlite",
+    "rustix",
+    "socket2",
+    "tempfile",
+    "time",
+    "tokio",
+];
+
+/// Looks a crate up in the table.
+pub fn room(name: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| room.name == name)
+}
+
+/// Checks one crate's manifest. `folder` is the crate's folder name, `place` its manifest's path.
+pub fn check(place: &str, folder: &str, manifest: &str) -> Vec<Finding> {
+    let table: Table = match manifest.parse() {
+        Ok(table) => table,
+        Err(error) => return vec![Finding::at(place, format!("not TOML: {error}"))],
+    };
+    let mut findings = Vec::new();
+    let mut complain = |message: String| findings.push(Finding::at(place, message));
+
+    let name = lookup(&table, &["package", "name"])
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    if name != folder {
+        complain(format!(
+            "the crate is called `{name}`, its folder `{folder}`"
+        ));
+    }
+    for key in ["version", "edition", "rust-version", "license", "publish"] {
+        if !is_inherited(&table, &["package", key]) {
+            complain(format!(
+                "`{key}` must come from the workspace: `{key}.workspace = true`"
+            ));
+        }
+    }
+    if !is_inherited(&table, &["lints"]) && lookup(&table, &["lints", "rust"]).is_none() {
+        complain("no `[lints]`: say `workspace = true`, or list the crate's own".into());
+    }
+
+    let Some(room) = room(folder) else {
+        complain(
+            "not in the table of dray-tidy/src/layers.rs: give it a room and its arrows".into(),
+        );
+        return findings;
+    };
+    for (section, dependency) in dependencies(&table) {
+        let is_dev = section == "dev-dependencies";
+        if dependency.starts_with("dray-") {
+            let is_allowed = if is_dev {
+                dependency != "dray-tidy" && self::room(&dependency).is_some()
+            } else {
+                room.may_use.contains(&dependency.as_str())
+            };
+            if !is_allowed {
+                complain(format!(
+                    "{section}: `{folder}` may not use `{dependency}`; it may use {:?}",
+                    room.may_use
+                ));
+            }
+        } else if room.is_pure && !is_dev && IMPURE_CRATES.contains(&dependency.as_str()) {
+            complain(format!(
+                "{section}: `{dependency}` does not belong in a pure crate"
+            ));
+        }
+    }
+    if room.is_pure && lookup(&table, &["package", "build"]).is_some() {
+        complain("a pure crate needs no build script".into());
+    }
+    findings
+}
+
+fn lookup<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let mut value = table.get(*first)?;
+    for key in rest {
+        value = value.get(*key)?;
+    }
+    Some(value)
+}
+
+fn is_inherited(table: &Table, path: &[&str]) -> bool {
+    let value = lookup(table, path).and_then(|value| value.get("workspace"));
+    value.and_then(Value::as_bool) == Some(true)
+}
+
+/// All dependencies with their section; sections behind `[target.'cfg(...)']` count like the
+/// others.
+fn dependencies(table: &Table) -> Vec<(String, String)> {
+    const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let mut found = Vec::new();
+    let targets = table.get("target").and_then(Value::as_table);
+    let tables = targets.into_iter().flat_map(|targets| targets.values());
+    for holder in tables.filter_map(Value::as_table).chain([table]) {
+        for section in SECTIONS {
+            let Some(entries) = holder.get(section).and_then(Value::as_table) else {
+                continue;
+            };
+            for (key, value) in entries {
+                // `alias = { package = "real" }` depends on `real`.
+                let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
+                found.push((section.to_owned(), package.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(name: &str, rest: &str) -> String {
+        format!(
+            "[package]\nname = \"{name}\"\nversion.workspace = true\nedition.workspace = true\n\
+             rust-version.workspace = true\nlicense.workspace = true\npublish.workspace = true\n\
+             [lints]\nworkspace = true\n{rest}"
+        )
+    }
+
+    fn messages(folder: &str, manifest: &str) -> Vec<String> {
+        check("Cargo.toml", folder, manifest)
+            .into_iter()
+            .map(|finding| finding.message)
+            .collect()
+    }
+
+    #[test]
+    fn a_crate_within_its_rights_passes() {
+        let text = manifest(
+            "dray-session",
+            "[dependencies]\ndray-core.workspace = true\ndray-log.workspace = true\nserde = \"1\"\n\
+             [dev-dependencies]\ndray-sim.workspace = true\ntempfile = \"3\"\n",
+        );
+        assert_eq!(messages("dray-session", &text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_arrow_against_the_table_is_found() {
+        for room in ROOMS {
+            for other in ROOMS {
+                let rest = format!("[dependencies]\n{} = {{ path = \"x\" }}\n", other.name);
+                let is_found = !messages(room.name, &manifest(room.name, &rest)).is_empty();
+                assert_eq!(
+                    is_found,
+                    !room.may_use.contains(&other.name),
+                    "{room:?} -> {other:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_has_no_circles() {
+        // Each crate may use only what stands nearer to core: the reach shrinks along every arrow.
+        fn reach(name: &str, depth: usize) -> usize {
+            assert!(depth <= ROOMS.len(), "a circle through {name}");
+            let uses = room(name).map_or(&[][..], |room| room.may_use);
+            uses.iter()
+                .map(|used| 1 + reach(used, depth + 1))
+                .max()
+                .unwrap_or(0)
+        }
+        for room in ROOMS {
+            reach(room.name, 0);
+        }
+    }
+
+    #[test]
+    fn nobody_ships_the_simulator_or_the_house_rules() {
+        for room in ROOMS {
+            assert!(!room.may_use.contains(&"dray-sim") && !room.may_use.contains(&"dray-tidy"));
+        }
+        let text = manifest(
+            "dray-core",
+            "[dev-dependencies]\ndray-tidy = { path = \"x\" }\n",
+        );
+        assert_eq!(messages("dray-core", &text).len(), 1);
+    }
+
+    #[test]
+    fn hidden_arrows_are_found() {
+        let hidden = [
+            "[dependencies]\ncore2 = { package = \"dray-runtime\", path = \"x\" }\n",
+            "[target.'cfg(unix)'.dependencies]\ndray-store = { path = \"x\" }\n",
+            "[build-dependencies]\ndray-wire = { path = \"x\" }\n",
+            "[dependencies]\nrand = \"0.9\"\n",
+            "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n",
+        ];
+        for rest in hidden {
+            assert_eq!(
+                messages("dray-log", &manifest("dray-log", rest)).len(),
+                1,
+                "{rest}"
+            );
+        }
+    }
+
+    #[test]
+    fn strangers_own_versions_and_missing_lints_are_found() {
+        assert_eq!(messages("dray-new", &manifest("dray-new", "")).len(), 1);
+        assert_eq!(messages("dray-log", &manifest("dray-logs", "")).len(), 1);
+        let own_version = manifest("dray-log", "").replace("version.workspace = true\ned", "ed");
+        assert_eq!(messages("dray-log", &own_version).len(), 1);
+        let no_lints = manifest("dray-log", "").replace("[lints]\nworkspace = true", "");
+        assert_eq!(messages("dray-log", &no_lints).len(), 1);
+        assert_eq!(messages("dray-log", "[package").len(), 1);
+    }
+}

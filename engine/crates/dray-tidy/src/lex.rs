@@ -1,0 +1,238 @@
+//! Just enough of Rust's lexical grammar to tell code from comments and literals.
+
+/// A source file split into its code and its comments, both with the lines and columns of the
+/// original: what belongs to the other is blank.
+#[derive(Debug)]
+pub struct Split {
+    /// Code; comments and the insides of string and character literals are blank.
+    pub code: String,
+    /// Comments; everything else is blank.
+    pub comments: String,
+}
+
+/// Splits `source`. Text that is not Rust gives nonsense, never a panic.
+pub fn split(source: &str) -> Split {
+    let chars: Vec<char> = source.chars().collect();
+    let mut scanner = Scanner {
+        chars: &chars,
+        at: 0,
+        code: String::new(),
+        comments: String::new(),
+    };
+    scanner.run();
+    Split {
+        code: scanner.code,
+        comments: scanner.comments,
+    }
+}
+
+struct Scanner<'a> {
+    chars: &'a [char],
+    at: usize,
+    code: String,
+    comments: String,
+}
+
+impl Scanner<'_> {
+    fn run(&mut self) {
+        while self.at < self.chars.len() {
+            match (self.chars[self.at], self.peek(1)) {
+                ('/', Some('/')) => self.line_comment(),
+                ('/', Some('*')) => self.block_comment(),
+                ('"', _) => self.string(),
+                ('\'', _) => self.quote(),
+                (c, _) if c.is_alphabetic() || c == '_' => self.word(),
+                _ => self.keep(1),
+            }
+        }
+    }
+
+    fn peek(&self, ahead: usize) -> Option<char> {
+        self.chars.get(self.at + ahead).copied()
+    }
+
+    /// Takes `count` characters as code.
+    fn keep(&mut self, count: usize) {
+        self.take(count, |c| (c, ' '));
+    }
+
+    /// Takes `count` characters as a comment.
+    fn comment(&mut self, count: usize) {
+        self.take(count, |c| (' ', c));
+    }
+
+    /// Takes `count` characters of a literal.
+    fn blank(&mut self, count: usize) {
+        self.take(count, |_| (' ', ' '));
+    }
+
+    fn take(&mut self, count: usize, to: impl Fn(char) -> (char, char)) {
+        for _ in 0..count {
+            let Some(&c) = self.chars.get(self.at) else {
+                return;
+            };
+            let (code, comment) = if c == '\n' { (c, c) } else { to(c) };
+            self.code.push(code);
+            self.comments.push(comment);
+            self.at += 1;
+        }
+    }
+
+    fn line_comment(&mut self) {
+        while self.peek(0).is_some_and(|c| c != '\n') {
+            self.comment(1);
+        }
+    }
+
+    fn block_comment(&mut self) {
+        let mut depth = 0_usize;
+        loop {
+            match (self.peek(0), self.peek(1)) {
+                (Some('/'), Some('*')) => {
+                    depth += 1;
+                    self.comment(2);
+                }
+                (Some('*'), Some('/')) => {
+                    depth -= 1;
+                    self.comment(2);
+                    if depth == 0 {
+                        return;
+                    }
+                }
+                (Some(_), _) => self.comment(1),
+                (None, _) => return,
+            }
+        }
+    }
+
+    fn string(&mut self) {
+        self.keep(1);
+        loop {
+            match self.peek(0) {
+                Some('\\') => self.blank(2),
+                Some('"') => return self.keep(1),
+                Some(_) => self.blank(1),
+                None => return,
+            }
+        }
+    }
+
+    /// `'a'`, `'\n'` or a lifetime.
+    fn quote(&mut self) {
+        let is_char = match self.peek(1) {
+            Some('\\') => true,
+            Some(_) => self.peek(2) == Some('\''),
+            None => false,
+        };
+        self.keep(1);
+        if !is_char {
+            return;
+        }
+        loop {
+            match self.peek(0) {
+                Some('\\') => self.blank(2),
+                Some('\'') => return self.keep(1),
+                Some(_) => self.blank(1),
+                None => return,
+            }
+        }
+    }
+
+    /// An identifier, or the prefix of a raw string (`r"`, `br##"`, `cr"`).
+    fn word(&mut self) {
+        let start = self.at;
+        while self
+            .peek(0)
+            .is_some_and(|c| c.is_alphanumeric() || c == '_')
+        {
+            self.keep(1);
+        }
+        let word: String = self.chars[start..self.at].iter().collect();
+        if !matches!(word.as_str(), "r" | "br" | "cr") {
+            return;
+        }
+        let hashes = self.chars[self.at..]
+            .iter()
+            .take_while(|c| **c == '#')
+            .count();
+        if self.peek(hashes) == Some('"') {
+            self.keep(hashes + 1);
+            self.raw_string_rest(hashes);
+        }
+    }
+
+    fn raw_string_rest(&mut self, hashes: usize) {
+        while let Some(c) = self.peek(0) {
+            let closes = c == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == Some('#'));
+            if closes {
+                return self.keep(hashes + 1);
+            }
+            self.blank(1);
+        }
+    }
+}
+
+/// One token of code: a word, `::`, or a single other character; with the index of its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// The token itself.
+    pub text: &'a str,
+    /// Its line, from 0.
+    pub line: usize,
+}
+
+/// Tokens of code that `split` has freed from comments and literals.
+pub fn tokens(code: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    for (line, text) in code.lines().enumerate() {
+        let mut rest = text.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let length = if first.is_alphanumeric() || first == '_' {
+                rest.find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                    .unwrap_or(rest.len())
+            } else if rest.starts_with("::") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            let (token, after) = rest.split_at(length);
+            found.push(Token { text: token, line });
+            rest = after.trim_start();
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_not_code() {
+        let source = concat!(
+            "let a = \"std::fs // no\"; // std::net\n",
+            "/* outer /* inner */ still */ let b = 'x'; let c: &'static str = r#\"a\" b\"#;\n",
+            "let d = b'\\''; let e = br\"\\\"; f()\n",
+        );
+        let Split { code, comments } = split(source);
+        assert!(!code.contains("std::fs") && !code.contains("still") && !code.contains("a\" b"));
+        assert!(comments.contains("std::net") && !comments.contains("std::fs"));
+        assert!(code.contains("&'static str") && code.contains("f()"));
+        assert_eq!(code.lines().count(), source.lines().count());
+    }
+
+    #[test]
+    fn unfinished_text_ends() {
+        for source in ["\"", "'", "'\\", "/*", "r#\"", "b'", "r", "/", "\"\\"] {
+            split(source);
+        }
+    }
+
+    #[test]
+    fn tokens_keep_their_lines() {
+        let found = tokens("use std::{fs,\n io};");
+        let texts: Vec<_> = found.iter().map(|token| token.text).collect();
+        assert_eq!(texts, ["use", "std", "::", "{", "fs", ",", "io", "}", ";"]);
+        assert_eq!(found[6].line, 1);
+    }
+}

@@ -1,0 +1,288 @@
+//! Rules about single source files: how long they may be, what an `unsafe` must say, what a marker
+//! must carry.
+
+use crate::Finding;
+use crate::lex;
+
+/// Lines a source file may have. Rust's unit tests at the end of a file do not count: they belong
+/// beside what they test.
+pub const LINES_MAX: usize = 600;
+
+/// Lines a file may have with everything.
+pub const LINES_MAX_WITH_TESTS: usize = 1000;
+
+/// A file that may be longer, and why.
+#[derive(Debug)]
+pub struct LongFile {
+    /// Path from the top of the tree.
+    pub path: &'static str,
+    /// Why it is one story all the same.
+    pub reason: &'static str,
+}
+
+/// Finds a file that is too long. `is_rust` says whether unit tests at its end are left out.
+pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) -> Option<Finding> {
+    if long.iter().any(|file| file.path == path) {
+        return None;
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let own = if is_rust {
+        lines_before_tests(&lines)
+    } else {
+        lines.len()
+    };
+    if own > LINES_MAX {
+        let message = format!("{own} lines, {LINES_MAX} are allowed: split it by what it tells");
+        return Some(Finding::at(path, message));
+    }
+    if lines.len() > LINES_MAX_WITH_TESTS {
+        let message = format!(
+            "{} lines with its tests, {LINES_MAX_WITH_TESTS} are allowed: move the tests to a file",
+            lines.len()
+        );
+        return Some(Finding::at(path, message));
+    }
+    None
+}
+
+/// Columns a line may have. Formatters wrap code at 100; comments and literals they leave alone, and a
+/// word that sticks out a little harms nobody.
+pub const COLUMNS_MAX: usize = 110;
+
+/// Every line that is too wide. An address cannot be wrapped and passes.
+pub fn check_width(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX && !line.contains("://") {
+            let message = format!("{columns} columns, {COLUMNS_MAX} are allowed");
+            findings.push(Finding::at_line(path, index, message));
+        }
+    }
+    findings
+}
+
+/// A listed file that is short enough, or gone, must leave the list.
+pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in long {
+        let is_short = read(file.path).is_none_or(|text| {
+            let is_rust = file.path.ends_with(".rs");
+            check_length(file.path, &text, is_rust, &[]).is_none()
+        });
+        if is_short {
+            findings.push(Finding::at(
+                file.path,
+                "is short enough now: take it off the list",
+            ));
+        }
+        if file.reason.trim().is_empty() {
+            findings.push(Finding::at(file.path, "is on the list without a reason"));
+        }
+    }
+    findings
+}
+
+/// Lines before the last `#[cfg(test)] mod ... {` that reaches to the end of the file.
+fn lines_before_tests(lines: &[&str]) -> usize {
+    let is_tests = |pair: &[&str]| {
+        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    };
+    let Some(start) = lines.windows(2).rposition(is_tests) else {
+        return lines.len();
+    };
+    // Formatted code closes a top-level module with a brace in the first column.
+    let is_last = !lines[start + 2..lines.len().saturating_sub(1)].contains(&"}");
+    if is_last { start } else { lines.len() }
+}
+
+/// Every `unsafe` block or impl without a comment that begins with `SAFETY:` on its line or right
+/// above the statement it stands in.
+pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
+    let split = lex::split(source);
+    let comments: Vec<&str> = split.comments.lines().collect();
+    let code: Vec<&str> = split.code.lines().collect();
+    let tokens = lex::tokens(&split.code);
+    let mut findings = Vec::new();
+    for pair in tokens.windows(2) {
+        // `unsafe fn`, `unsafe trait`, `unsafe extern` and `#[unsafe(...)]` state a contract;
+        // the compiler's and clippy's `# Safety` rules see to them.
+        let is_use = pair[0].text == "unsafe" && matches!(pair[1].text, "{" | "impl");
+        if is_use && !is_justified(pair[0].line, &code, &comments) {
+            let message = "`unsafe` without a `// SAFETY:` comment right above it";
+            findings.push(Finding::at_line(path, pair[0].line, message));
+        }
+    }
+    findings
+}
+
+fn is_justified(line: usize, code: &[&str], comments: &[&str]) -> bool {
+    // The comment's words may stand behind `//`, `///` or `/*`.
+    let says_why = |index: usize| {
+        comments[index]
+            .trim_start_matches([' ', '/', '*', '!'])
+            .starts_with("SAFETY:")
+    };
+    if says_why(line) {
+        return true;
+    }
+    let mut above = line;
+    while above > 0 {
+        above -= 1;
+        let is_comment = !comments[above].trim().is_empty();
+        if is_comment && says_why(above) {
+            return true;
+        }
+        let text = code[above].trim();
+        let continues = text.ends_with(['=', '(', ',', '.']) || text.starts_with("#[");
+        if !is_comment && (text.is_empty() || !continues) {
+            return false;
+        }
+    }
+    false
+}
+
+/// Every marker for work to be done that names no issue: write `TODO` as `TODO(#12): ...`.
+pub fn check_markers(path: &str, text: &str) -> Vec<Finding> {
+    // Put together here, so that this file passes its own rule.
+    let markers = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("HA", "CK"),
+    ];
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for marker in markers {
+            let names_no_issue = line.match_indices(marker).any(|(at, _)| {
+                let after = &line[at + marker.len()..];
+                let is_whole =
+                    !line[..at].ends_with(is_word_char) && !after.starts_with(is_word_char);
+                is_whole && !has_issue(after)
+            });
+            if names_no_issue {
+                let message = format!("`{marker}` without an issue: write `{marker}(#number)`");
+                findings.push(Finding::at_line(path, index, message));
+            }
+        }
+    }
+    findings
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '`'
+}
+
+fn has_issue(after: &str) -> bool {
+    let number = after
+        .strip_prefix("(#")
+        .and_then(|rest| rest.split(')').next());
+    number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_are_found_and_tests_at_the_end_are_not_counted() {
+        let code = "let x = 1;\n".repeat(LINES_MAX);
+        let tests = format!(
+            "#[cfg(test)]\nmod tests {{\n{}}}\n",
+            "    x();\n".repeat(100)
+        );
+        assert_eq!(check_length("a.rs", &code, true, &[]), None);
+        assert_eq!(
+            check_length("a.rs", &format!("{code}{tests}"), true, &[]),
+            None
+        );
+        assert!(check_length("a.py", &format!("{code}{tests}"), false, &[]).is_some());
+        assert!(check_length("a.rs", &format!("{code}x\n"), true, &[]).is_some());
+        assert!(check_length("a.rs", &format!("{tests}{code}"), true, &[]).is_some());
+        let many_tests = tests.replace("    x();\n", &"    x();\n".repeat(10));
+        assert!(check_length("a.rs", &format!("{code}{many_tests}"), true, &[]).is_some());
+    }
+
+    #[test]
+    fn the_list_of_long_files_must_be_needed() {
+        let long = [LongFile {
+            path: "a.rs",
+            reason: "one table",
+        }];
+        let text = "x\n".repeat(LINES_MAX + 1);
+        assert_eq!(check_length("a.rs", &text, true, &long), None);
+        assert!(check_long_list(&long, |_| Some(text.clone())).is_empty());
+        assert_eq!(check_long_list(&long, |_| Some("x\n".into())).len(), 1);
+        assert_eq!(check_long_list(&long, |_| None).len(), 1);
+        let unreasoned = [LongFile {
+            path: "a.rs",
+            reason: " ",
+        }];
+        assert_eq!(
+            check_long_list(&unreasoned, |_| Some(text.clone())).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn wide_lines_are_found_by_characters() {
+        let fits = "é".repeat(COLUMNS_MAX);
+        assert_eq!(check_width("a.rs", &format!("{fits}\n")), []);
+        assert_eq!(
+            check_width("a.rs", &format!("\n{fits}x\n"))[0].place,
+            "a.rs:2"
+        );
+        assert_eq!(check_width("a.rs", &format!("// https://{fits}")), []);
+    }
+
+    #[test]
+    fn unsafe_without_a_reason_is_found() {
+        let bare = "fn f() {\n    unsafe { g() }\n}\n";
+        assert_eq!(check_unsafe("a.rs", bare)[0].place, "a.rs:2");
+        assert_eq!(check_unsafe("a.rs", "unsafe impl Send for X {}\n").len(), 1);
+        let far = "// SAFETY: about something else.\nlet x = 1;\nlet y = unsafe { g() };\n";
+        assert_eq!(check_unsafe("a.rs", far).len(), 1);
+        let in_a_string = "let s = \"// SAFETY: no\"; let y = unsafe { g() };\n";
+        assert_eq!(check_unsafe("a.rs", in_a_string).len(), 1);
+    }
+
+    #[test]
+    fn unsafe_with_a_reason_passes() {
+        let sources = [
+            "// SAFETY: g has no demands.\nlet y = unsafe { g() };\n",
+            "// SAFETY: two lines\n// of reason.\nlet y =\n    unsafe { g() };\n",
+            "let y = unsafe { g() }; // SAFETY: g has no demands.\n",
+            "// SAFETY: X is plain data.\n#[rustfmt::skip]\nunsafe impl Send for X {}\n",
+            "/// # Safety\n/// The caller must.\nunsafe fn f() {}\n",
+            "// unsafe { in a comment }\n#[unsafe(no_mangle)]\nfn f() {}\n",
+        ];
+        for source in sources {
+            assert_eq!(check_unsafe("a.rs", source), [], "{source}");
+        }
+    }
+
+    #[test]
+    fn markers_need_an_issue() {
+        let marker = concat!("TO", "DO");
+        assert_eq!(
+            check_markers("a.rs", &format!("x\n// {marker}: later\n"))[0].place,
+            "a.rs:2"
+        );
+        assert_eq!(
+            check_markers("a.rs", &format!("# {marker}(me): later\n")).len(),
+            1
+        );
+        assert_eq!(
+            check_markers("a.rs", &format!("# {marker}(#): later\n")).len(),
+            1
+        );
+        assert_eq!(
+            check_markers("a.rs", &format!("// {marker}(#12): later\n")),
+            []
+        );
+        assert_eq!(
+            check_markers("a.rs", &format!("let X{marker} = 1; // MY_{marker}\n")),
+            []
+        );
+    }
+}

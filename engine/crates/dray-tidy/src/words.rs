@@ -1,0 +1,289 @@
+//! Paths a pure crate must not name: files, sockets, threads, clocks, chance, the environment.
+//!
+//! A pure crate gets time, randomness and files as arguments; that is what lets the simulator run
+//! the very code that ships. The rule reads names, so it also sees what hides in a macro or behind
+//! `cfg`; it follows `use` trees and renames (`use std::time as t`), which covers all but
+//! determined evasion.
+
+use std::collections::BTreeMap;
+
+use crate::Finding;
+use crate::lex::{self, Token};
+
+/// A path that is banned, with everything below it, and what to do instead.
+#[derive(Debug)]
+pub struct Ban {
+    /// Path prefix, such as `std::fs`.
+    pub path: &'static str,
+    /// What to do instead.
+    pub instead: &'static str,
+}
+
+/// What no pure crate may name.
+pub const PURE_BANS: &[Ban] = &[
+    Ban {
+        path: "std::fs",
+        instead: "take a trait; the runtime brings files",
+    },
+    Ban {
+        path: "std::net",
+        instead: "sockets live in dray-runtime",
+    },
+    Ban {
+        path: "std::os",
+        instead: "the system lives in dray-runtime and the stores",
+    },
+    Ban {
+        path: "std::process",
+        instead: "return an error to the edge",
+    },
+    Ban {
+        path: "std::env",
+        instead: "take the value as an argument",
+    },
+    Ban {
+        path: "std::thread",
+        instead: "threads live in dray-runtime",
+    },
+    Ban {
+        path: "std::time::Instant",
+        instead: "take `now` as an argument",
+    },
+    Ban {
+        path: "std::time::SystemTime",
+        instead: "take `now` as an argument",
+    },
+    Ban {
+        path: "std::time::UNIX_EPOCH",
+        instead: "take `now` as an argument",
+    },
+    Ban {
+        path: "std::hash::RandomState",
+        instead: "a replayed seed must give the same order",
+    },
+    Ban {
+        path: "std::collections::hash_map::RandomState",
+        instead: "a replayed seed must give the same order",
+    },
+    Ban {
+        path: "rand",
+        instead: "take the drawn value as an argument",
+    },
+    Ban {
+        path: "getrandom",
+        instead: "take the drawn value as an argument",
+    },
+    Ban {
+        path: "tokio",
+        instead: "async lives in dray-endpoint",
+    },
+    Ban {
+        path: "rustix",
+        instead: "the system lives in dray-runtime and the stores",
+    },
+    Ban {
+        path: "libc",
+        instead: "the system lives in dray-runtime and the stores",
+    },
+];
+
+/// Every use of a banned path in the source of a pure crate, its unit tests included.
+pub fn check(path: &str, source: &str, bans: &[Ban]) -> Vec<Finding> {
+    let split = lex::split(source);
+    let tokens = lex::tokens(&split.code);
+    let (imports, aliases) = imports(&tokens);
+    let mut named = imports;
+    named.extend(paths(&tokens, &aliases));
+    let mut findings: Vec<(usize, Finding)> = Vec::new();
+    for (line, name) in named {
+        let name = name
+            .replacen("core::", "std::", 1)
+            .replacen("alloc::", "std::", 1);
+        let Some(ban) = bans.iter().find(|ban| is_below(&name, ban.path)) else {
+            continue;
+        };
+        let message = format!("`{}` in a pure crate: {}", ban.path, ban.instead);
+        findings.push((line, Finding::at_line(path, line, message)));
+    }
+    findings.sort_by_key(|(line, _)| *line);
+    let mut findings: Vec<_> = findings.into_iter().map(|(_, finding)| finding).collect();
+    findings.dedup();
+    findings
+}
+
+fn is_below(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+type Named = Vec<(usize, String)>;
+type Aliases = BTreeMap<String, String>;
+
+/// The paths all `use` items name, trees expanded, and the names they bring in, each with its full
+/// path.
+fn imports(tokens: &[Token<'_>]) -> (Named, Aliases) {
+    let mut named = Vec::new();
+    let mut aliases = BTreeMap::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        if tokens[at].text == "use" {
+            at = use_tree(tokens, at + 1, "", &mut named, &mut aliases);
+        } else {
+            at += 1;
+        }
+    }
+    (named, aliases)
+}
+
+/// Reads one tree below `prefix` from `at`; returns where it ended.
+fn use_tree(
+    tokens: &[Token<'_>],
+    mut at: usize,
+    prefix: &str,
+    named: &mut Named,
+    aliases: &mut Aliases,
+) -> usize {
+    let mut path = prefix.to_owned();
+    let mut line = None;
+    let mut bound: Option<String> = None;
+    while let Some(token) = tokens.get(at) {
+        match token.text {
+            "{" => {
+                at += 1;
+                while tokens
+                    .get(at)
+                    .is_some_and(|token| token.text != "}" && token.text != ";")
+                {
+                    at = use_tree(tokens, at, &path, named, aliases);
+                    if tokens.get(at).is_some_and(|token| token.text == ",") {
+                        at += 1;
+                    }
+                }
+                return at + 1;
+            }
+            "," | "}" | ";" => break,
+            "as" => {
+                bound = tokens.get(at + 1).map(|token| token.text.to_owned());
+                at += 1;
+            }
+            "::" => {}
+            "self" if !path.is_empty() => {}
+            text => {
+                if !path.is_empty() {
+                    path.push_str("::");
+                }
+                path.push_str(text);
+                line = Some(token.line);
+            }
+        }
+        at += 1;
+    }
+    let line = line.or_else(|| tokens.get(at.saturating_sub(1)).map(|token| token.line));
+    if let Some(line) = line {
+        let name = bound.or_else(|| path.rsplit("::").next().map(ToOwned::to_owned));
+        aliases.extend(name.map(|name| (name, path.clone())));
+        named.push((line, path));
+    }
+    at
+}
+
+/// Every path in the code, its first segment replaced by what an import made of it.
+fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
+    let mut named = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        // After a dot comes a field or a method, which no import names.
+        let is_member = at > 0 && tokens[at - 1].text == ".";
+        if is_member || !is_word(tokens[at].text) {
+            at += 1;
+            continue;
+        }
+        let line = tokens[at].line;
+        let first = tokens[at].text;
+        let mut path = aliases
+            .get(first)
+            .cloned()
+            .unwrap_or_else(|| first.to_owned());
+        let is_alone = tokens.get(at + 1).is_none_or(|token| token.text != "::");
+        while tokens.get(at + 1).is_some_and(|token| token.text == "::")
+            && tokens.get(at + 2).is_some_and(|token| is_word(token.text))
+        {
+            path.push_str("::");
+            path.push_str(tokens[at + 2].text);
+            at += 2;
+        }
+        at += 1;
+        // A lone word (`rand`, `libc`) may be anybody's variable; a path or an imported name is
+        // not.
+        if !is_alone {
+            named.push((line, path));
+        }
+    }
+    named
+}
+
+fn is_word(text: &str) -> bool {
+    text.chars()
+        .next()
+        .is_some_and(|c| c.is_alphabetic() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(source: &str) -> Vec<String> {
+        check("f.rs", source, PURE_BANS)
+            .into_iter()
+            .map(|finding| finding.place)
+            .collect()
+    }
+
+    #[test]
+    fn every_ban_is_found_by_its_full_path_and_by_import() {
+        for ban in PURE_BANS {
+            let by_path = format!("fn f() {{ let _ = ::{}::x(); }}", ban.path);
+            assert_eq!(lines(&by_path), ["f.rs:1"], "{}", ban.path);
+            assert_eq!(
+                lines(&format!("use {}::x;", ban.path)),
+                ["f.rs:1"],
+                "{}",
+                ban.path
+            );
+        }
+    }
+
+    #[test]
+    fn trees_renames_and_partial_imports_are_followed() {
+        assert_eq!(
+            lines("use std::{\n    collections::BTreeMap,\n    fs::{self, File},\n};"),
+            ["f.rs:3"]
+        );
+        assert_eq!(
+            lines("use std::time as t;\nfn f() { t::Instant::now(); }"),
+            ["f.rs:2"]
+        );
+        assert_eq!(lines("use std::{time::{Duration, Instant}};"), ["f.rs:1"]);
+        assert_eq!(
+            lines("use std::time;\nfn f(at: time::SystemTime) {}"),
+            ["f.rs:2"]
+        );
+        assert_eq!(
+            lines("use core::time::Duration;\nuse std::thread as t;"),
+            ["f.rs:2"]
+        );
+    }
+
+    #[test]
+    fn innocent_neighbours_pass() {
+        let source = concat!(
+            "//! No std::fs here.\n",
+            "use std::time::Duration;\n",
+            "use crate::rand::Draw;\n",
+            "use super::{env, thread};\n",
+            "/// Not `std::thread`.\n",
+            "fn f(rand: u64) -> u64 { env::x(); thread::y(); let _ = \"std::net\"; rand }\n",
+        );
+        assert_eq!(lines(source), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,183 @@
+//! The rules of `dray-tidy`, applied to the tree.
+
+use std::fs;
+use std::path::PathBuf;
+
+use dray_tidy::sources::LongFile;
+use dray_tidy::{Finding, layers, packages, sources, text, tree, words};
+
+/// Files that may be longer than the rule. Each with a reason that will still convince in a year.
+const LONG_FILES: &[LongFile] = &[];
+
+const SOURCE_ENDINGS: &[&str] = &[
+    "rs", "py", "pyi", "sh", "cc", "hh", "h", "cmake", "toml", "cfg",
+];
+const CODE_ENDINGS: &[&str] = &["rs", "py", "cc", "hh", "sh"];
+
+/// All text files of the tree with one of the endings, or all if none is given.
+fn read(endings: &[&str]) -> Vec<(String, String)> {
+    let root = tree::root();
+    let is_wanted = |path: &String| {
+        endings.is_empty() || endings.contains(&path.rsplit('.').next().unwrap_or(""))
+    };
+    let wanted = tree::files(&root).into_iter().filter(is_wanted);
+    wanted
+        .filter_map(|path| Some((path.clone(), fs::read_to_string(root.join(&path)).ok()?)))
+        .collect()
+}
+
+fn read_one(path: &str) -> String {
+    let full: PathBuf = tree::root().join(path);
+    fs::read_to_string(&full)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", full.display()))
+}
+
+#[track_caller]
+fn assert_none(findings: &[Finding]) {
+    let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "\n{}\n", list.join("\n"));
+}
+
+/// `engine/crates/<name>/...` -> (name, rest).
+fn in_crate(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("engine/crates/")?.split_once('/')
+}
+
+#[test]
+fn arrows_between_crates_point_one_way() {
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for (path, text) in read(&["toml"]) {
+        if let Some((name, "Cargo.toml")) = in_crate(&path) {
+            findings.extend(layers::check(&path, name, &text));
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "only {count} crates seen: the search is broken");
+    assert_none(&findings);
+}
+
+#[test]
+fn pure_crates_know_no_files_sockets_threads_or_clocks() {
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for (path, source) in read(&["rs"]) {
+        let Some((name, rest)) = in_crate(&path) else {
+            continue;
+        };
+        if !layers::room(name).is_some_and(|room| room.is_pure) {
+            continue;
+        }
+        if rest == "build.rs" {
+            findings.push(Finding::at(&path, "a pure crate needs no build script"));
+        }
+        // Integration tests, benches and examples may use the system; what is in src may not, tests
+        // included.
+        if rest.starts_with("src/") {
+            findings.extend(words::check(&path, &source, words::PURE_BANS));
+            count += 1;
+        }
+    }
+    assert!(count >= 1, "no pure source seen: the search is broken");
+    assert_none(&findings);
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    let mut findings = Vec::new();
+    for (path, source) in read(CODE_ENDINGS) {
+        findings.extend(sources::check_length(
+            &path,
+            &source,
+            path.ends_with(".rs"),
+            LONG_FILES,
+        ));
+    }
+    let root = tree::root();
+    findings.extend(sources::check_long_list(LONG_FILES, |path| {
+        fs::read_to_string(root.join(path)).ok()
+    }));
+    assert_none(&findings);
+}
+
+#[test]
+fn lines_fit_beside_each_other() {
+    let sources = read(&["rs", "sh", "cc", "hh", "h"]);
+    let findings: Vec<_> = sources
+        .iter()
+        .flat_map(|(path, source)| sources::check_width(path, source))
+        .collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn every_unsafe_says_why_it_is_safe() {
+    let sources = read(&["rs"]);
+    let findings: Vec<_> = sources
+        .iter()
+        .flat_map(|(path, source)| sources::check_unsafe(path, source))
+        .collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn work_to_be_done_has_an_issue() {
+    let sources = read(SOURCE_ENDINGS);
+    let findings: Vec<_> = sources
+        .iter()
+        .flat_map(|(path, source)| sources::check_markers(path, source))
+        .collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn no_file_knows_the_machine_it_was_written_on() {
+    let files = read(&[]);
+    assert!(
+        files.len() >= 10,
+        "only {} files seen: the search is broken",
+        files.len()
+    );
+    let findings: Vec<_> = files
+        .iter()
+        .flat_map(|(path, text)| text::check_machine_paths(path, text))
+        .collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn the_version_is_the_same_everywhere() {
+    assert_none(&packages::check_versions(
+        &read_one("VERSION"),
+        &read_one("setup.cfg"),
+        &read_one("engine/Cargo.toml"),
+        &read_one("CHANGELOG.md"),
+    ));
+}
+
+#[test]
+fn every_python_package_is_listed() {
+    let files = tree::files(&tree::root());
+    let inits: Vec<String> = files
+        .into_iter()
+        .filter(|path| path.ends_with("/__init__.py"))
+        .collect();
+    assert!(!inits.is_empty(), "no package seen: the search is broken");
+    assert_none(&packages::check_listed(&read_one("setup.cfg"), &inits));
+}
+
+#[test]
+fn python_guests_do_not_know_each_other() {
+    let mut findings = Vec::new();
+    for (path, source) in read(&["py"]) {
+        let folders: Vec<&str> = path.split('/').collect();
+        let package = folders
+            .iter()
+            .find(|name| **name == "dray" || name.starts_with("dray_"));
+        let is_shipped = ["engine", "operators", "plugins"].contains(&folders[0]);
+        if let (Some(package), true, false) = (package, is_shipped, folders.contains(&"tests")) {
+            findings.extend(text::check_python_imports(&path, package, &source));
+        }
+    }
+    assert_none(&findings);
+}

@@ -1,0 +1,44 @@
+"""Checksums that combine: sum the parts of a file in any order, then put the sums together.
+
+Both algorithms are computed in one pass over the bytes: crc32c (CRC-32/ISCSI, RFC 3720, appendix
+B.4) and adler32 (RFC 1950, section 8.2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dray import _native
+
+__all__ = ["Sums", "checksum", "combine"]
+
+
+class Sums(NamedTuple):
+    """Both checksums of one run of bytes.
+
+    :param crc32c: as an unsigned 32-bit number.
+    :param adler32: as an unsigned 32-bit number.
+    """
+
+    crc32c: int
+    adler32: int
+
+
+def checksum(data: bytes | bytearray) -> Sums:
+    """Sum bytes; other threads run meanwhile.
+
+    :param data: ``bytes`` are read in place; a ``bytearray`` is copied first, for it may change.
+    :raises TypeError: for anything else.
+    """
+    return Sums(*_native.checksum(data))
+
+
+def combine(first: tuple[int, int], second: tuple[int, int], second_length: int) -> Sums:
+    """Return the sums of two runs of bytes, one after the other, from the sums of each.
+
+    :param first: sums of the bytes in front.
+    :param second: sums of the bytes behind.
+    :param second_length: number of bytes behind.
+    :raises OverflowError: if a number is negative or does not fit (sums: 32 bits, length: 64 bits).
+    """
+    return Sums(*_native.combine(first, second, second_length))

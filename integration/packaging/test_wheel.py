@@ -1,0 +1,136 @@
+"""The sdist builds a wheel, and what the wheel holds works in a clean environment."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
+
+# A cold build of both crates in release mode, on two busy cores.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def run(command: list[str | Path], **environment: str) -> str:
+    """Run a command and return its output; on failure show all of it."""
+    result = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the sdist and, from the unpacked sdist, the wheel; with the locked tools."""
+    out = tmp_path_factory.mktemp("dist")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "engine" / "target")) / "wheel"
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        out,
+        ROOT,
+    ]
+    run(build, CARGO_TARGET_DIR=str(target))
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sdist(dist: Path) -> Path:
+    (found,) = dist.glob("*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel, without an index, in an environment that holds nothing else."""
+    home = tmp_path_factory.mktemp("clean")
+    venv.create(home, with_pip=True, clear=True)
+    run([home / "bin" / "python", "-m", "pip", "install", "--no-index", "--quiet", wheel])
+    return home
+
+
+def test_wheel_is_abi3_for_every_python_from_3_10(wheel: Path) -> None:
+    name, version, python, abi, platform = wheel.stem.split("-")
+    assert (name, version, python, abi) == ("dray", VERSION, "cp310", "abi3")
+    assert platform.startswith("linux_")
+
+
+def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        packed = archive.read(f"dray-{VERSION}.dist-info/METADATA").decode()
+    wanted = {
+        "dray/__init__.py",
+        "dray/_native.abi3.so",
+        "dray/_native.pyi",
+        "dray/py.typed",
+        f"dray-{VERSION}.data/scripts/dray",
+        f"dray-{VERSION}.dist-info/licenses/LICENSE",
+        f"dray-{VERSION}.dist-info/licenses/NOTICE",
+    }
+    assert wanted <= set(names)
+    strangers = [
+        name
+        for name in names
+        if not name.startswith(("dray", f"dray-{VERSION}."))
+        or "/tests/" in name
+        or name.endswith((".rs", ".toml", ".lock"))
+    ]
+    assert strangers == []
+    metadata = email.message_from_string(packed)
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert {"airflow", "rucio", "globus", "all", "test"} <= set(
+        metadata.get_all("Provides-Extra") or []
+    )
+
+
+def test_sdist_holds_the_sources_and_no_build_products(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    assert {"VERSION", "setup.cfg", "engine/Cargo.toml", "engine/Cargo.lock"} <= set(names)
+    products = [name for name in names if name.startswith("engine/target/") or name.endswith(".so")]
+    assert products == []
+
+
+def test_program_runs_from_the_clean_environment(clean: Path) -> None:
+    assert run([clean / "bin" / "dray", "--version"]).split() == ["dray", VERSION]
+
+
+def test_package_imports_in_the_clean_environment(clean: Path) -> None:
+    script = "import dray; print(dray.__version__); print(dray.__file__)"
+    version, file = run([clean / "bin" / "python", "-I", "-c", script]).split()
+    assert version == VERSION
+    assert Path(file).is_relative_to(clean)
+
+
+def test_installation_is_consistent_and_leaves_cleanly(clean: Path) -> None:
+    python = clean / "bin" / "python"
+    run([python, "-m", "pip", "check"])
+    run([python, "-m", "pip", "uninstall", "--yes", "--quiet", "dray"])
+    assert not (clean / "bin" / "dray").exists()
+    assert list(clean.glob("lib/python*/site-packages/dray/*")) == []

@@ -1,0 +1,217 @@
+"""Audit what dray is built from: the crates in Cargo.lock, the packages in requirements-dev.txt.
+
+Fails when a crate has a licence outside the allow list or comes from elsewhere than crates.io, when
+a crate that must exist once exists twice, or when a Python package is not pinned or not listed.
+Why this and not cargo-deny: docs/decisions/0002-dependency-audit.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
+
+LICENCES_ALLOWED = frozenset(
+    {
+        "0BSD",
+        "Apache-2.0",
+        "Apache-2.0 WITH LLVM-exception",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "BSL-1.0",
+        "CC0-1.0",
+        "CDLA-Permissive-2.0",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "Unicode-3.0",
+        "Unlicense",
+        "Zlib",
+    }
+)
+
+# Crates whose state or types meet in one program: a second copy would work beside the first, not
+# with it.
+SINGLE_CRATES = frozenset(
+    {
+        "crc32c",
+        "libsqlite3-sys",
+        "openssl-sys",
+        "pyo3",
+        "ring",
+        "rustls",
+        "serde",
+        "tokio",
+        "tracing-core",
+    }
+)
+
+# Crates that must not come in: each has a successor or a reason.
+BANNED_CRATES = {
+    "ansi_term": "unmaintained; use anstyle",
+    "atty": "unsound and unmaintained; use std::io::IsTerminal",
+    "lazy_static": "use std::sync::LazyLock",
+    "native-tls": "TLS is rustls here",
+    "openssl": "TLS is rustls here",
+    "failure": "deprecated; use thiserror",
+    "structopt": "part of clap now",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Crate:
+    """A crate of the lock file.
+
+    :param source: where it comes from; None for a crate of this workspace.
+    :param licence: the SPDX expression it declares, if any.
+    """
+
+    name: str
+    version: str
+    source: str | None
+    licence: str | None
+
+
+def is_licence_allowed(expression: str) -> bool:
+    """Say whether an SPDX expression can be met with allowed licences alone."""
+    # `MIT/Apache-2.0` is the old way to write OR.
+    text = expression.replace("/", " OR ")
+    words = re.findall(r"\(|\)|[^\s()]+(?:\s+WITH\s+[^\s()]+)?", text)
+    position = 0
+
+    def peek() -> str:
+        return words[position] if position < len(words) else ""
+
+    def take() -> str:
+        nonlocal position
+        position += 1
+        return words[position - 1] if position <= len(words) else ""
+
+    def term() -> bool:
+        word = take()
+        if word == "(":
+            inside = alternatives()
+            return take() == ")" and inside
+        return " ".join(word.split()) in LICENCES_ALLOWED
+
+    def conjunction() -> bool:
+        result = term()
+        while peek() == "AND":
+            take()
+            right = term()
+            result = result and right
+        return result
+
+    def alternatives() -> bool:
+        result = conjunction()
+        while peek() == "OR":
+            take()
+            right = conjunction()
+            result = result or right
+        return result
+
+    return alternatives() and position == len(words)
+
+
+def audit_crates(crates: list[Crate]) -> list[str]:
+    """Return one sentence per breach of the rules for crates."""
+    findings = []
+    versions: dict[str, list[str]] = {}
+    for crate in crates:
+        place = f"crate {crate.name} {crate.version}"
+        versions.setdefault(crate.name, []).append(crate.version)
+        if crate.name in BANNED_CRATES:
+            findings.append(f"{place}: banned ({BANNED_CRATES[crate.name]})")
+        if crate.source is None:
+            if not crate.name.startswith("dray-"):
+                findings.append(f"{place}: a path dependency that is not ours")
+            continue
+        if crate.source != CRATES_IO:
+            findings.append(f"{place}: comes from {crate.source}, not from crates.io")
+        if crate.licence is None:
+            findings.append(f"{place}: declares no licence")
+        elif not is_licence_allowed(crate.licence):
+            findings.append(f"{place}: licence {crate.licence} is not on the list")
+    for name in sorted(SINGLE_CRATES & versions.keys()):
+        if len(versions[name]) > 1:
+            findings.append(f"crate {name}: {' and '.join(sorted(versions[name]))} at once")
+    return findings
+
+
+def normalised(name: str) -> str:
+    """Return a Python distribution's name as PEP 503 writes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
+    """Return one sentence per line that pins nothing and per package that no line pins.
+
+    :param installed: version by normalised name, of everything in the environment but dray itself.
+    """
+    findings = []
+    pinned: dict[str, set[str]] = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.split("#", 1)[0].strip()
+        if not line:
+            continue
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+]+)(\s*;.*)?", line)
+        if match is None:
+            findings.append(f"requirements line {number}: `{line}` is not `name==version`")
+            continue
+        pinned.setdefault(normalised(match[1]), set()).add(match[2])
+    for name, version in sorted(installed.items()):
+        if name not in pinned:
+            findings.append(f"package {name} {version}: installed in .venv and not listed")
+        elif version not in pinned[name]:
+            findings.append(f"package {name}: {version} in .venv, pinned {sorted(pinned[name])}")
+    return findings
+
+
+def locked_crates() -> list[Crate]:
+    """Read the crates of the lock file; fails if the lock file is absent or out of date."""
+    command = ["cargo", "metadata", "--locked", "--format-version", "1"]
+    result = subprocess.run(
+        command, cwd=ROOT / "engine", check=False, capture_output=True, text=True
+    )
+    if result.returncode != 0:
+        raise SystemExit(f"audit: {' '.join(command)} failed:\n{result.stderr.strip()}")
+    packages: list[dict[str, Any]] = json.loads(result.stdout)["packages"]
+    return [
+        Crate(package["name"], package["version"], package["source"], package["license"])
+        for package in packages
+    ]
+
+
+def installed_packages() -> dict[str, str]:
+    """Read what the running environment holds, dray itself left out."""
+    found = {
+        normalised(distribution.name): distribution.version
+        for distribution in metadata.distributions()
+    }
+    found.pop("dray", None)
+    return found
+
+
+def main() -> int:
+    """Audit the tree and print what is wrong."""
+    crates = locked_crates()
+    requirements = (ROOT / "tools" / "requirements-dev.txt").read_text(encoding="utf-8")
+    findings = audit_crates(crates) + audit_requirements(requirements, installed_packages())
+    for finding in findings:
+        print(f"audit: {finding}", file=sys.stderr)
+    if not findings:
+        foreign = sum(crate.source is not None for crate in crates)
+        print(f"audit: {foreign} crates and the Python pins are in order")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Make this host able to build and test dray. Run by every make target; costs well under a second
+# when there is nothing to do.
+#
+#   tools/bootstrap.sh build    what `make build`, `make wheel` and `make demo` need
+#   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
+#
+# It looks for Rust, a C compiler, Python with venv and a few programs. What is missing it installs
+# by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
+# and exits 1. Then it fills .venv from the locked list and writes .venv/dray-env.sh, which the
+# Makefile sources.
+#
+# Read from the environment: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never
+# call apt-get).
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+level=${1:-test}
+python=
+venv=$root/.venv
+requirements=$root/tools/requirements-dev.txt
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+die() {
+    say "$@"
+    exit 1
+}
+
+case $level in
+build | test) ;;
+*) die "unknown level '$level': say build or test" ;;
+esac
+
+# --- what is there ------------------------------------------------------------------------------
+
+# version_at_least HAVE WANT
+version_at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# The oldest Rust that may build the engine: `rust-version` of the workspace.
+rust_floor() {
+    sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/engine/Cargo.toml" | head -n 1
+}
+
+# rust_version_in FOLDER: the version of the rustc there, or nothing. A rustup shim without a
+# toolchain exists but does not run, so the answer comes from running it.
+rust_version_in() {
+    [ -x "$1/cargo" ] && [ -x "$1/rustc" ] || return 0
+    PATH="$1:$PATH" cargo --version >/dev/null 2>&1 || return 0
+    PATH="$1:$PATH" rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9][0-9.]*\).*/\1/p'
+}
+
+# find_rust: print the folder of the first Rust that is new enough.
+find_rust() {
+    local floor folder version
+    floor=$(rust_floor)
+    local candidates=()
+    if command -v cargo >/dev/null 2>&1; then
+        candidates+=("$(dirname "$(command -v cargo)")")
+    fi
+    candidates+=("${CARGO_HOME:-${HOME:-/nonexistent}/.cargo}/bin" /usr/local/bin /usr/bin)
+    for folder in "${candidates[@]}"; do
+        version=$(rust_version_in "$folder")
+        if [ -n "$version" ] && version_at_least "$version" "$floor"; then
+            printf '%s\n' "$folder"
+            return 0
+        fi
+    done
+    return 1
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+has_c_compiler() {
+    has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
+}
+has_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+has_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+has_rustfmt() { PATH="$1:$PATH" cargo fmt --version >/dev/null 2>&1; }
+has_clippy() { PATH="$1:$PATH" cargo clippy --version >/dev/null 2>&1; }
+
+# find_python: print the first Python that is new enough and can make environments. The one on PATH
+# may be somebody's build without venv while the distribution's is complete.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
+        if has_python "$candidate" && has_venv "$candidate"; then
+            printf '%s\n' "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# find_missing: set `missing` to the Debian packages this host lacks, `rust` to Rust's folder, and
+# `python`.
+find_missing() {
+    missing=()
+    python=$(find_python) || missing+=(python3 python3-venv)
+    if ! rust=$(find_rust); then
+        rust=
+        missing+=(rustc-web cargo-web)
+        [ "$level" = build ] || missing+=(rustfmt-web rust-web-clippy)
+    elif [ "$level" = test ]; then
+        # Packages can complete only the Rust that came from packages; rustup has its own way, told
+        # below.
+        if [ "$rust" = /usr/bin ]; then
+            has_rustfmt "$rust" || missing+=(rustfmt-web)
+            has_clippy "$rust" || missing+=(rust-web-clippy)
+        fi
+    fi
+    has_c_compiler || missing+=(gcc libc6-dev)
+    if [ "$level" = test ]; then
+        # libFuzzer, under the fuzz targets, is C++.
+        has c++ || missing+=(g++)
+        has rsync || missing+=(rsync)
+        has strace || missing+=(strace)
+    fi
+}
+
+# --- getting it ---------------------------------------------------------------------------------
+
+explain_missing() {
+    say "this host lacks, by Debian's names: ${missing[*]}"
+    say "install them as root:  apt-get install --no-install-recommends ${missing[*]}"
+    if [ -z "$rust" ]; then
+        say "any other Rust >= $(rust_floor) with cargo on PATH will do as well"
+    fi
+    exit 1
+}
+
+install_missing() {
+    if [ "${DRAY_NO_INSTALL:-}" = 1 ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
+        explain_missing
+    fi
+    say "installing ${missing[*]}"
+    local output
+    # --no-remove: rustc-web and cargo-web replace Debian's older rustc and cargo. Taking a package
+    # away from somebody's host is theirs to decide.
+    if ! output=$(export DEBIAN_FRONTEND=noninteractive
+        apt-get update -q 2>&1 &&
+            apt-get install -q -y --no-remove --no-install-recommends "${missing[@]}" 2>&1); then
+        printf '%s\n' "$output" | tail -n 15 >&2
+        explain_missing
+    fi
+}
+
+find_missing
+if [ "${#missing[@]}" -gt 0 ]; then
+    install_missing
+    find_missing
+    [ "${#missing[@]}" -eq 0 ] || explain_missing
+fi
+if [ "$level" = test ]; then
+    if ! has_rustfmt "$rust" || ! has_clippy "$rust"; then
+        say "the Rust in $rust lacks rustfmt or clippy"
+        die "with rustup: rustup component add rustfmt clippy"
+    fi
+fi
+
+# --- .venv --------------------------------------------------------------------------------------
+
+# One at a time: two `make` in one tree would fill the same environment.
+mkdir -p "$root/.tools"
+exec 9>"$root/.tools/bootstrap.lock"
+! has flock || flock 9
+
+# Scripts in an environment carry its path and its Python's, so a moved tree or another Python needs
+# a new one.
+stamp="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
+stamp="$stamp $(cksum <"$requirements")"
+if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+    say "filling .venv from tools/requirements-dev.txt"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        --requirement "$requirements"
+    printf '%s\n' "$stamp" >"$venv/dray-stamp"
+fi
+
+environment=$(
+    printf 'export PATH=%q:%q:"$PATH"\n' "$venv/bin" "$rust"
+    printf 'export VIRTUAL_ENV=%q\nunset PYTHONHOME PYTHONPATH\n' "$venv"
+)
+if [ "$(cat "$venv/dray-env.sh" 2>/dev/null)" != "$environment" ]; then
+    printf '%s\n' "$environment" >"$venv/dray-env.sh"
+fi

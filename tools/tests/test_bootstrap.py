@@ -1,0 +1,166 @@
+"""The set-up finds what is there and names what is not. Nothing is installed here."""
+
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[1]
+BASH = shutil.which("bash") or "/bin/bash"
+# What the script itself needs from a system; all else is missing until a test adds it.
+BASICS = [
+    "bash",
+    "dirname",
+    "sed",
+    "sort",
+    "head",
+    "cat",
+    "id",
+    "env",
+    "mkdir",
+    "rm",
+    "cksum",
+    "mv",
+]
+
+
+class Host:
+    """A pretended host: a tree with the script, a PATH that holds what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.bin = folder / "bin"
+        self.home = folder / "home"
+        for path in (self.tree / "tools", self.tree / "engine", self.bin, self.home):
+            path.mkdir(parents=True)
+        # No Rust reaches this floor, so the one this test runs on does not count.
+        self.rust_floor("99.0")
+        for name in BASICS:
+            found = shutil.which(name)
+            assert found is not None, name
+            (self.bin / name).symlink_to(found)
+        self.python_floor()
+
+    def rust_floor(self, version: str) -> None:
+        shutil.copy(TOOLS / "bootstrap.sh", self.tree / "tools")
+        (self.tree / "tools" / "requirements-dev.txt").write_text("")
+        (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
+
+    def python_floor(self) -> None:
+        self.program("python3", f'exec {sys.executable} "$@"')
+
+    def program(self, name: str, body: str, folder: Path | None = None) -> None:
+        path = (folder or self.bin) / name
+        path.unlink(missing_ok=True)
+        path.write_text(f"#!{BASH}\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def rust(self, version: str, folder: Path | None = None) -> None:
+        self.program("rustc", f"echo 'rustc {version} (abc 2026-01-01)'", folder)
+        self.program("cargo", f"echo 'cargo {version}'", folder)
+
+    def complete(self) -> None:
+        self.rust("99.1.0")
+        for name in ("cc", "c++", "rsync", "strace"):
+            self.program(name, "exit 0")
+
+    def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
+        environment = {"PATH": str(self.bin), "HOME": str(self.home), "DRAY_NO_INSTALL": "1"}
+        script = self.tree / "tools" / "bootstrap.sh"
+        return subprocess.run(
+            [BASH, str(script), level],
+            check=False,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+    def missing(self, level: str = "test") -> list[str]:
+        result = self.run(level)
+        assert result.returncode == 1, result.stderr
+        assert "apt-get install --no-install-recommends" in result.stderr
+        for line in result.stderr.splitlines():
+            if "by Debian's names: " in line:
+                return line.partition("by Debian's names: ")[2].split()
+        raise AssertionError(result.stderr)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
+    assert host.missing("test") == [
+        "rustc-web",
+        "cargo-web",
+        "rustfmt-web",
+        "rust-web-clippy",
+        "gcc",
+        "libc6-dev",
+        "g++",
+        "rsync",
+        "strace",
+    ]
+    assert not (host.tree / ".venv").exists()
+
+
+def test_building_asks_for_less_than_testing(host: Host) -> None:
+    assert host.missing("build") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
+
+
+def test_rust_below_the_floor_does_not_count(host: Host) -> None:
+    host.complete()
+    host.rust("98.9.9")
+    assert "rustc-web" in host.missing()
+    host.rust_floor("100.0")
+    host.rust("99.10.0")
+    assert "rustc-web" in host.missing()
+
+
+def test_rust_that_does_not_run_does_not_count(host: Host) -> None:
+    # What rustup leaves when no toolchain is installed.
+    host.complete()
+    host.program("rustc", "echo 'error: no default toolchain' >&2; exit 1")
+    assert "rustc-web" in host.missing()
+
+
+def test_newer_rust_off_the_path_is_found(host: Host) -> None:
+    host.complete()
+    host.rust("1.63.0")
+    cargo_bin = host.home / ".cargo" / "bin"
+    cargo_bin.mkdir(parents=True)
+    host.rust("99.0.0", cargo_bin)
+    result = host.run("build")
+    assert result.returncode == 0, result.stderr
+    assert str(cargo_bin) in (host.tree / ".venv" / "dray-env.sh").read_text()
+
+
+def test_rust_without_its_tools_is_told_rustups_way(host: Host) -> None:
+    host.complete()
+    host.program("cargo", '[ "$1" = --version ] && echo "cargo 99.1.0"')
+    result = host.run("test")
+    assert result.returncode == 1
+    assert "rustup component add rustfmt clippy" in result.stderr
+    assert host.run("build").returncode == 0
+
+
+def test_complete_host_gets_an_environment_once(host: Host) -> None:
+    host.complete()
+    result = host.run()
+    assert result.returncode == 0, result.stderr
+    stamp = host.tree / ".venv" / "dray-stamp"
+    written = stamp.stat().st_mtime_ns
+    assert host.run().stderr == ""
+    assert stamp.stat().st_mtime_ns == written
+    # A changed lock, or a tree that was moved, fills it anew.
+    (host.tree / "tools" / "requirements-dev.txt").write_text("# other\n")
+    assert "filling" in host.run().stderr
+
+
+def test_unknown_level_is_refused(host: Host) -> None:
+    assert host.run("everything").returncode == 1
