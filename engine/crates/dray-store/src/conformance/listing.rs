@@ -1,0 +1,267 @@
+//! Listing: order, options, what is left out, and how much is held.
+
+use super::{
+    Case, Outcome, always, ensure, ensure_eq, ensure_error, metadata, own_name, path, put, walk,
+};
+use crate::store::Store;
+use crate::types::{Attributes, Capabilities, ControlMode, ListOptions, Publish};
+use dray_core::options::Links;
+use dray_core::{EntryKind, ErrorKind, Name, RelPath};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "a tree is listed depth first",
+        lacks: always,
+        run: depth_first,
+    },
+    Case {
+        name: "the top is listed as asked",
+        lacks: always,
+        run: tops,
+    },
+    Case {
+        name: "a folder can be skipped",
+        lacks: always,
+        run: skip,
+    },
+    Case {
+        name: "dray's own names are not listed",
+        lacks: always,
+        run: reserved,
+    },
+    Case {
+        name: "links are listed or refused",
+        lacks: no_links,
+        run: links,
+    },
+    Case {
+        name: "100 000 entries are listed as they are found",
+        lacks: always,
+        run: many,
+    },
+];
+
+fn no_links(can: &Capabilities) -> Option<&'static str> {
+    (!can.symlinks).then_some("symbolic links")
+}
+
+fn build(store: &dyn Store) -> Outcome {
+    for folder in ["a", "a/b", "a/b/c", "d", "a-b"] {
+        store.make_dir(&path(folder))?;
+    }
+    for file in ["a/1", "a/b/2", "a/b/c/3", "4", "a-b/5"] {
+        put(store, &path(file), b"x")?;
+    }
+    Ok(())
+}
+
+fn depth_first(store: &dyn Store) -> Outcome {
+    build(store)?;
+    // `walk` checks that each folder ends after what it holds.
+    let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
+    listed.sort();
+    let expected = [
+        "4", "a", "a-b", "a-b/", "a-b/5", "a/", "a/1", "a/b", "a/b/", "a/b/2", "a/b/c", "a/b/c/",
+        "a/b/c/3", "d", "d/",
+    ];
+    ensure_eq!(listed, expected, "the listing, sorted");
+    store.set_directory(&path("d"), &metadata(123, 0))?;
+    for item in store.list(&path("d"), &ListOptions::default())? {
+        let listed = item?;
+        if listed.kind == EntryKind::DirectoryEnd {
+            ensure_eq!(
+                listed.metadata.modified.seconds,
+                123,
+                "the folder's time at its end"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn tops(store: &dyn Store) -> Outcome {
+    build(store)?;
+    let options = ListOptions::default();
+    let contents = ListOptions {
+        contents: true,
+        ..options
+    };
+    let flat = ListOptions {
+        recursive: false,
+        ..options
+    };
+    ensure_eq!(walk(store, &path("4"), &options)?, ["4"], "a file");
+    ensure_eq!(
+        walk(store, &path("a/b/2"), &flat)?,
+        ["2"],
+        "a file further down"
+    );
+    ensure_eq!(
+        walk(store, &path("a/b/c"), &options)?,
+        ["c", "c/3", "c/"],
+        "a folder"
+    );
+    ensure_eq!(
+        walk(store, &path("a/b/c"), &contents)?,
+        ["3"],
+        "its contents"
+    );
+    ensure_error(
+        store.list(&path("none"), &options),
+        ErrorKind::NotFound,
+        "listing nothing",
+    )?;
+    ensure_error(
+        store.list(&path("4"), &contents),
+        ErrorKind::NotADirectory,
+        "listing the contents of a file",
+    )?;
+    let mut listed = store.list(&path("a"), &flat)?;
+    match listed.next() {
+        Some(Err(error)) => {
+            ensure_eq!(error.kind, ErrorKind::IsADirectory, "a folder not entered");
+        }
+        other => ensure!(false, "a folder not entered: found {other:?}"),
+    }
+    ensure!(listed.next().is_none(), "more follows a folder not entered");
+    Ok(())
+}
+
+fn skip(store: &dyn Store) -> Outcome {
+    build(store)?;
+    let mut listed = store.list(&RelPath::root(), &ListOptions::default())?;
+    let mut names = Vec::new();
+    while let Some(item) = listed.next() {
+        let item = item?;
+        let name = item.name.to_string();
+        if item.kind == EntryKind::Directory && name != "a" {
+            listed.skip_folder();
+        }
+        listed.skip_folder_unless_entered(&item.kind);
+        names.push(name);
+    }
+    names.sort();
+    ensure_eq!(
+        names,
+        ["1", "4", "a", "a", "a-b", "b", "d"],
+        "names listed, sorted"
+    );
+    Ok(())
+}
+
+/// Skipping after anything but a folder's beginning does nothing.
+trait SkipElsewhere {
+    fn skip_folder_unless_entered(&mut self, kind: &EntryKind);
+}
+
+impl SkipElsewhere for Box<dyn crate::store::Lister> {
+    fn skip_folder_unless_entered(&mut self, kind: &EntryKind) {
+        if *kind != EntryKind::Directory {
+            self.skip_folder();
+        }
+    }
+}
+
+fn reserved(store: &dyn Store) -> Outcome {
+    store.make_dir(&path("a"))?;
+    put(store, &path("a/file"), b"x")?;
+    let own = own_name("log")?;
+    let meta = metadata(5, 0);
+    store.write_small(
+        &path("a/next"),
+        &own_name("p")?,
+        b"x",
+        &Attributes::of(&meta),
+    )?;
+    let folder = RelPath::root().join(&own)?;
+    store.make_dir(&folder)?;
+    put(store, &folder.join(&Name::new(b"inside")?)?, b"x")?;
+    if store.capabilities().can_hold_log {
+        let log = path("a").join(&own)?.join(&Name::new(b"log")?)?;
+        store
+            .open_control(&log, ControlMode::Create)?
+            .append(b"x")?;
+    }
+    let listed = walk(store, &RelPath::root(), &ListOptions::default())?;
+    ensure_eq!(listed, ["a", "a/file", "a/"], "the listing");
+    Ok(())
+}
+
+fn links(store: &dyn Store) -> Outcome {
+    let name = own_name("l")?;
+    let meta = metadata(5, 0);
+    store.make_symlink(&path("link"), &name, b"../\xff", &meta, Publish::IfAbsent)?;
+    let with = |links| ListOptions {
+        links,
+        ..ListOptions::default()
+    };
+    for top in [RelPath::root(), path("link")] {
+        let mut listed = store.list(&top, &with(Links::Keep))?;
+        let kind = listed.next().transpose()?.map(|listed| listed.kind);
+        let expected = EntryKind::Symlink {
+            target: b"../\xff".to_vec(),
+        };
+        ensure_eq!(kind, Some(expected), "the link listed");
+        let mut listed = store.list(&top, &with(Links::Refuse))?;
+        let refused = listed.next().unwrap_or_else(|| Ok(never()));
+        ensure_error(refused, ErrorKind::Unsupported, "the link refused")?;
+        ensure!(listed.next().is_none(), "more follows the link");
+    }
+    Ok(())
+}
+
+/// Stands for an item that did not come.
+fn never() -> crate::types::Listed {
+    crate::types::Listed {
+        depth: 0,
+        name: Name::new(b"nothing").unwrap_or_else(|_| unreachable!("a good name")),
+        kind: EntryKind::DirectoryEnd,
+        metadata: dray_core::Metadata::default(),
+        layout: dray_core::Layout::Single(dray_core::TargetId(0)),
+        identity: Vec::new(),
+    }
+}
+
+/// A listing that holds all names lists them although they are gone; one that reads as it goes does
+/// not. The second half is removed after the first item came: few of it may still be listed.
+fn many(store: &dyn Store) -> Outcome {
+    const ENTRIES: usize = 100_000;
+    const HELD_MAX: usize = 20_000;
+    let meta = metadata(5, 0);
+    let attributes = Attributes::of(&meta);
+    let partial = own_name("s")?;
+    let folder = path("many");
+    store.make_dir(&folder)?;
+    for index in 0..ENTRIES {
+        let file = folder.join(&Name::new(format!("{index:06}").as_bytes())?)?;
+        store.write_small(&file, &partial, b"", &attributes)?;
+        store.publish_small(&file, &partial, Publish::IfAbsent)?;
+    }
+    let listed = store.list(&folder, &ListOptions::default())?;
+    ensure_eq!(listed.count(), ENTRIES + 2, "items listed");
+
+    let mut listed = store.list(&folder, &ListOptions::default())?;
+    let first: Vec<_> = listed.by_ref().take(2).collect();
+    ensure_eq!(first.len(), 2, "items listed at once");
+    let mut kept = 0;
+    for index in 0..ENTRIES {
+        if index % 2 == 1 {
+            let file = folder.join(&Name::new(format!("{index:06}").as_bytes())?)?;
+            store.remove(&file)?;
+        } else {
+            kept += 1;
+        }
+    }
+    // What was held of the other half, and the folder's end.
+    let rest = listed.filter(Result::is_ok).count();
+    let bound = kept + HELD_MAX / 2 + 1;
+    ensure!(
+        rest <= bound,
+        "{rest} items came after half of {ENTRIES} files were removed, expected at most {bound}"
+    );
+    ensure!(
+        rest + HELD_MAX >= kept,
+        "{rest} items came of {kept} files that stayed"
+    );
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! From the system's error numbers to [`Error`]s: the only place that knows both.
+
+use dray_core::{End, Error, ErrorKind, RelPath, Status};
+use rustix::io::Errno;
+
+/// The error for `errno`, met at `end` while trying to do `operation` (an infinitive: "open the
+/// file") with `file`.
+#[must_use]
+pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
+    let (kind, remedy) = meaning(errno);
+    let error = Error::new(kind, end, operation)
+        .file(file)
+        .cause(words(errno))
+        .remedy(remedy);
+    match errno {
+        // A structure of the file system is damaged: nothing heals by itself.
+        Errno::UCLEAN => error.status(Status::Permanent),
+        _ => error,
+    }
+}
+
+/// Kind and advice of an error number.
+fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    match errno {
+        Errno::NOENT => (K::NotFound, "check the path"),
+        Errno::ACCESS | Errno::PERM => (
+            K::PermissionDenied,
+            "give this user access, or run as one who has it",
+        ),
+        Errno::ISDIR => (
+            K::IsADirectory,
+            "move the folder away, or choose another destination",
+        ),
+        Errno::NOTDIR => (
+            K::NotADirectory,
+            "move what stands there away, or choose another destination",
+        ),
+        Errno::EXIST => (
+            K::AlreadyExists,
+            "remove it, or allow it to be replaced with --overwrite",
+        ),
+        Errno::NOTEMPTY => (K::AlreadyExists, "remove what is in the folder first"),
+        Errno::NOSPC => (
+            K::NoSpace,
+            "free some space and run the same command again; what is safe is not sent again",
+        ),
+        Errno::DQUOT => (
+            K::NoSpace,
+            "ask for more quota or free some, and run the same command again",
+        ),
+        Errno::FBIG => (
+            K::LimitExceeded,
+            "the file system takes no file this long: choose another destination",
+        ),
+        Errno::ROFS => (
+            K::ReadOnly,
+            "mount it writable, or choose another destination",
+        ),
+        Errno::NAMETOOLONG => (K::NameTooLong, "rename it, or leave it out with --exclude"),
+        // openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, or O_NOFOLLOW.
+        Errno::LOOP | Errno::XDEV => (
+            K::PathEscapes,
+            "a symbolic link stands in the way: name the real path",
+        ),
+        Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE | Errno::REMOTEIO | Errno::BADMSG => {
+            (K::Io, "look at the storage: the system's log may say more")
+        }
+        Errno::UCLEAN => (K::Io, "the file system is damaged: have it checked"),
+        Errno::MFILE => (
+            K::Busy,
+            "too many open files in this process: raise its limit (ulimit -n)",
+        ),
+        Errno::NFILE => (K::Busy, "too many open files on this host"),
+        Errno::NOMEM => (K::Busy, "the host is out of memory"),
+        Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {
+            (K::Busy, "try again later")
+        }
+        Errno::TIMEDOUT => (K::TimedOut, "look at the storage's server"),
+        Errno::HOSTDOWN
+        | Errno::HOSTUNREACH
+        | Errno::NOTCONN
+        | Errno::CONNREFUSED
+        | Errno::CONNRESET
+        | Errno::SHUTDOWN => (K::Unreachable, "look at the storage's server"),
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => {
+            (K::Unsupported, "the file system cannot do this")
+        }
+        Errno::ILSEQ => (
+            K::InvalidName,
+            "the file system does not take this name: rename it",
+        ),
+        _ => (K::Other, ""),
+    }
+}
+
+/// What the system says, without its number.
+fn words(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::error;
+    use dray_core::{End, ErrorKind, RelPath, Status};
+    use rustix::io::Errno;
+
+    #[test]
+    fn what_an_operator_meets_has_its_own_kind_and_advice() {
+        let path = RelPath::parse(b"run/a").expect("good");
+        for (errno, kind) in [
+            (Errno::ACCESS, ErrorKind::PermissionDenied),
+            (Errno::PERM, ErrorKind::PermissionDenied),
+            (Errno::NOENT, ErrorKind::NotFound),
+            (Errno::ISDIR, ErrorKind::IsADirectory),
+            (Errno::NOTDIR, ErrorKind::NotADirectory),
+            (Errno::EXIST, ErrorKind::AlreadyExists),
+            (Errno::NOSPC, ErrorKind::NoSpace),
+            (Errno::DQUOT, ErrorKind::NoSpace),
+            (Errno::ROFS, ErrorKind::ReadOnly),
+            (Errno::NAMETOOLONG, ErrorKind::NameTooLong),
+            (Errno::LOOP, ErrorKind::PathEscapes),
+            (Errno::XDEV, ErrorKind::PathEscapes),
+            (Errno::IO, ErrorKind::Io),
+            (Errno::MFILE, ErrorKind::Busy),
+            (Errno::BUSY, ErrorKind::Busy),
+        ] {
+            let error = error(End::Sink, "open the file", &path, errno);
+            assert_eq!(error.kind, kind, "{errno:?}");
+            assert!(!error.remedy.is_empty() && !error.cause.is_empty());
+            assert!(!error.cause.contains("os error"), "{}", error.cause);
+        }
+        let damaged = error(End::Sink, "open the file", &path, Errno::UCLEAN);
+        assert_eq!(damaged.status, Status::Permanent);
+    }
+}

@@ -1,0 +1,37 @@
+//! Where bytes come from and where they go.
+//!
+//! Purpose: the [`Store`] trait every backend implements, with declared [`Capabilities`]; the
+//! backends every build has ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
+//! trait ([`wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass.
+//!
+//! Non-goals: retries, scheduling, the wire protocol, threads. A store does one thing when told.
+//!
+//! Invariant owned here: a file stands under its final name only by one atomic step, and no path
+//! leads out of the root it was given beneath. The contract in prose: docs/design/stores.md.
+
+pub mod conformance;
+pub mod errno;
+mod ext;
+pub mod memory;
+pub mod null;
+pub mod posix;
+mod store;
+mod targets;
+mod types;
+pub mod wrap;
+
+pub use ext::{ReadExt, StoreExt};
+pub use memory::MemoryStore;
+pub use null::{NullStore, NullTree};
+pub use posix::{LinkScope, PosixOptions, PosixStore};
+pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
+pub use targets::{TargetMap, Targets};
+pub use types::{
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, Listed,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+};
+pub use wrap::{WrapOptions, wrap};
+
+/// Most names [`Store::list_control`] returns. A control folder holds one log and one lease per
+/// unfinished file or tree; more than this is not ours (guess, revisit).
+pub const CONTROL_NAMES_MAX: usize = 65_536;

@@ -1,0 +1,265 @@
+//! The names and contents of a memory store, as they are and as they would be after a crash.
+
+use dray_core::{Metadata, ModifiedTime, RelPath, Sums};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A path with zeros for slashes: zero sorts before every byte a name may have, so that plain byte
+/// order is the order of a walk, each folder right before what it holds.
+pub(super) type Key = Vec<u8>;
+
+pub(super) fn key_of(path: &RelPath) -> Key {
+    let slash_to_zero = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    path.as_bytes().iter().map(slash_to_zero).collect()
+}
+
+pub(super) fn path_of(key: &[u8]) -> RelPath {
+    let zero_to_slash = |byte: &u8| if *byte == 0 { b'/' } else { *byte };
+    let bytes: Vec<u8> = key.iter().map(zero_to_slash).collect();
+    RelPath::parse(&bytes).unwrap_or_else(|_| RelPath::root())
+}
+
+/// The folder a key lies in; `None` for the root.
+pub(super) fn above(key: &[u8]) -> Option<&[u8]> {
+    if key.is_empty() {
+        return None;
+    }
+    let end = key.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+    Some(&key[..end])
+}
+
+/// The key of `name` beside `key`.
+pub(super) fn beside(key: &[u8], name: &[u8]) -> Key {
+    match above(key) {
+        Some(folder) if !folder.is_empty() => [folder, &[0], name].concat(),
+        _ => name.to_vec(),
+    }
+}
+
+/// What is at a name.
+#[derive(Debug)]
+pub(super) enum Body {
+    Folder,
+    File(RwLock<Content>),
+    Link(Vec<u8>),
+}
+
+/// The bytes of a file. The durable ones are shared until the next write.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) bytes: Arc<Vec<u8>>,
+    durable: Option<Arc<Vec<u8>>>,
+}
+
+impl Content {
+    pub(super) fn write_at(&mut self, offset: usize, bytes: &[u8]) {
+        let all = Arc::make_mut(&mut self.bytes);
+        let end = offset + bytes.len();
+        if all.len() < end {
+            all.resize(end, 0);
+        }
+        all[offset..end].copy_from_slice(bytes);
+    }
+
+    pub(super) fn resize(&mut self, size: usize) {
+        Arc::make_mut(&mut self.bytes).resize(size, 0);
+    }
+}
+
+/// Attributes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meta {
+    pub(super) metadata: Metadata,
+    /// Kept checksums, with the size and time they belong to.
+    pub(super) sums: Option<(Sums, u64, ModifiedTime)>,
+}
+
+/// A file, folder or link whatever its names.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) number: u64,
+    pub(super) body: Body,
+    meta: Mutex<Meta>,
+    /// Number of the handle that holds the lock; 0 for none.
+    pub(super) locked_by: AtomicU64,
+}
+
+impl Inode {
+    pub(super) fn meta(&self) -> MutexGuard<'_, Meta> {
+        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        match &self.body {
+            Body::Folder => 0,
+            Body::File(content) => read(content).bytes.len() as u64,
+            Body::Link(text) => text.len() as u64,
+        }
+    }
+
+    pub(super) const fn is_folder(&self) -> bool {
+        matches!(self.body, Body::Folder)
+    }
+
+    /// Makes the content durable.
+    pub(super) fn sync(&self) {
+        if let Body::File(content) = &self.body {
+            let mut content = write(content);
+            content.durable = Some(Arc::clone(&content.bytes));
+        }
+    }
+
+    fn crash(&self) {
+        if let Body::File(content) = &self.body {
+            let mut content = write(content);
+            content.bytes = content.durable.clone().unwrap_or_default();
+        }
+    }
+}
+
+/// Names and what they name.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) names: BTreeMap<Key, Arc<Inode>>,
+    durable: BTreeMap<Key, Arc<Inode>>,
+    next_number: u64,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let root = Arc::new(Inode {
+            number: 1,
+            body: Body::Folder,
+            meta: Mutex::new(Meta {
+                metadata: Metadata {
+                    mode: 0o755,
+                    modified: now(),
+                    ..Metadata::default()
+                },
+                sums: None,
+            }),
+            locked_by: AtomicU64::new(0),
+        });
+        let names = BTreeMap::from([(Vec::new(), root)]);
+        Self {
+            durable: names.clone(),
+            names,
+            next_number: 2,
+        }
+    }
+
+    /// A new inode at `key`, whatever stood there.
+    pub(super) fn put(&mut self, key: Key, body: Body, mode: u32) -> Arc<Inode> {
+        let inode = Arc::new(Inode {
+            number: self.next_number,
+            body,
+            meta: Mutex::new(Meta {
+                metadata: Metadata {
+                    mode,
+                    modified: now(),
+                    ..Metadata::default()
+                },
+                sums: None,
+            }),
+            locked_by: AtomicU64::new(0),
+        });
+        self.next_number += 1;
+        self.names.insert(key, Arc::clone(&inode));
+        inode
+    }
+
+    /// The first name after `key` in the order of a walk.
+    pub(super) fn after(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
+        self.names
+            .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
+            .next()
+    }
+
+    /// The first name after everything in the folder `key`.
+    pub(super) fn after_folder(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
+        // What the folder holds begins with its key and a zero.
+        let end = [key, &[1]].concat();
+        self.names
+            .range::<[u8], _>((Bound::Included(end.as_slice()), Bound::Unbounded))
+            .next()
+    }
+
+    pub(super) fn has_children(&self, key: &[u8]) -> bool {
+        self.after(key).is_some_and(|(name, _)| is_in(name, key))
+    }
+
+    /// Makes the names in a folder durable, and the folder itself.
+    pub(super) fn sync_folder(&mut self, key: &[u8]) {
+        self.keep_folders(key);
+        self.durable
+            .retain(|name, _| name.is_empty() || above(name) != Some(key));
+        let children = self
+            .names
+            .iter()
+            .filter(|(name, _)| !name.is_empty() && above(name) == Some(key));
+        for (name, inode) in children {
+            self.durable.insert(name.clone(), Arc::clone(inode));
+        }
+    }
+
+    /// Makes a file's content durable, and its name if it is new: what journalling file systems do.
+    pub(super) fn sync_file(&mut self, key: &[u8]) {
+        if let Some(inode) = self.names.get(key).cloned() {
+            inode.sync();
+            if let Some(folder) = above(key) {
+                self.keep_folders(folder);
+            }
+            self.durable.entry(key.to_vec()).or_insert(inode);
+        }
+    }
+
+    fn keep_folders(&mut self, key: &[u8]) {
+        let mut at = Some(key);
+        while let Some(folder) = at {
+            if let Some(inode) = self.names.get(folder) {
+                let kept = self.durable.entry(folder.to_vec());
+                kept.or_insert_with(|| Arc::clone(inode));
+            }
+            at = above(folder);
+        }
+    }
+
+    /// Loses everything that is not durable.
+    pub(super) fn crash(&mut self) {
+        let durable = std::mem::take(&mut self.durable);
+        self.names.clear();
+        for (name, inode) in durable {
+            if above(&name).is_none_or(|folder| self.names.contains_key(folder)) {
+                inode.crash();
+                inode.locked_by.store(0, Ordering::Release);
+                self.names.insert(name, inode);
+            }
+        }
+        self.durable = self.names.clone();
+    }
+}
+
+pub(super) fn is_in(name: &[u8], folder: &[u8]) -> bool {
+    folder.is_empty() || (name.starts_with(folder) && name.get(folder.len()) == Some(&0))
+}
+
+pub(super) fn read(content: &RwLock<Content>) -> std::sync::RwLockReadGuard<'_, Content> {
+    content.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write(content: &RwLock<Content>) -> std::sync::RwLockWriteGuard<'_, Content> {
+    content.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time of day, as a file system would note it.
+pub(super) fn now() -> ModifiedTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    ModifiedTime {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: since.subsec_nanos(),
+    }
+}

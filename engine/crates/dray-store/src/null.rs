@@ -1,0 +1,448 @@
+//! A store that costs nothing: a source of made-up files, a sink that swallows. Put at one end it
+//! shows what the rest of the way can do.
+
+use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
+use crate::targets::{TargetMap, Targets};
+use crate::types::{
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, Listed, MadeDir,
+    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+};
+use dray_core::path::PATH_LENGTH_MAX;
+use dray_core::{
+    ByteRange, End, EntryKind, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath,
+    Result, Sums, TargetId,
+};
+use std::sync::Arc;
+
+/// The tree a null source pretends to be: `folders` folders named `d0` and up, each with
+/// `files_per_folder` files named `f0` and up of `file_bytes` each. Without folders the files lie in
+/// the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NullTree {
+    /// Folders in the root.
+    pub folders: u64,
+    /// Files in each.
+    pub files_per_folder: u64,
+    /// Bytes of each.
+    pub file_bytes: u64,
+    /// Zeros if `None`; else bytes that do not compress, drawn from this seed, the file and the
+    /// offset.
+    pub pattern: Option<u64>,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone)]
+pub struct NullStore {
+    end: End,
+    tree: NullTree,
+    targets: Arc<Targets>,
+}
+
+/// All made-up entries are of this time.
+const TIME: ModifiedTime = ModifiedTime {
+    seconds: 0,
+    nanoseconds: 0,
+};
+
+const fn metadata(mode: u32) -> Metadata {
+    Metadata {
+        mode,
+        modified: TIME,
+        xattrs: Vec::new(),
+    }
+}
+
+impl NullStore {
+    /// A source of this tree, or a sink that swallows.
+    #[must_use]
+    pub fn new(end: End, tree: NullTree) -> Self {
+        Self {
+            end,
+            tree,
+            targets: Arc::new(Targets::new(TargetMap::new([(
+                RelPath::root(),
+                "null".to_owned(),
+            )]))),
+        }
+    }
+
+    /// The numbers of the folder (if there are any) and of the file that `path` means.
+    fn numbers(&self, path: &RelPath) -> Option<(Option<u64>, Option<u64>)> {
+        let mut names = path.components();
+        let (first, second) = (names.next(), names.next());
+        if names.next().is_some() {
+            return None;
+        }
+        let number = |name: Option<Name>, letter: u8, count: u64| match name {
+            None => Some(None),
+            Some(name) => {
+                let digits = name.as_bytes().strip_prefix(&[letter])?;
+                let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+                (number < count).then_some(Some(number))
+            }
+        };
+        let files = self.tree.files_per_folder;
+        if self.tree.folders == 0 {
+            return second
+                .is_none()
+                .then_some((None, number(first, b'f', files)?));
+        }
+        let folder = number(first, b'd', self.tree.folders)?;
+        Some((folder, number(second, b'f', files)?))
+    }
+
+    fn not_found(&self, operation: &str, path: &RelPath) -> Error {
+        Error::new(ErrorKind::NotFound, self.end, operation)
+            .file(path)
+            .cause("the null store's tree has no such entry")
+    }
+}
+
+impl Store for NullStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_write: true,
+            atomic_rename: true,
+            publish_if_absent: true,
+            publish_replace: true,
+            time_precision_nanoseconds: 1,
+            symlinks: true,
+            path_bytes_max: PATH_LENGTH_MAX,
+            ..Capabilities::MINIMAL
+        }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.targets.all()
+    }
+
+    fn layout(&self, _path: &RelPath) -> Result<Layout> {
+        Ok(Layout::Single(TargetId(0)))
+    }
+
+    fn free_space(&self, _path: &RelPath) -> Result<FreeSpace> {
+        Ok(FreeSpace {
+            free_bytes: u64::MAX,
+            total_bytes: u64::MAX,
+        })
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        if !top.is_root() {
+            return Err(unsupported(
+                self.end,
+                "list",
+                top,
+                "the null store lists its root only",
+            ));
+        }
+        Ok(Box::new(NullLister {
+            tree: self.tree,
+            recursive: options.recursive,
+            folder: 0,
+            file: None,
+            end: self.end,
+        }))
+    }
+
+    fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        let Some((folder, Some(file))) = self.numbers(path) else {
+            return Err(self.not_found("open the file", path));
+        };
+        let index = folder.unwrap_or(0) * self.tree.files_per_folder + file;
+        Ok(Box::new(NullFile {
+            bytes: self.tree.file_bytes,
+            seed: self.tree.pattern.map(|seed| mix(seed ^ mix(index))),
+        }))
+    }
+
+    fn stat(&self, _path: &RelPath) -> Result<Option<FileState>> {
+        Ok(None)
+    }
+
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
+        Err(self.not_found("read the checksums of the file", path))
+    }
+
+    fn make_dir(&self, _path: &RelPath) -> Result<MadeDir> {
+        Ok(MadeDir::Created)
+    }
+
+    fn set_directory(&self, _path: &RelPath, _metadata: &Metadata) -> Result<()> {
+        Ok(())
+    }
+
+    fn make_symlink(
+        &self,
+        _path: &RelPath,
+        _partial: &Name,
+        _text: &[u8],
+        _metadata: &Metadata,
+        _how: Publish,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        _size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        match request.reuse {
+            None => Ok(Box::new(Swallow)),
+            Some(_) => Err(self.not_found("continue the partial file", path)),
+        }
+    }
+
+    fn write_small(
+        &self,
+        _path: &RelPath,
+        _partial: &Name,
+        _bytes: &[u8],
+        _attributes: &Attributes<'_>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish_small(&self, _path: &RelPath, _partial: &Name, _how: Publish) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _path: &RelPath, _partial: &Name) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self, _items: &[SyncItem<'_>]) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _path: &RelPath) -> Result<()> {
+        Ok(())
+    }
+
+    fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        let cause = "the null store keeps nothing";
+        Err(unsupported(self.end, "open the control file", path, cause))
+    }
+
+    fn remove_control(&self, _path: &RelPath) -> Result<()> {
+        Ok(())
+    }
+
+    fn list_control(&self, _folder: &RelPath) -> Result<Vec<Name>> {
+        Ok(Vec::new())
+    }
+}
+
+struct NullLister {
+    tree: NullTree,
+    recursive: bool,
+    folder: u64,
+    /// The next file of the folder under way; `None` between folders.
+    file: Option<u64>,
+    end: End,
+}
+
+impl NullLister {
+    fn item(
+        &self,
+        depth: usize,
+        letter: char,
+        number: u64,
+        kind: EntryKind,
+        metadata: Metadata,
+    ) -> Result<Listed> {
+        Ok(Listed {
+            depth,
+            name: Name::new(format!("{letter}{number}").as_bytes())?,
+            kind,
+            metadata,
+            layout: Layout::Single(TargetId(0)),
+            identity: Vec::new(),
+        })
+    }
+
+    fn file(&self, depth: usize, number: u64) -> Result<Listed> {
+        let kind = EntryKind::File {
+            size: self.tree.file_bytes,
+            sparse: false,
+        };
+        self.item(depth, 'f', number, kind, metadata(0o644))
+    }
+}
+
+impl Iterator for NullLister {
+    type Item = Result<Listed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.tree.folders == 0 {
+            let number = self.file.unwrap_or(0);
+            self.file = Some(number + 1);
+            return (number < self.tree.files_per_folder).then(|| self.file(0, number));
+        }
+        if self.folder == self.tree.folders {
+            return None;
+        }
+        let folder = self.folder;
+        match self.file {
+            None if !self.recursive => {
+                self.folder += 1;
+                Some(Err(Error::new(ErrorKind::IsADirectory, self.end, "copy")
+                    .remedy("copy folders with --recursive")))
+            }
+            None => {
+                self.file = Some(0);
+                Some(self.item(0, 'd', folder, EntryKind::Directory, metadata(0o755)))
+            }
+            Some(number) if number < self.tree.files_per_folder => {
+                self.file = Some(number + 1);
+                Some(self.file(1, number))
+            }
+            Some(_) => {
+                self.file = None;
+                self.folder += 1;
+                Some(self.item(0, 'd', folder, EntryKind::DirectoryEnd, metadata(0o755)))
+            }
+        }
+    }
+}
+
+impl Lister for NullLister {
+    fn skip_folder(&mut self) {
+        // The folder whose beginning came last has given no file yet.
+        if self.tree.folders > 0 && self.file == Some(0) {
+            self.file = None;
+            self.folder += 1;
+        }
+    }
+}
+
+struct NullFile {
+    bytes: u64,
+    seed: Option<u64>,
+}
+
+impl ReadHandle for NullFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let rest = self.bytes.saturating_sub(offset);
+        let count = usize::try_from(rest)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let buffer = &mut buffer[..count];
+        match self.seed {
+            None => buffer.fill(0),
+            Some(seed) => fill(seed, offset, buffer),
+        }
+        Ok(count)
+    }
+
+    fn state(&self) -> Result<ReadState> {
+        Ok(ReadState {
+            size: self.bytes,
+            modified: TIME,
+        })
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        let rest = ByteRange::between(offset, self.bytes);
+        Ok((!rest.is_empty()).then_some(rest))
+    }
+}
+
+/// Bytes that depend on seed and offset only, so that any cut gives the same file.
+fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
+    let mut at = offset;
+    let mut rest = buffer;
+    while !rest.is_empty() {
+        let word = mix(seed ^ (at / 8)).to_le_bytes();
+        let skip = (at % 8) as usize;
+        let count = rest.len().min(8 - skip);
+        rest[..count].copy_from_slice(&word[skip..skip + count]);
+        rest = &mut rest[count..];
+        at += count as u64;
+    }
+}
+
+/// The output function of splitmix64 (Steele, Lea and Flood 2014).
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// A partial file that is nowhere.
+struct Swallow;
+
+impl Partial for Swallow {
+    fn id(&self) -> PartialId {
+        PartialId {
+            inode: 0,
+            device: 0,
+        }
+    }
+
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn punch_hole(&self, _range: ByteRange) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, _offset: u64, _buffer: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn set_len(&self, _size_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&self, _how: Publish, _attributes: &Attributes<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn abort(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NullStore, NullTree};
+    use crate::{ListOptions, ReadExt, ReadPurpose, Store};
+    use dray_core::{End, EntryKind, RelPath};
+
+    #[test]
+    fn the_stated_tree_is_listed_and_read_the_same_however_it_is_cut() {
+        let tree = NullTree {
+            folders: 2,
+            files_per_folder: 3,
+            file_bytes: 1000,
+            pattern: Some(7),
+        };
+        let store = NullStore::new(End::Source, tree);
+        let options = ListOptions::default();
+        let listed = store.list(&RelPath::root(), &options).expect("lists");
+        let kinds: Vec<_> = listed.map(|item| item.expect("good").kind).collect();
+        assert_eq!(kinds.len(), 2 * (3 + 2));
+        assert_eq!(kinds.last(), Some(&EntryKind::DirectoryEnd));
+
+        let path = RelPath::parse(b"d1/f2").expect("good");
+        let file = store
+            .open_read(&path, ReadPurpose::Transfer)
+            .expect("opens");
+        let mut whole = vec![0; 2000];
+        assert_eq!(file.read_full_at(0, &mut whole).expect("reads"), 1000);
+        let mut part = vec![0; 77];
+        file.read_full_at(333, &mut part).expect("reads");
+        assert_eq!(part, whole[333..410]);
+        let other = RelPath::parse(b"d1/f3").expect("good");
+        assert!(store.open_read(&other, ReadPurpose::Transfer).is_err());
+    }
+}

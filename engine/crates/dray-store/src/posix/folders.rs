@@ -1,0 +1,172 @@
+//! Open folders, so that a file costs one call relative to its folder and no walk from the root.
+
+use super::resolve::{Root, split};
+use super::sync::{FileSystem, FileSystems};
+use crate::targets::Targets;
+use dray_core::TargetId;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, Result};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Folders kept open at the most: a quarter of the usual soft limit of 1024 open files.
+const FOLDERS_MAX: usize = 256;
+
+/// Locks the folders are spread over, so that I/O threads seldom meet (guess, revisit).
+const SHARDS: usize = 16;
+
+/// How long an open folder is believed to stand where it was found. A folder that is moved away
+/// takes writes along for no longer than this (guess, revisit).
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    /// Number of its file system.
+    pub(super) device: u64,
+    /// Target of the files in it.
+    pub(super) target: TargetId,
+    /// Opened for reading; else only to pass through.
+    pub(super) is_readable: bool,
+    /// What to sync for everything in it.
+    pub(super) system: Option<Arc<FileSystem>>,
+    has_default_acl: OnceLock<bool>,
+}
+
+impl Folder {
+    fn open(folders: &Folders, path: &[u8]) -> Result<Self> {
+        let (fd, is_readable) = folders.root.open_folder(path)?;
+        let device = super::device_of(&rustix::fs::fstat(&fd)?);
+        Ok(Self {
+            device,
+            target: folders.targets.of(path, device),
+            is_readable,
+            system: folders.file_systems.of(fd.as_fd(), device),
+            fd,
+            has_default_acl: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether files made here get their mode from an access control list instead of the creation
+    /// mask. Asked once per folder.
+    pub(super) fn has_default_acl(&self) -> bool {
+        *self.has_default_acl.get_or_init(|| {
+            let name = c"system.posix_acl_default";
+            let mut none: [u8; 0] = [];
+            !matches!(
+                rustix::fs::fgetxattr(&self.fd, name, &mut none[..]),
+                Err(Errno::NODATA | Errno::OPNOTSUPP)
+            )
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    folder: Arc<Folder>,
+    found: Instant,
+    used: Instant,
+}
+
+type Shard = Mutex<HashMap<Box<[u8]>, Slot>>;
+
+/// The open folders of one store.
+#[derive(Debug)]
+pub(super) struct Folders {
+    root: Arc<Root>,
+    targets: Arc<Targets>,
+    file_systems: FileSystems,
+    hasher: RandomState,
+    shards: [Shard; SHARDS],
+}
+
+impl Folders {
+    pub(super) fn new(root: Arc<Root>, targets: Arc<Targets>) -> Self {
+        Self {
+            root,
+            targets,
+            file_systems: FileSystems::default(),
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Shard::default()),
+        }
+    }
+
+    /// The folder at `path`, open.
+    pub(super) fn at(&self, path: &[u8]) -> Result<Arc<Folder>> {
+        let now = Instant::now();
+        {
+            let mut shard = self.shard(path);
+            if let Some(slot) = shard.get_mut(path)
+                && now.duration_since(slot.found) < AGE_MAX
+            {
+                slot.used = now;
+                return Ok(Arc::clone(&slot.folder));
+            }
+        }
+        let folder = Arc::new(Folder::open(self, path)?);
+        self.keep(path, Arc::clone(&folder), now);
+        Ok(folder)
+    }
+
+    /// Does `work` in the folder of `path`, with the last name of `path`. Where the folder turns
+    /// out to have been removed since it was opened, it is looked up anew.
+    ///
+    /// The root has no folder: `EISDIR`.
+    pub(super) fn beside<T>(
+        &self,
+        path: &[u8],
+        work: impl Fn(&Arc<Folder>, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let (above, name) = split(path);
+        if name.is_empty() {
+            return Err(Errno::ISDIR);
+        }
+        let folder = self.at(above)?;
+        match work(&folder, name) {
+            Err(Errno::NOENT | Errno::STALE) if is_removed(&folder) => {
+                self.forget(above);
+                work(&self.at(above)?, name)
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets the folder at `path`: it was removed or replaced.
+    pub(super) fn forget(&self, path: &[u8]) {
+        self.shard(path).remove(path);
+    }
+
+    fn keep(&self, path: &[u8], folder: Arc<Folder>, now: Instant) {
+        let slot = Slot {
+            folder,
+            found: now,
+            used: now,
+        };
+        let mut shard = self.shard(path);
+        if shard.len() >= FOLDERS_MAX / SHARDS && !shard.contains_key(path) {
+            let oldest = shard.iter().min_by_key(|(_, slot)| slot.used);
+            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
+                shard.remove(&oldest);
+            }
+        }
+        shard.insert(path.into(), slot);
+    }
+
+    fn shard(&self, path: &[u8]) -> std::sync::MutexGuard<'_, HashMap<Box<[u8]>, Slot>> {
+        let at = self.hasher.hash_one(path) as usize % SHARDS;
+        self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_removed(folder: &Folder) -> bool {
+    rustix::fs::fstat(&folder.fd).is_ok_and(|stat| stat.st_nlink == 0)
+}

@@ -1,0 +1,535 @@
+//! Listing a tree, depth first, in bounded memory.
+//!
+//! A folder is read in batches: names come from `getdents` until a batch is full, the files and
+//! links of the batch are looked at in inode order (the order they lie on the disk, more or less)
+//! and handed out by name, then its folders are entered one after the other, then the next batch is
+//! read. So a folder of a million files holds one batch, and a small folder comes out sorted.
+
+use super::read::special;
+use super::resolve::{FOLDER, Root, split};
+use super::{LinkScope, Place, PosixStore, attributes, device_of, size_of};
+use crate::store::Lister;
+use crate::targets::Targets;
+use crate::types::{ListOptions, Listed};
+use dray_core::options::Links;
+use dray_core::path::{PATH_LENGTH_MAX, RESERVED_PREFIX};
+use dray_core::{
+    End, EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, TargetId,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// Names of one batch, and fewest of a batch deep down. A batch of files with their attributes
+/// takes about 200 bytes each.
+const BATCH_NAMES_MAX: usize = 4096;
+/// See [`BATCH_NAMES_MAX`].
+const BATCH_NAMES_MIN: usize = 64;
+
+/// Names held by all folders on the way down together, before batches shrink.
+const HELD_NAMES_MAX: usize = 4 * BATCH_NAMES_MAX;
+
+/// Folders on the way down that are kept open; those further up are opened again on the way back.
+const OPEN_FOLDERS_MAX: usize = 64;
+
+/// Bytes read from a folder at once; the C library's size.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+impl PosixStore {
+    pub(super) fn lister(&self, top: &RelPath, options: &ListOptions) -> Result<PosixLister> {
+        let place = self.place(top);
+        if options.links == Links::Follow && self.root.scope() == LinkScope::Never {
+            return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
+                .file(top)
+                .cause("links are to be followed, and this root allows none")
+                .remedy("list with links kept or refused"));
+        }
+        let mut lister = PosixLister {
+            root: Arc::clone(&self.root),
+            targets: Arc::clone(&self.targets),
+            end: self.end,
+            options: *options,
+            path: Vec::new(),
+            frames: Vec::new(),
+            held_names: 0,
+            top: None,
+            entered: false,
+            buffer: Vec::new(),
+        };
+        if top.is_root() || options.contents {
+            let failed = |errno| place.error("list the folder", errno);
+            let fd = self.root.open(top.as_bytes(), FOLDER).map_err(failed)?;
+            let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+            lister.path.extend_from_slice(top.as_bytes());
+            lister.push(fd, &stat, None, 0);
+        } else {
+            lister.start_at(top, &place)?;
+        }
+        Ok(lister)
+    }
+}
+
+/// A folder on the way down.
+struct Frame {
+    /// Closed when too many are open.
+    fd: Option<OwnedFd>,
+    /// Where reading goes on once it is open again.
+    position: u64,
+    device: u64,
+    inode: u64,
+    target: TargetId,
+    metadata: Metadata,
+    /// Its name; `None` when it has no items of its own.
+    name: Option<Name>,
+    /// Bytes of its parent's path.
+    parent_length: usize,
+    /// Of the entries in it.
+    depth: usize,
+    is_read: bool,
+    /// Of the batch at hand, last first.
+    items: Vec<Result<Listed>>,
+    folders: Vec<(Name, bool)>,
+}
+
+/// A listing under way.
+pub(super) struct PosixLister {
+    root: Arc<Root>,
+    targets: Arc<Targets>,
+    end: End,
+    options: ListOptions,
+    /// Of the last frame's folder.
+    path: Vec<u8>,
+    frames: Vec<Frame>,
+    /// Folder names waiting in all frames.
+    held_names: usize,
+    /// The only item of a listing whose top is not a folder.
+    top: Option<Result<Listed>>,
+    /// Whether the last item was a folder's beginning.
+    entered: bool,
+    buffer: Vec<u8>,
+}
+
+impl PosixLister {
+    /// Prepares the item of the top itself.
+    fn start_at(&mut self, top: &RelPath, place: &Place) -> Result<()> {
+        let (above, name) = split(top.as_bytes());
+        let name = Name::new(name)?;
+        let failed = |errno| place.error("list", errno);
+        let (folder, _) = self.root.open_folder(above).map_err(failed)?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&folder, name.as_bytes(), flags).map_err(failed)?;
+        self.path.extend_from_slice(above);
+        let device = device_of(&stat);
+        let target = self.targets.of(above, device);
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_link = kind == FileType::Symlink;
+        if kind == FileType::Directory || (is_link && self.options.links == Links::Follow) {
+            // Entered by `next`, from a frame that holds nothing else.
+            self.frames.push(Frame {
+                fd: Some(folder),
+                position: 0,
+                device,
+                inode: 0,
+                target,
+                metadata: Metadata::default(),
+                name: None,
+                parent_length: above.len(),
+                depth: 0,
+                is_read: true,
+                items: Vec::new(),
+                folders: vec![(name, is_link)],
+            });
+            self.held_names = 1;
+        } else {
+            self.top = Some(self.look_at(&folder, name, target, 0, &stat));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, fd: OwnedFd, stat: &Stat, name: Option<Name>, depth: usize) {
+        let parent_length = match &name {
+            Some(name) => {
+                let parent_length = self.path.len();
+                if !self.path.is_empty() {
+                    self.path.push(b'/');
+                }
+                self.path.extend_from_slice(name.as_bytes());
+                parent_length
+            }
+            None => self.path.len(),
+        };
+        let device = device_of(stat);
+        let mut metadata = attributes::metadata(stat);
+        if self.options.xattrs {
+            metadata.xattrs = attributes::xattrs(fd.as_fd()).unwrap_or_default();
+        }
+        self.frames.push(Frame {
+            fd: Some(fd),
+            position: 0,
+            device,
+            inode: stat.st_ino,
+            target: self.targets.of(&self.path, device),
+            metadata,
+            name,
+            parent_length,
+            depth,
+            is_read: false,
+            items: Vec::new(),
+            folders: Vec::new(),
+        });
+        self.close_far_up();
+    }
+
+    /// Keeps the number of open folders bounded however deep the tree is.
+    fn close_far_up(&mut self) {
+        let Some(far) = self.frames.len().checked_sub(OPEN_FOLDERS_MAX + 1) else {
+            return;
+        };
+        let frame = &mut self.frames[far];
+        if let Some(fd) = frame.fd.take() {
+            frame.position = rustix::fs::tell(&fd).unwrap_or(0);
+        }
+    }
+
+    /// Opens the last frame's folder again, if it was closed, where reading stopped.
+    fn reopen(&mut self) -> Result<(), Errno> {
+        let Some(frame) = self.frames.last_mut() else {
+            return Ok(());
+        };
+        if frame.fd.is_none() {
+            let fd = self.root.open(&self.path, FOLDER)?;
+            let stat = rustix::fs::fstat(&fd)?;
+            if (device_of(&stat), stat.st_ino) != (frame.device, frame.inode) {
+                return Err(Errno::STALE);
+            }
+            rustix::fs::seek(&fd, SeekFrom::Start(frame.position))?;
+            frame.fd = Some(fd);
+        }
+        Ok(())
+    }
+
+    /// Reads the next batch of the last frame's folder.
+    fn fill(&mut self) -> Result<(), Errno> {
+        self.reopen()?;
+        let wanted = HELD_NAMES_MAX
+            .saturating_sub(self.held_names)
+            .clamp(BATCH_NAMES_MIN, BATCH_NAMES_MAX);
+        let Some(frame) = self.frames.last_mut() else {
+            return Ok(());
+        };
+        let Some(fd) = frame.fd.as_ref() else {
+            return Ok(());
+        };
+        let mut others: Vec<(u64, Name)> = Vec::new();
+        let mut failed = None;
+        self.buffer.reserve(BUFFER_BYTES);
+        let buffer: &mut [MaybeUninit<u8>] = self.buffer.spare_capacity_mut();
+        let mut entries = RawDir::new(fd, buffer);
+        let mut count = 0;
+        let mut has_ended = false;
+        // What the system has already put into the buffer is taken whole, so that reading can go
+        // on from the folder's own position.
+        while count < wanted || !entries.is_buffer_empty() {
+            let Some(entry) = entries.next() else {
+                has_ended = true;
+                break;
+            };
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(errno) => {
+                    failed = Some(errno);
+                    break;
+                }
+            };
+            let bytes = entry.file_name().to_bytes();
+            if matches!(bytes, b"." | b"..") || bytes.starts_with(RESERVED_PREFIX) {
+                continue;
+            }
+            count += 1;
+            match Name::new(bytes) {
+                Ok(name) if entry.file_type() == FileType::Directory => {
+                    frame.folders.push((name, false));
+                }
+                Ok(name) => others.push((entry.ino(), name)),
+                Err(error) => frame.items.push(Err(error.at(self.end))),
+            }
+        }
+        frame.is_read = has_ended;
+        self.look_at_all(others);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Looks at everything of a batch that is not known to be a folder, and sorts the batch.
+    fn look_at_all(&mut self, mut others: Vec<(u64, Name)>) {
+        let Some(mut frame) = self.frames.pop() else {
+            return;
+        };
+        others.sort_unstable_by_key(|(inode, _)| *inode);
+        if let Some(fd) = &frame.fd {
+            for (_, name) in others {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                let stat = match rustix::fs::statat(fd, name.as_bytes(), flags) {
+                    Ok(stat) => stat,
+                    Err(errno) => {
+                        frame.items.push(Err(self.named("list", &name, errno)));
+                        continue;
+                    }
+                };
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                let is_followed = kind == FileType::Symlink && self.options.links == Links::Follow;
+                // Some file systems do not tell the kind with the name.
+                if kind == FileType::Directory || is_followed {
+                    frame.folders.push((name, is_followed));
+                    continue;
+                }
+                let depth = frame.depth;
+                let item = self.look_at(fd, name, frame.target, depth, &stat);
+                frame.items.push(item);
+            }
+        }
+        frame.items.sort_by(|a, b| name_in(b).cmp(&name_in(a)));
+        frame.folders.sort_unstable_by(|a, b| b.cmp(a));
+        self.held_names += frame.folders.len();
+        self.frames.push(frame);
+    }
+
+    /// The item of a file or a link.
+    fn look_at(
+        &self,
+        folder: &OwnedFd,
+        name: Name,
+        target: TargetId,
+        depth: usize,
+        stat: &Stat,
+    ) -> Result<Listed> {
+        let mut metadata = attributes::metadata(stat);
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                if self.options.xattrs {
+                    metadata.xattrs = self.xattrs(folder, &name)?;
+                }
+                file_kind(stat)
+            }
+            FileType::Symlink if self.options.links == Links::Keep => {
+                let text = rustix::fs::readlinkat(folder, name.as_bytes(), Vec::new())
+                    .map_err(|errno| self.named("read the link", &name, errno))?;
+                EntryKind::Symlink {
+                    target: text.into_bytes(),
+                }
+            }
+            FileType::Symlink => {
+                let error = self.named("list", &name, Errno::OPNOTSUPP);
+                return Err(error
+                    .cause("a symbolic link, and links are refused")
+                    .remedy("leave it out with --exclude, or keep or follow links"));
+            }
+            other => {
+                return Err(match self.path_of(&name) {
+                    Ok(path) => special(self.end, &path, other),
+                    Err(error) => error,
+                });
+            }
+        };
+        Ok(Listed {
+            depth,
+            name,
+            kind,
+            metadata,
+            layout: Layout::Single(target),
+            identity: Vec::new(),
+        })
+    }
+
+    fn xattrs(&self, folder: &OwnedFd, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat(folder, name.as_bytes(), flags, Mode::empty())
+            .and_then(|fd| attributes::xattrs(fd.as_fd()))
+            .map_err(|errno| self.named("read the attributes of the file", name, errno))
+    }
+
+    /// Opens a folder (or a followed link) of the last frame and makes it the last frame.
+    fn enter(&mut self, name: Name, is_link: bool) -> Result<Listed> {
+        let operation = if is_link {
+            "follow the link"
+        } else {
+            "list the folder"
+        };
+        let (fd, stat) = match self.open_child(&name, is_link) {
+            Ok(opened) => opened,
+            Err(errno) => return Err(self.named(operation, &name, errno)),
+        };
+        let (device, inode) = (device_of(&stat), stat.st_ino);
+        let depth = self.frames.last().map_or(0, |above| above.depth);
+        if is_link && FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return self.followed_file(name, &stat);
+        }
+        if !self.options.recursive {
+            return Err(self
+                .named("copy", &name, Errno::ISDIR)
+                .cause("it is a folder")
+                .remedy("copy folders with --recursive"));
+        }
+        let is_above = |frame: &Frame| (frame.device, frame.inode) == (device, inode);
+        if self.options.links == Links::Follow && self.frames.iter().any(is_above) {
+            return Err(self
+                .named(operation, &name, Errno::LOOP)
+                .cause("it leads back to a folder it lies in")
+                .remedy("leave it out with --exclude, or keep links"));
+        }
+        if self.path.len() + 1 + name.as_bytes().len() > PATH_LENGTH_MAX {
+            return Err(self.named(operation, &name, Errno::NAMETOOLONG));
+        }
+        let metadata = attributes::metadata(&stat);
+        self.push(fd, &stat, Some(name.clone()), depth + 1);
+        self.entered = true;
+        let target = self.frames.last().map_or(TargetId(0), |frame| frame.target);
+        Ok(Listed {
+            depth,
+            name,
+            kind: EntryKind::Directory,
+            metadata,
+            layout: Layout::Single(target),
+            identity: Vec::new(),
+        })
+    }
+
+    fn open_child(&mut self, name: &Name, is_link: bool) -> Result<(OwnedFd, Stat), Errno> {
+        let fd = if is_link {
+            // By its path from the root: that is what the link must stay beneath. A passage only,
+            // since it may lead to a pipe or a device.
+            let mut path = self.path.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+            let fd = self.root.open(&path, OFlags::PATH | OFlags::CLOEXEC)?;
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+            if kind == FileType::Directory {
+                rustix::fs::openat(&fd, ".", FOLDER, Mode::empty())?
+            } else {
+                fd
+            }
+        } else {
+            self.reopen()?;
+            let above = self.frames.last().and_then(|frame| frame.fd.as_ref());
+            let above = above.ok_or(Errno::BADF)?;
+            let flags = FOLDER | OFlags::NOFOLLOW;
+            rustix::fs::openat(above, name.as_bytes(), flags, Mode::empty())?
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok((fd, stat))
+    }
+
+    fn followed_file(&self, name: Name, stat: &Stat) -> Result<Listed> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::RegularFile {
+            let path = self.path_of(&name)?;
+            return Err(special(self.end, &path, kind));
+        }
+        let mut metadata = attributes::metadata(stat);
+        if self.options.xattrs {
+            // What was opened is a passage; attributes need the file itself.
+            let path = self.path_of(&name)?;
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            metadata.xattrs = self
+                .root
+                .open(path.as_bytes(), flags)
+                .and_then(|fd| attributes::xattrs(fd.as_fd()))
+                .map_err(|errno| self.named("read the attributes of the file", &name, errno))?;
+        }
+        let above = self.frames.last();
+        Ok(Listed {
+            depth: above.map_or(0, |frame| frame.depth),
+            name,
+            kind: file_kind(stat),
+            metadata,
+            layout: Layout::Single(above.map_or(TargetId(0), |frame| frame.target)),
+            identity: Vec::new(),
+        })
+    }
+
+    fn path_of(&self, name: &Name) -> Result<RelPath> {
+        RelPath::parse(&self.path)?.join(name)
+    }
+
+    fn named(&self, operation: &str, name: &Name, errno: Errno) -> Error {
+        match self.path_of(name) {
+            Ok(path) => crate::errno::error(self.end, operation, &path, errno),
+            Err(error) => error.at(self.end),
+        }
+    }
+
+    /// Leaves the last frame; its end, if it has one.
+    fn leave(&mut self) -> Option<Listed> {
+        let frame = self.frames.pop()?;
+        self.held_names -= frame.folders.len();
+        self.path.truncate(frame.parent_length);
+        Some(Listed {
+            depth: frame.depth.saturating_sub(1),
+            name: frame.name?,
+            kind: EntryKind::DirectoryEnd,
+            metadata: frame.metadata,
+            layout: Layout::Single(frame.target),
+            identity: Vec::new(),
+        })
+    }
+}
+
+impl Iterator for PosixLister {
+    type Item = Result<Listed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.entered = false;
+        if let Some(top) = self.top.take() {
+            return Some(top);
+        }
+        loop {
+            let frame = self.frames.last_mut()?;
+            if let Some(item) = frame.items.pop() {
+                return Some(item);
+            }
+            if let Some((name, is_link)) = frame.folders.pop() {
+                self.held_names -= 1;
+                return Some(self.enter(name, is_link));
+            }
+            if !frame.is_read {
+                if let Err(errno) = self.fill() {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.is_read = true;
+                    }
+                    let path = RelPath::parse(&self.path).unwrap_or_else(|_| RelPath::root());
+                    let error = crate::errno::error(self.end, "list the folder", &path, errno);
+                    return Some(Err(error));
+                }
+                continue;
+            }
+            if let Some(end) = self.leave() {
+                return Some(Ok(end));
+            }
+        }
+    }
+}
+
+impl Lister for PosixLister {
+    fn skip_folder(&mut self) {
+        if std::mem::take(&mut self.entered) {
+            self.leave();
+        }
+    }
+}
+
+fn name_in(item: &Result<Listed>) -> Option<&Name> {
+    item.as_ref().ok().map(|listed| &listed.name)
+}
+
+fn file_kind(stat: &Stat) -> EntryKind {
+    let size = size_of(stat);
+    EntryKind::File {
+        size,
+        // Blocks are counted in 512 bytes whatever the file system's own are.
+        sparse: u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size,
+    }
+}

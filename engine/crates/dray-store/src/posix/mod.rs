@@ -1,0 +1,369 @@
+//! Files in folders, by the Linux kernel: local disks, Lustre, GlusterFS, CephFS, NFS.
+//!
+//! Each call costs the fewest system calls it can: folders stay open ([`folders`]), names are looked
+//! up relative to them, and no path is put together on the way. Nothing leaves the root
+//! ([`resolve`]).
+
+mod attributes;
+mod control;
+mod folders;
+mod list;
+mod probe;
+mod read;
+mod resolve;
+mod sync;
+mod write;
+
+use crate::errno;
+use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
+use crate::targets::{TargetMap, Targets};
+use crate::types::{
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
+    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+};
+use dray_core::{End, Error, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
+use folders::Folders;
+use resolve::Root;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How far symbolic links on a path are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkScope {
+    /// Not at all: a link in the way is an error. What a sink needs.
+    #[default]
+    Never,
+    /// As long as they stay beneath the root (relative links only).
+    BeneathRoot,
+    /// Wherever they lead: only for a local user who could go there anyway.
+    Anywhere,
+}
+
+/// How to open a [`PosixStore`].
+#[derive(Debug, Clone)]
+pub struct PosixOptions {
+    /// How far links are followed.
+    pub links: LinkScope,
+    /// Names of targets by folder; a folder not named lies on the target of its device.
+    pub targets: TargetMap,
+    /// Whether to make the root, and the folders above it, when missing.
+    pub create: bool,
+    /// Whether `openat2` may be used. Only tests of the slower way say no.
+    pub openat2: bool,
+}
+
+impl Default for PosixOptions {
+    fn default() -> Self {
+        Self {
+            links: LinkScope::Never,
+            targets: TargetMap::default(),
+            create: false,
+            openat2: true,
+        }
+    }
+}
+
+/// A folder and everything beneath it.
+#[derive(Debug)]
+pub struct PosixStore {
+    root: Arc<Root>,
+    end: End,
+    folders: Arc<Folders>,
+    targets: Arc<Targets>,
+    capabilities: Capabilities,
+    umask: u32,
+}
+
+/// A path at an end: what an error needs to know.
+#[derive(Debug, Clone)]
+struct Place {
+    end: End,
+    path: RelPath,
+}
+
+impl Place {
+    fn error(&self, operation: &str, errno: Errno) -> Error {
+        errno::error(self.end, operation, &self.path, errno)
+    }
+}
+
+impl PosixStore {
+    /// Opens the folder at `root` as a source or a sink. The root itself may be a link.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `PermissionDenied`; the cause names the root.
+    pub fn open(root: &Path, end: End, options: PosixOptions) -> Result<Self> {
+        let failed = |error: std::io::Error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            let error = errno::error(end, "open the root", &RelPath::root(), errno);
+            let cause = format!("{}: {}", root.display(), error.cause);
+            Error {
+                file: None,
+                ..error.cause(cause)
+            }
+        };
+        if options.create {
+            std::fs::create_dir_all(root).map_err(failed)?;
+        }
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(root, flags | OFlags::RDONLY, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        let capabilities = probe::capabilities(rustix::fd::AsFd::as_fd(&fd), end);
+        let root = Arc::new(Root::new(fd, options.links, options.openat2));
+        let targets = Arc::new(Targets::new(options.targets));
+        let folders = Arc::new(Folders::new(Arc::clone(&root), Arc::clone(&targets)));
+        Ok(Self {
+            root,
+            end,
+            folders,
+            targets,
+            capabilities,
+            umask: umask(),
+        })
+    }
+
+    fn place(&self, path: &RelPath) -> Place {
+        Place {
+            end: self.end,
+            path: path.clone(),
+        }
+    }
+
+    fn failed<'a>(&self, operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error + 'a {
+        let end = self.end;
+        move |errno| errno::error(end, operation, path, errno)
+    }
+
+    /// The folder that `path` is or lies in.
+    fn folder_around(&self, path: &RelPath) -> rustix::io::Result<Arc<folders::Folder>> {
+        match self.folders.at(path.as_bytes()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                self.folders.at(resolve::split(path.as_bytes()).0)
+            }
+            other => other,
+        }
+    }
+
+    fn state(&self, path: &RelPath) -> rustix::io::Result<Option<FileState>> {
+        let stat = if path.is_root() {
+            rustix::fs::fstat(self.root.fd())
+        } else {
+            // Not by way of `beside`: most files asked for are not there yet, and looking whether
+            // the folder was exchanged would double the cost of each.
+            let (above, name) = resolve::split(path.as_bytes());
+            self.folders
+                .at(above)
+                .and_then(|folder| rustix::fs::statat(folder.fd(), name, AtFlags::SYMLINK_NOFOLLOW))
+        };
+        match stat {
+            Ok(stat) => Ok(Some(state_of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Store for PosixStore {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.targets.all()
+    }
+
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        let above = resolve::split(path.as_bytes()).0;
+        let folder = self.folders.at(above);
+        let target = folder.map(|folder| folder.target);
+        target
+            .map(Layout::Single)
+            .map_err(self.failed("find the target of the file", path))
+    }
+
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
+        let found = self
+            .folder_around(path)
+            .and_then(|folder| rustix::fs::fstatvfs(folder.fd()));
+        let found = found.map_err(self.failed("ask for free space", path))?;
+        Ok(FreeSpace {
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        })
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        Ok(Box::new(self.lister(top, options)?))
+    }
+
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        Ok(Box::new(self.open_file(path, purpose)?))
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        self.state(path)
+            .map_err(self.failed("look at the file", path))
+    }
+
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        self.folders
+            .beside(path.as_bytes(), |folder, name| {
+                let fd = rustix::fs::openat(folder.fd(), name, flags, Mode::empty())?;
+                attributes::known_sums(rustix::fd::AsFd::as_fd(&fd))
+            })
+            .map_err(self.failed("read the checksums of the file", path))
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        if path.is_root() {
+            return Ok(MadeDir::Existed);
+        }
+        let made = self.folders.beside(path.as_bytes(), |folder, name| {
+            match rustix::fs::mkdirat(folder.fd(), name, Mode::RWXU) {
+                Ok(()) => Ok(MadeDir::Created),
+                Err(Errno::EXIST) => {
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    let stat = rustix::fs::statat(folder.fd(), name, flags)?;
+                    match FileType::from_raw_mode(stat.st_mode) {
+                        FileType::Directory => Ok(MadeDir::Existed),
+                        _ => Err(Errno::NOTDIR),
+                    }
+                }
+                Err(errno) => Err(errno),
+            }
+        });
+        if made == Ok(MadeDir::Created) {
+            // One of the same name may have been removed just before.
+            self.folders.forget(path.as_bytes());
+        }
+        made.map_err(self.failed("make the folder", path))
+    }
+
+    fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        self.folders
+            .at(path.as_bytes())
+            .and_then(|folder| attributes::set(folder.fd(), &Attributes::of(metadata), false))
+            .map_err(self.failed("set the attributes of the folder", path))
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        text: &[u8],
+        metadata: &Metadata,
+        how: Publish,
+    ) -> Result<()> {
+        self.link(path, partial, text, metadata, how)
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        Ok(Box::new(self.begin_partial(path, size_bytes, request)?))
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        attributes: &Attributes<'_>,
+    ) -> Result<()> {
+        self.write_whole(path, partial, bytes, attributes)
+    }
+
+    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()> {
+        self.publish_by_name(path, partial, how)
+    }
+
+    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {
+        self.discard_partial(path, partial)
+    }
+
+    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+        self.sync_items(items)
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        let removed =
+            self.folders.beside(path.as_bytes(), |folder, name| {
+                match rustix::fs::unlinkat(folder.fd(), name, AtFlags::empty()) {
+                    Err(Errno::ISDIR) => {
+                        rustix::fs::unlinkat(folder.fd(), name, AtFlags::REMOVEDIR)
+                    }
+                    other => other,
+                }
+            });
+        self.folders.forget(path.as_bytes());
+        match removed {
+            Err(Errno::NOENT) => Ok(()),
+            other => other.map_err(self.failed("remove", path)),
+        }
+    }
+
+    fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        Ok(Box::new(self.control(path, mode)?))
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        self.remove_control_file(path)
+    }
+
+    fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
+        self.control_names(folder)
+    }
+}
+
+/// The mask taken off the mode of new files, read once (reading it by `umask` would change it for
+/// the other threads). All bits where it cannot be had: then each mode is set explicitly.
+fn umask() -> u32 {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
+        return 0o777;
+    };
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .unwrap_or(0o777)
+}
+
+fn state_of(stat: &Stat) -> FileState {
+    FileState {
+        kind: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Special,
+        },
+        size: size_of(stat),
+        modified: time_of(stat),
+        mode: mode_of(stat),
+        inode: stat.st_ino,
+        device: device_of(stat),
+    }
+}
+
+fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+fn time_of(stat: &Stat) -> ModifiedTime {
+    ModifiedTime {
+        seconds: stat.st_mtime,
+        // Below 10^9 by the kernel's promise.
+        nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+    }
+}
+
+fn mode_of(stat: &Stat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+fn device_of(stat: &Stat) -> u64 {
+    stat.st_dev
+}

@@ -1,0 +1,117 @@
+//! Reading files.
+
+use super::{Place, PosixStore, size_of, time_of};
+use crate::store::ReadHandle;
+use crate::types::{ReadPurpose, ReadState};
+use dray_core::{ByteRange, End, RelPath, Result};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// A file is opened without following a link at its end, and without waiting for the other end of
+/// a pipe.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+impl PosixStore {
+    pub(super) fn open_file(&self, path: &RelPath, purpose: ReadPurpose) -> Result<PosixRead> {
+        let place = self.place(path);
+        let opened = self.folders.beside(path.as_bytes(), |folder, name| {
+            let flags = FILE | OFlags::NOFOLLOW;
+            rustix::io::retry_on_intr(|| {
+                rustix::fs::openat(folder.fd(), name, flags, Mode::empty())
+            })
+        });
+        let fd = match opened {
+            // The last name is a link, and links may be followed: the kernel judges where it leads.
+            Err(Errno::LOOP) if self.root.scope() != super::LinkScope::Never => {
+                self.root.open(path.as_bytes(), FILE)
+            }
+            other => other,
+        }
+        .map_err(|errno| place.error("open the file", errno))?;
+        if purpose == ReadPurpose::ReadBack {
+            // Advice only: what cannot be dropped is read from memory.
+            let _ = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
+        }
+        Ok(PosixRead { fd, place })
+    }
+}
+
+/// An open file of a [`PosixStore`].
+#[derive(Debug)]
+pub(super) struct PosixRead {
+    fd: OwnedFd,
+    place: Place,
+}
+
+impl ReadHandle for PosixRead {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        read_at(&self.fd, offset, buffer).map_err(|errno| self.place.error("read the file", errno))
+    }
+
+    fn state(&self) -> Result<ReadState> {
+        let stat = rustix::fs::fstat(&self.fd)
+            .map_err(|errno| self.place.error("look at the file", errno))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(ReadState {
+                size: size_of(&stat),
+                modified: time_of(&stat),
+            }),
+            FileType::Directory => Err(self.place.error("read the file", Errno::ISDIR)),
+            other => Err(special(self.place.end, &self.place.path, other)),
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        let found = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
+            Ok(start) => rustix::fs::seek(&self.fd, SeekFrom::Hole(start))
+                .map(|end| Some(ByteRange::between(start, end))),
+            // Only a hole follows, or the end.
+            Err(Errno::NXIO) => Ok(None),
+            // The file system does not look for holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => rustix::fs::fstat(&self.fd)
+                .map(|stat| ByteRange::between(offset, size_of(&stat)))
+                .map(|rest| (!rest.is_empty()).then_some(rest)),
+            Err(errno) => Err(errno),
+        };
+        found.map_err(|errno| self.place.error("look for holes in the file", errno))
+    }
+}
+
+/// The error for what is neither file nor folder nor link.
+pub(super) fn special(end: End, path: &RelPath, kind: FileType) -> dray_core::Error {
+    let what = match kind {
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "neither a file, a folder nor a link",
+    };
+    crate::store::unsupported(end, "copy", path, what).remedy("leave it out with --exclude")
+}
+
+pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
+}
+
+pub(super) fn write_all_at(
+    fd: BorrowedFd<'_>,
+    mut offset: u64,
+    mut bytes: &[u8],
+) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(fd, bytes, offset) {
+            // A device that takes nothing and says nothing.
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! Partial files: written in any order, published in one step.
+
+use super::folders::{Folder, Folders};
+use super::read::{read_at, write_all_at};
+use super::{Place, PosixStore, attributes, device_of, size_of};
+use crate::store::Partial;
+use crate::types::{Attributes, PartialId, PartialRequest, Publish};
+use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Mode of a partial file until it is published: nobody else reads what is not whole.
+const PRIVATE: u32 = 0o600;
+
+/// Zeros written at a time where holes cannot be punched.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+impl PosixStore {
+    pub(super) fn begin_partial(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<PosixPartial> {
+        let place = self.place(path);
+        let (fd, stat) = match request.reuse {
+            None => self.begin_new(&place, size_bytes, request)?,
+            Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
+        };
+        Ok(PosixPartial {
+            fd,
+            id: id_of(&stat),
+            name: request.name.clone(),
+            folders: Arc::clone(&self.folders),
+            place,
+        })
+    }
+
+    fn begin_new(
+        &self,
+        place: &Place,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<(OwnedFd, Stat)> {
+        let name = &request.name;
+        let (fd, folder) = self
+            .folders
+            .beside(place.path.as_bytes(), |folder, _| {
+                Ok((create(folder, name, PRIVATE)?, Arc::clone(folder)))
+            })
+            .map_err(|errno| place.error("begin the file", errno))?;
+        let prepare = || {
+            if size_bytes > 0 {
+                rustix::fs::ftruncate(&fd, size_bytes)?;
+            }
+            if size_bytes > 0 && request.preallocate {
+                let flags = FallocateFlags::empty();
+                match rustix::fs::fallocate(&fd, flags, 0, size_bytes) {
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                    other => other?,
+                }
+            }
+            rustix::fs::fstat(&fd)
+        };
+        match prepare() {
+            Ok(stat) => Ok((fd, stat)),
+            Err(errno) => {
+                // The error at hand says more than one about clearing away would.
+                let _ = unlink(&folder, name);
+                Err(place.error("begin the file", errno))
+            }
+        }
+    }
+
+    fn begin_again(
+        &self,
+        place: &Place,
+        size_bytes: u64,
+        name: &Name,
+        id: PartialId,
+    ) -> Result<(OwnedFd, Stat)> {
+        let operation = "continue the partial file";
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = self.folders.beside(place.path.as_bytes(), |folder, _| {
+            rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty())
+        });
+        let fd = match opened {
+            // A link, a folder, a pipe: not what was left here.
+            Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(gone(place, operation)),
+            other => other.map_err(|errno| place.error(operation, errno))?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| place.error(operation, errno))?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // A second name would let somebody see, or have, what is not published.
+        if !is_file || stat.st_nlink != 1 || id_of(&stat) != id {
+            return Err(gone(place, operation));
+        }
+        if size_of(&stat) != size_bytes {
+            rustix::fs::ftruncate(&fd, size_bytes)
+                .map_err(|errno| place.error(operation, errno))?;
+        }
+        Ok((fd, stat))
+    }
+
+    pub(super) fn write_whole(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        attributes: &Attributes<'_>,
+    ) -> Result<()> {
+        let mode = attributes.metadata.mode & 0o7777;
+        let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
+        self.folders
+            .beside(path.as_bytes(), |folder, _| {
+                // One call less where the mode given at creation is what the file gets.
+                let mode_is_set = is_plain && self.mode_holds(folder, mode);
+                let first_mode = if mode_is_set { mode } else { PRIVATE };
+                let fd = create(folder, partial, first_mode)?;
+                let written = write_all_at(fd.as_fd(), 0, bytes)
+                    .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set));
+                if written.is_err() {
+                    let _ = unlink(folder, partial);
+                }
+                written
+            })
+            .map_err(|errno| self.place(path).error("write the file", errno))
+    }
+
+    /// Whether a file created with `mode` in `folder` really gets that mode.
+    fn mode_holds(&self, folder: &Folder, mode: u32) -> bool {
+        mode & !0o777 == 0 && mode & self.umask == 0 && !folder.has_default_acl()
+    }
+
+    pub(super) fn publish_by_name(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        how: Publish,
+    ) -> Result<()> {
+        self.folders
+            .beside(path.as_bytes(), |folder, name| {
+                rename(folder, partial, name, how)
+            })
+            .map_err(|errno| self.place(path).error("publish the file", errno))
+    }
+
+    pub(super) fn link(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        text: &[u8],
+        metadata: &Metadata,
+        how: Publish,
+    ) -> Result<()> {
+        self.folders
+            .beside(path.as_bytes(), |folder, name| {
+                let partial_bytes = partial.as_bytes();
+                match rustix::fs::symlinkat(text, folder.fd(), partial_bytes) {
+                    Err(Errno::EXIST) => {
+                        unlink(folder, partial)?;
+                        rustix::fs::symlinkat(text, folder.fd(), partial_bytes)?;
+                    }
+                    other => other?,
+                }
+                let times = attributes::times(metadata.modified);
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                let made = rustix::fs::utimensat(folder.fd(), partial_bytes, &times, flags)
+                    .and_then(|()| rename(folder, partial, name, how));
+                if made.is_err() {
+                    let _ = unlink(folder, partial);
+                }
+                made
+            })
+            .map_err(|errno| self.place(path).error("make the link", errno))
+    }
+
+    pub(super) fn discard_partial(&self, path: &RelPath, partial: &Name) -> Result<()> {
+        discard(&self.folders, &self.place(path), partial)
+    }
+}
+
+/// An open partial file of a [`PosixStore`].
+#[derive(Debug)]
+pub(super) struct PosixPartial {
+    fd: OwnedFd,
+    id: PartialId,
+    name: Name,
+    folders: Arc<Folders>,
+    place: Place,
+}
+
+impl PosixPartial {
+    fn named(&self, operation: &str) -> impl Fn(Errno) -> Error {
+        move |errno| self.place.error(operation, errno)
+    }
+}
+
+impl Partial for PosixPartial {
+    fn id(&self) -> PartialId {
+        self.id
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        write_all_at(self.fd.as_fd(), offset, bytes).map_err(self.named("write the file"))
+    }
+
+    fn punch_hole(&self, range: ByteRange) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&self.fd, flags, range.offset, range.length)
+        });
+        match punched {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(range),
+            other => other,
+        }
+        .map_err(self.named("make a hole in the file"))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        read_at(&self.fd, offset, buffer).map_err(self.named("read back the file"))
+    }
+
+    fn set_len(&self, size_bytes: u64) -> Result<()> {
+        rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.fd, size_bytes))
+            .map_err(self.named("set the size of the file"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
+            .map_err(self.named("sync the file"))
+    }
+
+    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
+        let operation = "publish the file";
+        attributes::set(self.fd.as_fd(), attributes, false)
+            .map_err(self.named("set the attributes of the file"))?;
+        let renamed = self
+            .folders
+            .beside(self.place.path.as_bytes(), |folder, name| {
+                // Never another writer's file that took the name over, and never one in a folder
+                // that stands elsewhere by now.
+                let stat = rustix::fs::statat(
+                    folder.fd(),
+                    self.name.as_bytes(),
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
+                if id_of(&stat) != self.id {
+                    return Err(Errno::NOENT);
+                }
+                rename(folder, &self.name, name, how)
+            });
+        match renamed {
+            Err(Errno::NOENT) => Err(gone(&self.place, operation)),
+            other => other.map_err(self.named(operation)),
+        }
+    }
+
+    fn abort(&self) -> Result<()> {
+        discard(&self.folders, &self.place, &self.name)
+    }
+}
+
+impl PosixPartial {
+    fn write_zeros(&self, range: ByteRange) -> rustix::io::Result<()> {
+        let mut offset = range.offset;
+        while offset < range.end() {
+            let length = (range.end() - offset).min(ZEROS.len() as u64);
+            write_all_at(self.fd.as_fd(), offset, &ZEROS[..length as usize])?;
+            offset += length;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a new file; one left under the name goes.
+pub(super) fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    let open = || rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode);
+    match open() {
+        Err(Errno::EXIST) => {
+            unlink(folder, name)?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Gives a partial file its final name in the same folder.
+fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix::io::Result<()> {
+    let (fd, partial) = (folder.fd(), partial.as_bytes());
+    let renamed = match how {
+        Publish::Replace => rustix::fs::renameat(fd, partial, fd, name),
+        Publish::IfAbsent => {
+            match rustix::fs::renameat_with(fd, partial, fd, name, RenameFlags::NOREPLACE) {
+                // File systems that cannot: a second name is as atomic.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    rustix::fs::linkat(fd, partial, fd, name, AtFlags::empty())
+                        .and_then(|()| rustix::fs::unlinkat(fd, partial, AtFlags::empty()))
+                }
+                other => other,
+            }
+        }
+    };
+    match renamed {
+        Err(Errno::EXIST) if is_folder(folder, name) => Err(Errno::ISDIR),
+        other => other,
+    }
+}
+
+fn is_folder(folder: &Folder, name: &[u8]) -> bool {
+    rustix::fs::statat(folder.fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+pub(super) fn unlink(folder: &Folder, name: &Name) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(folder.fd(), name.as_bytes(), AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+fn discard(folders: &Folders, place: &Place, partial: &Name) -> Result<()> {
+    match folders.beside(place.path.as_bytes(), |folder, _| unlink(folder, partial)) {
+        // The folder is gone, and the partial file with it.
+        Err(Errno::NOENT) => Ok(()),
+        other => other.map_err(|errno| place.error("remove the partial file", errno)),
+    }
+}
+
+fn gone(place: &Place, operation: &str) -> Error {
+    Error::new(ErrorKind::NotFound, place.end, operation)
+        .file(&place.path)
+        .cause("the partial file is gone, or another one has its name")
+        .remedy("run the same command again; the file is sent anew")
+}
+
+fn id_of(stat: &Stat) -> PartialId {
+    PartialId {
+        inode: stat.st_ino,
+        device: device_of(stat),
+    }
+}

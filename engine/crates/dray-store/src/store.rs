@@ -1,0 +1,361 @@
+//! The contract every backend keeps: [`Store`] and the handles it gives out.
+//!
+//! A store is one exported root at one end of a transfer. It does what it is told, at once and
+//! once: calls block, are made from many threads at a time, and hold no policy: no retries, no
+//! ordering of its own, no threads. Who calls what when is docs/design/stores.md; in short:
+//!
+//! ```text
+//! source  list -> open_read -> (next_data) -> read_at ... state
+//! sink    stat -> make_dir -> begin -> write_at | punch_hole ... sync -> publish | abort
+//!         write_small ... -> sync_all -> publish_small ...     (files of at most one object)
+//!         make_symlink, set_directory, sync_all(folders)
+//! log     open_control -> read_at | append | sync | truncate | replace | try_lock
+//! ```
+//!
+//! Paths are [`RelPath`]s beneath the root and stay there whatever the tree's symbolic links say;
+//! one that would leave it fails with [`PathEscapes`]. Errors name the file, this store's end and
+//! the cause in the system's words.
+//!
+//! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
+
+use crate::types::{
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, Listed, MadeDir,
+    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+};
+use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
+
+/// One root of files at one end. See the module's head for the order of calls.
+///
+/// Every call may fail with the kinds of [`crate::errno`]: `NotFound`, `PermissionDenied`,
+/// `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`, `Busy` and so on; the
+/// `# Errors` sections below name only what a caller tells apart.
+pub trait Store: Send + Sync {
+    /// What this store can do. Constant for the life of the store; cheap.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The storage targets met so far, by number. Grows as folders on further devices are seen.
+    fn targets(&self) -> Vec<Target>;
+
+    /// Which target holds which bytes of the file at `path`. For a file that does not exist yet:
+    /// where it would be put. Its folder must exist.
+    ///
+    /// # Errors
+    /// `NotFound` when the folder does not exist.
+    fn layout(&self, path: &RelPath) -> Result<Layout>;
+
+    /// Free space where `path` lies or would lie.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace>;
+
+    // ---- source ------------------------------------------------------------------------------
+
+    /// Lists `top` and everything beneath it, depth first, in memory that does not grow with the
+    /// number of entries. Dray's own names ([`Name::is_reserved`]) are left out.
+    ///
+    /// # Errors
+    /// When `top` itself cannot be listed at all (`NotFound`, `PermissionDenied`, ...); what goes
+    /// wrong further down is an item of the listing and does not end it.
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, `PathEscapes` when a symbolic link stands in the way (and links
+    /// are not followed), `Unsupported` for sockets and devices (at the latest by
+    /// [`ReadHandle::state`]).
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
+
+    // ---- sink --------------------------------------------------------------------------------
+
+    /// What stands at `path`, links not followed; `None` when nothing does (or its folder does not
+    /// exist).
+    ///
+    /// # Errors
+    /// `NotADirectory` when a file stands where one of its folders should be.
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
+
+    /// The checksums kept with a published file (see [`Attributes::sums`]), if the file still has
+    /// the size and time it had then; `None` when nothing is known.
+    ///
+    /// # Errors
+    /// Of the store; a missing file is `NotFound`.
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>>;
+
+    /// Makes one folder (its parent must exist), open to its owner only until
+    /// [`Store::set_directory`]. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// `NotADirectory` when something else stands there, a symbolic link included.
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir>;
+
+    /// Sets a folder's mode, time and, if given, extended attributes. Called when everything in it
+    /// is published; idempotent.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
+
+    /// Makes a symbolic link at `path` that says `text`, atomically: it is made as `partial` in the
+    /// same folder and renamed. The text is not followed or judged.
+    ///
+    /// # Errors
+    /// As [`Partial::publish`]; `Unsupported` without [`Capabilities::symlinks`].
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        text: &[u8],
+        metadata: &Metadata,
+        how: Publish,
+    ) -> Result<()>;
+
+    /// Starts, or continues, a file of `size_bytes`: a partial file with the requested name in the
+    /// folder of `path`. A new one is that long at once and reads as zeros, without taking space
+    /// unless [`PartialRequest::preallocate`]; it is readable by its owner only.
+    ///
+    /// # Errors
+    /// When continuing: `NotFound` when the named partial file is gone or is not the one meant
+    /// (another inode): then nothing of it is safe. `NoSpace` when preallocation fails.
+    fn begin(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>>;
+
+    /// Writes a whole small file under the partial name, attributes set, and lets go of it: no
+    /// handle stays open. A file left under that name is replaced. Not durable yet.
+    ///
+    /// # Errors
+    /// Of the store; nothing is left behind then.
+    fn write_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        attributes: &Attributes<'_>,
+    ) -> Result<()>;
+
+    /// Gives a file written by [`Store::write_small`] its final name. See [`Partial::publish`].
+    ///
+    /// # Errors
+    /// As [`Partial::publish`].
+    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()>;
+
+    /// Removes the partial file of that name in the folder of `path`. One that is gone is fine.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()>;
+
+    /// Makes everything named durable: contents of files and partial files, and the names in
+    /// folders. On return it is on stable storage; on error none of it may be taken to be. Few
+    /// items are synced one by one, many by one call for the whole file system.
+    ///
+    /// A name is durable when its *folder* was synced after the rename.
+    ///
+    /// # Errors
+    /// `Io` when the device lost writes; it stays failed for the life of the store, because the
+    /// system reports such a loss once only.
+    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()>;
+
+    /// Removes a file, a link or an empty folder. One that is gone is fine.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the folder is not empty.
+    fn remove(&self, path: &RelPath) -> Result<()>;
+
+    // ---- log and lease -----------------------------------------------------------------------
+
+    /// Opens a control file: an object log, a lease. With [`ControlMode::Create`] the file, and the
+    /// folder right above it, are made when missing, open to their owner only.
+    ///
+    /// # Errors
+    /// `NotFound` with [`ControlMode::Existing`]; `Unsupported` without
+    /// [`Capabilities::can_hold_log`].
+    fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>>;
+
+    /// Removes a control file, durably. One that is gone is fine.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn remove_control(&self, path: &RelPath) -> Result<()>;
+
+    /// The names in a control folder, in no order; empty when there is no such folder.
+    ///
+    /// # Errors
+    /// `LimitExceeded` past [`crate::CONTROL_NAMES_MAX`] names.
+    fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>>;
+}
+
+/// A listing under way. Items come depth first: a folder's [`Directory`] item, its files and links,
+/// its folders one after the other, its [`DirectoryEnd`]. An `Err` item is one entry (or the rest of
+/// one folder) that cannot be had; the listing goes on.
+///
+/// [`Directory`]: dray_core::EntryKind::Directory
+/// [`DirectoryEnd`]: dray_core::EntryKind::DirectoryEnd
+pub trait Lister: Iterator<Item = Result<Listed>> + Send {
+    /// Leaves out the folder whose `Directory` item came last: nothing of it follows, not its end
+    /// either. Does nothing after any other item.
+    fn skip_folder(&mut self);
+}
+
+/// A file open for reading. Used by several threads at once.
+pub trait ReadHandle: Send + Sync {
+    /// Reads at `offset` into `buffer` and says how many bytes came: at least one, unless the file
+    /// ends there or the buffer is empty. Fewer than asked is no sign of the end
+    /// ([`crate::ReadExt::read_full_at`] goes on).
+    ///
+    /// # Errors
+    /// `Io` and the like; `IsADirectory`.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// The file's size and time now. Asked after a read: if they are not those of the listing, the
+    /// bytes read belong to no known version.
+    ///
+    /// # Errors
+    /// `Unsupported` when it is not a regular file.
+    fn state(&self) -> Result<ReadState>;
+
+    /// The first run of bytes at or after `offset` that is not a hole; `None` when only a hole
+    /// follows. Stores without [`Capabilities::holes`] answer with everything up to the end.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>>;
+}
+
+/// A partial file being written. Used by several threads at once; dropping it leaves the partial
+/// file where it is, to be continued by a later [`Store::begin`].
+pub trait Partial: Send + Sync {
+    /// What a log notes to find this very file again.
+    fn id(&self) -> PartialId;
+
+    /// Writes all of `bytes` at `offset`. Idempotent: the same bytes at the same place may be
+    /// written any number of times. Not durable before [`Partial::sync`].
+    ///
+    /// # Errors
+    /// `NoSpace`; part of the bytes may have been written then.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Makes a range read as zeros, as a hole where the store has holes.
+    ///
+    /// # Errors
+    /// `NoSpace` where zeros must be written.
+    fn punch_hole(&self, range: ByteRange) -> Result<()>;
+
+    /// Reads back. As [`ReadHandle::read_at`].
+    ///
+    /// # Errors
+    /// Of the store.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Makes the file `size_bytes` long.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    fn set_len(&self, size_bytes: u64) -> Result<()>;
+
+    /// Makes durable what was written before the call began, and what is needed to read it. On
+    /// error nothing written since the last good sync may be taken to be durable.
+    ///
+    /// # Errors
+    /// `Io`; the loss may be reported once only, so the caller starts the file anew.
+    fn sync(&self) -> Result<()>;
+
+    /// Sets the attributes and gives the file its final name in one atomic step. Before it no
+    /// reader finds the file there, after it all of it; a file that stood there is replaced or
+    /// kept, never harmed. Durable after [`Store::sync_all`] of the folder.
+    ///
+    /// When the outcome of an earlier try is unknown, [`Store::stat`] tells: the final name then has
+    /// this partial file's inode.
+    ///
+    /// # Errors
+    /// `AlreadyExists` ([`Publish::IfAbsent`]) and `IsADirectory` (a folder stands there): the
+    /// partial file is still there then. `NotFound` when the partial file is gone.
+    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()>;
+
+    /// Removes the partial file. One that is gone is fine.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn abort(&self) -> Result<()>;
+}
+
+/// A control file: an object log or a lease, beside the data.
+pub trait ControlFile: Send + Sync {
+    /// Bytes.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether it has no bytes.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn is_empty(&self) -> Result<bool> {
+        self.len().map(|bytes| bytes == 0)
+    }
+
+    /// As [`ReadHandle::read_at`].
+    ///
+    /// # Errors
+    /// Of the store.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Writes at `offset`, extending the file if need be.
+    ///
+    /// # Errors
+    /// `NoSpace`; part of the bytes may stand there then.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Writes at the end. One writer at a time.
+    ///
+    /// # Errors
+    /// `NoSpace`; a torn tail may stand there then, which the caller truncates.
+    fn append(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes the file durable, and at the first call its name as well.
+    ///
+    /// # Errors
+    /// `Io`; as [`Partial::sync`].
+    fn sync(&self) -> Result<()>;
+
+    /// Cuts the file to `size_bytes`.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn truncate(&self, size_bytes: u64) -> Result<()>;
+
+    /// Puts `bytes` in the place of the whole content, atomically and durably: after a crash the
+    /// file is the old or the new one. This handle then means the new file. A lock held on the old
+    /// one is lost: locks belong on a file that is never replaced.
+    ///
+    /// # Errors
+    /// `NoSpace`; the old file is still there then.
+    fn replace(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Takes the exclusive lock on the file; `false` when another handle holds it, in this process
+    /// or another. It falls with the handle, and so with the process.
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system has no locks.
+    fn try_lock(&self) -> Result<bool>;
+
+    /// Gives the lock back. Without a lock nothing happens.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn unlock(&self) -> Result<()>;
+}
+
+/// What a backend says to something it cannot do.
+#[must_use]
+pub fn unsupported(end: dray_core::End, operation: &str, path: &RelPath, cause: &str) -> Error {
+    Error::new(dray_core::ErrorKind::Unsupported, end, operation)
+        .file(path)
+        .cause(cause)
+}

@@ -1,0 +1,161 @@
+//! Which storage target a folder lies on: by configuration, else by device.
+
+use crate::types::Target;
+use dray_core::{RelPath, TargetId};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+/// The configured map: folders and the name of the target they lie on. The longest folder that a
+/// path lies in wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TargetMap {
+    /// Longest first.
+    folders: Vec<(RelPath, String)>,
+}
+
+impl TargetMap {
+    /// A map of these folders, given in any order. Several folders may have one target.
+    #[must_use]
+    pub fn new(folders: impl IntoIterator<Item = (RelPath, String)>) -> Self {
+        let mut folders: Vec<_> = folders.into_iter().collect();
+        folders.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.as_bytes().len()));
+        Self { folders }
+    }
+
+    /// Whether nothing is configured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty()
+    }
+
+    /// The name of the target that the folder at `path` lies on.
+    #[must_use]
+    pub fn name_of(&self, path: &RelPath) -> Option<&str> {
+        let at = self.index_of(path.as_bytes())?;
+        Some(&self.folders[at].1)
+    }
+
+    fn index_of(&self, path: &[u8]) -> Option<usize> {
+        self.folders.iter().position(|(folder, _)| {
+            let folder = folder.as_bytes();
+            folder.is_empty()
+                || (path.starts_with(folder)
+                    && (path.len() == folder.len() || path[folder.len()] == b'/'))
+        })
+    }
+}
+
+/// The numbers a store gives out for its targets. Numbers are dense, from zero, in order of first
+/// sight; the configured ones come first.
+#[derive(Debug)]
+pub struct Targets {
+    map: TargetMap,
+    /// Same order as the map's folders.
+    mapped: Vec<TargetId>,
+    names: RwLock<Vec<String>>,
+    devices: RwLock<HashMap<u64, TargetId>>,
+}
+
+impl Targets {
+    /// Numbers for a configured map.
+    #[must_use]
+    pub fn new(map: TargetMap) -> Self {
+        let mut names = Vec::new();
+        let mapped = map
+            .folders
+            .iter()
+            .map(|(_, name)| number(&mut names, name))
+            .collect();
+        Self {
+            map,
+            mapped,
+            names: RwLock::new(names),
+            devices: RwLock::default(),
+        }
+    }
+
+    /// The target of the folder at `path` (bytes, names joined by slashes) on `device`.
+    #[must_use]
+    pub fn of(&self, path: &[u8], device: u64) -> TargetId {
+        if let Some(at) = self.map.index_of(path) {
+            return self.mapped[at];
+        }
+        {
+            let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(id) = devices.get(&device) {
+                return *id;
+            }
+        }
+        let id = self.named(&device_name(device));
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        *devices.entry(device).or_insert(id)
+    }
+
+    /// The number of the target with this name; a new one if it was not met before.
+    #[must_use]
+    pub fn named(&self, name: &str) -> TargetId {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        number(&mut names, name)
+    }
+
+    /// All targets met so far.
+    #[must_use]
+    pub fn all(&self) -> Vec<Target> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        (0u32..)
+            .zip(names.iter())
+            .map(|(id, name)| Target {
+                id: TargetId(id),
+                name: name.clone(),
+            })
+            .collect()
+    }
+}
+
+fn number(names: &mut Vec<String>, name: &str) -> TargetId {
+    let at = names
+        .iter()
+        .position(|known| known == name)
+        .unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+    TargetId(u32::try_from(at).unwrap_or(u32::MAX))
+}
+
+fn device_name(device: u64) -> String {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    format!("device {major}:{minor}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TargetMap, Targets};
+    use dray_core::RelPath;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).expect("good")
+    }
+
+    #[test]
+    fn longest_folder_wins_and_the_device_is_the_default() {
+        let map = TargetMap::new([
+            (path("data"), "slow".to_owned()),
+            (path("data/hot"), "fast".to_owned()),
+            (path("more"), "slow".to_owned()),
+        ]);
+        assert_eq!(map.name_of(&path("data/x")), Some("slow"));
+        assert_eq!(map.name_of(&path("data/hot")), Some("fast"));
+        assert_eq!(map.name_of(&path("data/hotter")), Some("slow"));
+        assert_eq!(map.name_of(&path("other")), None);
+
+        let targets = Targets::new(map);
+        assert_eq!(targets.of(b"more/y", 1), targets.of(b"data", 2));
+        let (one, two) = (targets.of(b"", 1), targets.of(b"", 2));
+        assert_ne!(one, two);
+        assert_eq!(targets.of(b"other", 1), one);
+        let names: Vec<_> = targets.all().into_iter().map(|t| t.name).collect();
+        assert_eq!(names, ["fast", "slow", "device 0:1", "device 0:2"]);
+        assert_eq!(targets.named("fast"), targets.of(b"data/hot/z", 9));
+    }
+}

@@ -1,0 +1,260 @@
+//! The values that go into and come out of a [`crate::Store`].
+
+use dray_core::options::Links;
+use dray_core::{EntryKind, Layout, Metadata, ModifiedTime, Name, RelPath, Sums, TargetId};
+
+/// What a store can do. Callers ask for a capability, never for a backend's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Writes may go to any offset in any order. Without it each file is written front to back.
+    pub random_write: bool,
+    /// A file appears under its final name in one step that readers cannot see inside of.
+    pub atomic_rename: bool,
+    /// [`Publish::IfAbsent`] is atomic.
+    pub publish_if_absent: bool,
+    /// [`Publish::Replace`] works.
+    pub publish_replace: bool,
+    /// Smallest write but for the last of a file, in bytes (multipart uploads); 1 for none.
+    pub minimal_part_bytes: u64,
+    /// Writes begin and end at multiples of this many bytes but for the end of a file; 1 for none.
+    pub write_alignment_bytes: u64,
+    /// Control files (object log, lease) can lie here.
+    pub can_hold_log: bool,
+    /// Step of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
+    pub time_precision_nanoseconds: u32,
+    /// Holes are kept, and found by [`crate::ReadHandle::next_data`].
+    pub holes: bool,
+    /// Extended attributes are listed and set.
+    pub xattrs: bool,
+    /// Symbolic links can be listed and made.
+    pub symlinks: bool,
+    /// Permission bits are listed and kept. A store without lists 0o644 for files, 0o755 for
+    /// folders.
+    pub mode: bool,
+    /// Longest name in bytes.
+    pub name_bytes_max: usize,
+    /// Longest path beneath the root in bytes.
+    pub path_bytes_max: usize,
+}
+
+impl Capabilities {
+    /// What the poorest store can: a base for `..Capabilities::MINIMAL`.
+    pub const MINIMAL: Self = Self {
+        random_write: false,
+        atomic_rename: false,
+        publish_if_absent: false,
+        publish_replace: false,
+        minimal_part_bytes: 1,
+        write_alignment_bytes: 1,
+        can_hold_log: false,
+        time_precision_nanoseconds: 1_000_000_000,
+        holes: false,
+        xattrs: false,
+        symlinks: false,
+        mode: false,
+        name_bytes_max: dray_core::path::NAME_LENGTH_MAX,
+        path_bytes_max: 1024,
+    };
+}
+
+/// A storage target and what people call it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its number at this store.
+    pub id: TargetId,
+    /// Its name, from the configuration or `device 8:1`.
+    pub name: String,
+}
+
+/// Free and whole size of the storage under a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes this user may still write.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// How a tree is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListOptions {
+    /// Whether folders are entered. Otherwise a folder is an `IsADirectory` item.
+    pub recursive: bool,
+    /// Leaves out the top folder itself: its contents stand at depth 0. The root has no name and is
+    /// always listed so.
+    pub contents: bool,
+    /// What to do with symbolic links. [`Links::Follow`] goes as far as the store was opened for;
+    /// a link that leads back to a folder it lies in, or out of the root, is an error item.
+    pub links: Links,
+    /// Whether extended attributes are listed.
+    pub xattrs: bool,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self {
+            recursive: true,
+            contents: false,
+            links: Links::Keep,
+            xattrs: false,
+        }
+    }
+}
+
+/// One item of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Folders between this entry and the top of the listing; 0 at the top. A folder's
+    /// [`EntryKind::DirectoryEnd`] has the depth of its [`EntryKind::Directory`].
+    pub depth: usize,
+    /// Its name in its folder.
+    pub name: Name,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its attributes. Those of a folder are complete in its [`EntryKind::DirectoryEnd`] only.
+    pub metadata: Metadata,
+    /// Where its bytes lie. For a folder: where its files would lie by default.
+    pub layout: Layout,
+    /// The store's own name of this version of the content (entity tag); empty where it has none.
+    pub identity: Vec<u8>,
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReadPurpose {
+    /// To be sent.
+    #[default]
+    Transfer,
+    /// To be checked after it was written: what the system still holds in memory is dropped first
+    /// where possible, so that the storage itself is read.
+    ReadBack,
+}
+
+/// Size and time of an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadState {
+    /// Bytes.
+    pub size: u64,
+    /// Last modification.
+    pub modified: ModifiedTime,
+}
+
+/// What kind of thing stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A socket, a device, a pipe.
+    Special,
+}
+
+/// What stands at a path of the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileState {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// Last modification.
+    pub modified: ModifiedTime,
+    /// Permission bits, the low twelve.
+    pub mode: u32,
+    /// Number of the file in its file system; 0 where there is none.
+    pub inode: u64,
+    /// Number of the file system; 0 where there is none.
+    pub device: u64,
+}
+
+/// What became of [`crate::Store::make_dir`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MadeDir {
+    /// It was made: nothing stands in it, so nothing needs to be looked for.
+    Created,
+    /// It stood there.
+    Existed,
+}
+
+/// How to begin a partial file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartialRequest {
+    /// Name of the partial file, in the final file's own folder. One of dray's own
+    /// ([`Name::is_reserved`]).
+    pub name: Name,
+    /// Continue this very file instead of starting anew.
+    pub reuse: Option<PartialId>,
+    /// Take the space now, so that a full storage is known before the bytes travel. Ignored where
+    /// the storage cannot.
+    pub preallocate: bool,
+}
+
+/// Names one partial file for good: a name may be taken by another file, an inode with its device
+/// says which one is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PartialId {
+    /// Number of the file in its file system.
+    pub inode: u64,
+    /// Number of the file system.
+    pub device: u64,
+}
+
+/// What to do when something stands at the final name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publish {
+    /// Fail with `AlreadyExists`.
+    IfAbsent,
+    /// Replace it, unless it is a folder.
+    Replace,
+}
+
+/// What a published file is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes<'a> {
+    /// Mode, time, extended attributes.
+    pub metadata: &'a Metadata,
+    /// Checksums to be kept with the file; asked for only with [`Capabilities::xattrs`].
+    pub sums: Option<Sums>,
+}
+
+impl<'a> Attributes<'a> {
+    /// Only the metadata.
+    #[must_use]
+    pub const fn of(metadata: &'a Metadata) -> Self {
+        Self {
+            metadata,
+            sums: None,
+        }
+    }
+}
+
+/// One thing to be made durable by [`crate::Store::sync_all`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncItem<'a> {
+    /// Content and attributes of a published file.
+    File(&'a RelPath),
+    /// Content of a partial file of `path`.
+    Partial {
+        /// The final path.
+        path: &'a RelPath,
+        /// The partial file's name in the same folder.
+        name: &'a Name,
+    },
+    /// The names in a folder, and its own attributes.
+    Folder(&'a RelPath),
+}
+
+/// How to open a control file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlMode {
+    /// It must be there; it is opened for reading and writing.
+    Existing,
+    /// It must be there; it is only looked at.
+    ReadOnly,
+    /// It is made when missing.
+    Create,
+    /// It must not be there (`AlreadyExists`).
+    CreateNew,
+}

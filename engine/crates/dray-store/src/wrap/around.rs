@@ -1,0 +1,550 @@
+//! The store that forwards every call to another, past a hook.
+
+use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
+use crate::types::{
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, Listed, MadeDir,
+    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+};
+use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// What is called.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Operation { $($(#[$doc])* $name,)* }
+
+        impl Operation {
+            /// Every operation.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in a trace.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+operations! {
+    /// [`Store::layout`].
+    Layout = "layout";
+    /// [`Store::free_space`].
+    FreeSpace = "free_space";
+    /// [`Store::list`].
+    List = "list";
+    /// One item of a listing.
+    ListNext = "list_next";
+    /// [`Store::open_read`].
+    OpenRead = "open_read";
+    /// [`ReadHandle::read_at`].
+    Read = "read";
+    /// [`ReadHandle::state`].
+    ReadState = "read_state";
+    /// [`ReadHandle::next_data`].
+    NextData = "next_data";
+    /// [`Store::stat`].
+    Stat = "stat";
+    /// [`Store::known_sums`].
+    KnownSums = "known_sums";
+    /// [`Store::make_dir`].
+    MakeDir = "make_dir";
+    /// [`Store::set_directory`].
+    SetDirectory = "set_directory";
+    /// [`Store::make_symlink`].
+    MakeSymlink = "make_symlink";
+    /// [`Store::begin`].
+    Begin = "begin";
+    /// [`Partial::write_at`].
+    Write = "write";
+    /// [`Partial::punch_hole`].
+    PunchHole = "punch_hole";
+    /// [`Partial::read_at`].
+    ReadBack = "read_back";
+    /// [`Partial::set_len`].
+    SetLen = "set_len";
+    /// [`Partial::sync`].
+    Sync = "sync";
+    /// [`Partial::publish`] and [`Store::publish_small`].
+    Publish = "publish";
+    /// [`Partial::abort`] and [`Store::discard`].
+    Discard = "discard";
+    /// [`Store::write_small`].
+    WriteSmall = "write_small";
+    /// [`Store::sync_all`]; the path is the first item's.
+    SyncAll = "sync_all";
+    /// [`Store::remove`].
+    Remove = "remove";
+    /// [`Store::open_control`].
+    OpenControl = "open_control";
+    /// [`Store::remove_control`].
+    RemoveControl = "remove_control";
+    /// [`Store::list_control`].
+    ListControl = "list_control";
+    /// [`ControlFile::read_at`] and [`ControlFile::len`].
+    ControlRead = "control_read";
+    /// [`ControlFile::write_at`] and [`ControlFile::append`].
+    ControlWrite = "control_write";
+    /// [`ControlFile::sync`].
+    ControlSync = "control_sync";
+    /// [`ControlFile::truncate`].
+    ControlTruncate = "control_truncate";
+    /// [`ControlFile::replace`].
+    ControlReplace = "control_replace";
+    /// [`ControlFile::try_lock`] and [`ControlFile::unlock`].
+    ControlLock = "control_lock";
+}
+
+/// One call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// What is called.
+    pub operation: Operation,
+    /// For which file or folder.
+    pub path: &'a RelPath,
+    /// Which bytes; empty where the call is not about bytes.
+    pub range: ByteRange,
+    /// Where the file's bytes lie, where that is known without asking.
+    pub layout: Option<&'a Layout>,
+}
+
+/// Hears of each call.
+pub trait Hook: Send + Sync + 'static {
+    /// Whether the layout of each opened file is to be looked up.
+    const WANTS_LAYOUT: bool = false;
+
+    /// Before the call. May wait.
+    ///
+    /// # Errors
+    /// The call fails with it and is not made.
+    fn before(&self, _call: &Call<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Bytes a read may return at the most; at least 1.
+    fn read_limit(&self, _call: &Call<'_>) -> usize {
+        usize::MAX
+    }
+
+    /// After a read, with the bytes that came.
+    fn read_done(&self, _call: &Call<'_>, _bytes: &mut [u8]) {}
+
+    /// The bytes to write in the place of these.
+    fn to_write<'a>(&self, _call: &Call<'_>, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(bytes)
+    }
+
+    /// Whether `after` is wanted.
+    const WANTS_AFTER: bool = false;
+
+    /// After the call.
+    fn after(&self, _call: &Call<'_>, _error: Option<&Error>, _started: Instant, _took: Duration) {}
+}
+
+/// A store, its calls heard by a hook.
+pub struct Around<H> {
+    inner: Arc<dyn Store>,
+    hook: Arc<H>,
+}
+
+impl<H: Hook> Around<H> {
+    /// Puts `hook` around `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>, hook: H) -> Self {
+        Self {
+            inner,
+            hook: Arc::new(hook),
+        }
+    }
+
+    fn call<T>(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.call_bytes(operation, path, 0, work)
+    }
+
+    fn call_bytes<T>(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        length: usize,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let layout = if H::WANTS_LAYOUT && length > 0 {
+            self.inner.layout(path).ok()
+        } else {
+            None
+        };
+        let call = Call {
+            operation,
+            path,
+            range: ByteRange {
+                offset: 0,
+                length: length as u64,
+            },
+            layout: layout.as_ref(),
+        };
+        around(&*self.hook, &call, work)
+    }
+
+    fn handle<T: ?Sized>(&self, path: &RelPath, inner: Box<T>) -> Handle<T, H> {
+        let layout = if H::WANTS_LAYOUT {
+            self.inner.layout(path).ok()
+        } else {
+            None
+        };
+        Handle {
+            inner,
+            hook: Arc::clone(&self.hook),
+            path: path.clone(),
+            layout,
+        }
+    }
+}
+
+fn around<T, H: Hook>(hook: &H, call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    if !H::WANTS_AFTER {
+        hook.before(call)?;
+        return work();
+    }
+    let started = Instant::now();
+    let result = hook.before(call).and_then(|()| work());
+    hook.after(call, result.as_ref().err(), started, started.elapsed());
+    result
+}
+
+impl<H: Hook> Store for Around<H> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.inner.targets()
+    }
+
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        self.call(Operation::Layout, path, || self.inner.layout(path))
+    }
+
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
+        self.call(Operation::FreeSpace, path, || self.inner.free_space(path))
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        let inner = self.call(Operation::List, top, || self.inner.list(top, options))?;
+        Ok(Box::new(AroundLister {
+            inner,
+            hook: Arc::clone(&self.hook),
+            top: top.clone(),
+        }))
+    }
+
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        let open = || self.inner.open_read(path, purpose);
+        let inner = self.call(Operation::OpenRead, path, open)?;
+        Ok(Box::new(self.handle(path, inner)))
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        self.call(Operation::Stat, path, || self.inner.stat(path))
+    }
+
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
+        self.call(Operation::KnownSums, path, || self.inner.known_sums(path))
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        self.call(Operation::MakeDir, path, || self.inner.make_dir(path))
+    }
+
+    fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let set = || self.inner.set_directory(path, metadata);
+        self.call(Operation::SetDirectory, path, set)
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        text: &[u8],
+        metadata: &Metadata,
+        how: Publish,
+    ) -> Result<()> {
+        let make = || self.inner.make_symlink(path, partial, text, metadata, how);
+        self.call(Operation::MakeSymlink, path, make)
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        let begin = || self.inner.begin(path, size_bytes, request);
+        let inner = self.call(Operation::Begin, path, begin)?;
+        Ok(Box::new(self.handle(path, inner)))
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        attributes: &Attributes<'_>,
+    ) -> Result<()> {
+        let call = Call {
+            operation: Operation::WriteSmall,
+            path,
+            range: ByteRange {
+                offset: 0,
+                length: bytes.len() as u64,
+            },
+            layout: None,
+        };
+        let bytes = self.hook.to_write(&call, bytes);
+        self.call_bytes(Operation::WriteSmall, path, bytes.len(), || {
+            self.inner.write_small(path, partial, &bytes, attributes)
+        })
+    }
+
+    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()> {
+        let publish = || self.inner.publish_small(path, partial, how);
+        self.call(Operation::Publish, path, publish)
+    }
+
+    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {
+        let discard = || self.inner.discard(path, partial);
+        self.call(Operation::Discard, path, discard)
+    }
+
+    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+        let first = items.first().map(|item| match *item {
+            SyncItem::File(path) | SyncItem::Partial { path, .. } | SyncItem::Folder(path) => path,
+        });
+        match first {
+            Some(path) => self.call(Operation::SyncAll, path, || self.inner.sync_all(items)),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        self.call(Operation::Remove, path, || self.inner.remove(path))
+    }
+
+    fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        let open = || self.inner.open_control(path, mode);
+        let inner = self.call(Operation::OpenControl, path, open)?;
+        Ok(Box::new(Handle {
+            inner,
+            hook: Arc::clone(&self.hook),
+            path: path.clone(),
+            layout: None,
+        }))
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        let remove = || self.inner.remove_control(path);
+        self.call(Operation::RemoveControl, path, remove)
+    }
+
+    fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
+        let list = || self.inner.list_control(folder);
+        self.call(Operation::ListControl, folder, list)
+    }
+}
+
+struct AroundLister<H> {
+    inner: Box<dyn Lister>,
+    hook: Arc<H>,
+    top: RelPath,
+}
+
+impl<H: Hook> Iterator for AroundLister<H> {
+    type Item = Result<Listed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let call = Call {
+            operation: Operation::ListNext,
+            path: &self.top,
+            range: ByteRange::between(0, 0),
+            layout: None,
+        };
+        let mut has_ended = false;
+        let item = around(&*self.hook, &call, || {
+            let item = self.inner.next();
+            has_ended = item.is_none();
+            item.transpose()
+        });
+        if has_ended { None } else { item.transpose() }
+    }
+}
+
+impl<H: Hook> Lister for AroundLister<H> {
+    fn skip_folder(&mut self) {
+        self.inner.skip_folder();
+    }
+}
+
+/// An open file of a wrapped store.
+struct Handle<T: ?Sized, H> {
+    inner: Box<T>,
+    hook: Arc<H>,
+    path: RelPath,
+    layout: Option<Layout>,
+}
+
+impl<T: ?Sized, H: Hook> Handle<T, H> {
+    fn describe(&self, operation: Operation, offset: u64, length: u64) -> Call<'_> {
+        Call {
+            operation,
+            path: &self.path,
+            range: ByteRange { offset, length },
+            layout: self.layout.as_ref(),
+        }
+    }
+
+    fn call<R>(&self, operation: Operation, work: impl FnOnce(&T) -> Result<R>) -> Result<R> {
+        let call = self.describe(operation, 0, 0);
+        around(&*self.hook, &call, || work(&self.inner))
+    }
+
+    fn read(
+        &self,
+        operation: Operation,
+        offset: u64,
+        buffer: &mut [u8],
+        work: impl FnOnce(&T, &mut [u8]) -> Result<usize>,
+    ) -> Result<usize> {
+        let call = self.describe(operation, offset, buffer.len() as u64);
+        let wanted = buffer.len().min(self.hook.read_limit(&call).max(1));
+        let buffer = &mut buffer[..wanted];
+        let call = self.describe(operation, offset, wanted as u64);
+        around(&*self.hook, &call, || {
+            let count = work(&self.inner, buffer)?;
+            self.hook.read_done(&call, &mut buffer[..count]);
+            Ok(count)
+        })
+    }
+
+    fn write(
+        &self,
+        operation: Operation,
+        offset: u64,
+        bytes: &[u8],
+        work: impl FnOnce(&T, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let call = self.describe(operation, offset, bytes.len() as u64);
+        let bytes = self.hook.to_write(&call, bytes);
+        around(&*self.hook, &call, || work(&self.inner, &bytes))
+    }
+}
+
+impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read(Operation::Read, offset, buffer, |inner, buffer| {
+            inner.read_at(offset, buffer)
+        })
+    }
+
+    fn state(&self) -> Result<ReadState> {
+        self.call(Operation::ReadState, |inner| inner.state())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        self.call(Operation::NextData, |inner| inner.next_data(offset))
+    }
+}
+
+impl<H: Hook> Partial for Handle<dyn Partial, H> {
+    fn id(&self) -> PartialId {
+        self.inner.id()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(Operation::Write, offset, bytes, |inner, bytes| {
+            inner.write_at(offset, bytes)
+        })
+    }
+
+    fn punch_hole(&self, range: ByteRange) -> Result<()> {
+        // Not charged or described by its length: no bytes move.
+        self.call(Operation::PunchHole, |inner| inner.punch_hole(range))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read(Operation::ReadBack, offset, buffer, |inner, buffer| {
+            inner.read_at(offset, buffer)
+        })
+    }
+
+    fn set_len(&self, size_bytes: u64) -> Result<()> {
+        self.call(Operation::SetLen, |inner| inner.set_len(size_bytes))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.call(Operation::Sync, |inner| inner.sync())
+    }
+
+    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
+        self.call(Operation::Publish, |inner| inner.publish(how, attributes))
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.call(Operation::Discard, |inner| inner.abort())
+    }
+}
+
+impl<H: Hook> ControlFile for Handle<dyn ControlFile, H> {
+    fn len(&self) -> Result<u64> {
+        self.call(Operation::ControlRead, |inner| inner.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read(Operation::ControlRead, offset, buffer, |inner, buffer| {
+            inner.read_at(offset, buffer)
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(Operation::ControlWrite, offset, bytes, |inner, bytes| {
+            inner.write_at(offset, bytes)
+        })
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.write(Operation::ControlWrite, 0, bytes, |inner, bytes| {
+            inner.append(bytes)
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.call(Operation::ControlSync, |inner| inner.sync())
+    }
+
+    fn truncate(&self, size_bytes: u64) -> Result<()> {
+        self.call(Operation::ControlTruncate, |inner| {
+            inner.truncate(size_bytes)
+        })
+    }
+
+    fn replace(&self, bytes: &[u8]) -> Result<()> {
+        self.write(Operation::ControlReplace, 0, bytes, |inner, bytes| {
+            inner.replace(bytes)
+        })
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        self.call(Operation::ControlLock, |inner| inner.try_lock())
+    }
+
+    fn unlock(&self) -> Result<()> {
+        self.call(Operation::ControlLock, |inner| inner.unlock())
+    }
+}

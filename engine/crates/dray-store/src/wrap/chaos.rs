@@ -1,0 +1,206 @@
+//! Faults on purpose, drawn from a seed: errors, short reads, flipped bits, delays.
+//!
+//! What happens to a call depends on the seed, the rule, the operation, the path, the offset and how
+//! often that call was made before - not on which thread came first. A rerun of the same calls meets
+//! the same faults.
+
+use super::{Call, Hook, Operation};
+use crate::null::mix;
+use dray_core::{End, Error, ErrorKind, Result};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Counters of repeated calls; two calls may share one, which only moves the draws.
+const COUNTERS: usize = 4096;
+
+/// What to do wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Fail with this kind, the call not made.
+    Error(ErrorKind),
+    /// Return half of the bytes asked for, at least one (reads).
+    ShortRead,
+    /// Flip one bit (reads and writes).
+    FlipBit,
+    /// Wait first.
+    Delay(Duration),
+}
+
+/// When to do it.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// To which calls; empty for every call the fault applies to.
+    pub operations: Vec<Operation>,
+    /// To which paths: `*` stands for any bytes, slashes included.
+    pub pattern: Vec<u8>,
+    /// How often, from 0 to 1.
+    pub probability: f64,
+    /// What.
+    pub fault: Fault,
+}
+
+/// Seed and rules. For each call every rule is drawn for; the first error ends it.
+#[derive(Debug, Clone)]
+pub struct ChaosOptions {
+    /// Seed of all draws.
+    pub seed: u64,
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// The end errors are said to happen at.
+    pub end: End,
+}
+
+/// The hook.
+pub struct Chaos {
+    options: ChaosOptions,
+    counters: Box<[AtomicU32]>,
+}
+
+impl Chaos {
+    /// Faults by these rules.
+    #[must_use]
+    pub fn new(options: ChaosOptions) -> Self {
+        Self {
+            options,
+            counters: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// The rules that strike this call, of those whose fault is wanted, with a number to draw
+    /// details from.
+    fn struck<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+        wanted: impl Fn(&Fault) -> bool + 'a,
+    ) -> impl Iterator<Item = (&'a Fault, u64)> + 'a {
+        let rules = self.options.rules.iter().enumerate();
+        rules.filter_map(move |(index, rule)| {
+            let applies = wanted(&rule.fault)
+                && (rule.operations.is_empty() || rule.operations.contains(&call.operation))
+                && matches(&rule.pattern, call.path.as_bytes());
+            if !applies {
+                return None;
+            }
+            let draw = self.draw(index, call);
+            // The upper 53 bits are a number from 0 to 1 that a double holds exactly.
+            let share = (draw >> 11) as f64 / (1u64 << 53) as f64;
+            (share < rule.probability).then(|| (&rule.fault, mix(draw)))
+        })
+    }
+
+    fn draw(&self, rule: usize, call: &Call<'_>) -> u64 {
+        let mut key = mix(self.options.seed ^ rule as u64);
+        key = mix(key ^ call.operation as u64);
+        key = mix(key ^ call.range.offset);
+        for byte in call.path.as_bytes() {
+            key = mix(key ^ u64::from(*byte));
+        }
+        let counter = &self.counters[(key % COUNTERS as u64) as usize];
+        let nth = counter.fetch_add(1, Ordering::Relaxed);
+        mix(key ^ u64::from(nth))
+    }
+}
+
+impl Hook for Chaos {
+    fn before(&self, call: &Call<'_>) -> Result<()> {
+        let wanted = |fault: &Fault| matches!(fault, Fault::Error(_) | Fault::Delay(_));
+        for (fault, _) in self.struck(call, wanted) {
+            match fault {
+                Fault::Delay(time) => std::thread::sleep(*time),
+                Fault::Error(kind) => {
+                    let operation = call.operation.name().replace('_', " ");
+                    return Err(Error::new(*kind, self.options.end, operation)
+                        .file(call.path)
+                        .cause("a fault made on purpose")
+                        .remedy("take the chaos wrapper away"));
+                }
+                Fault::ShortRead | Fault::FlipBit => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_limit(&self, call: &Call<'_>) -> usize {
+        let is_short = self
+            .struck(call, |fault| *fault == Fault::ShortRead)
+            .next()
+            .is_some();
+        if is_short {
+            usize::try_from(call.range.length / 2).unwrap_or(usize::MAX)
+        } else {
+            usize::MAX
+        }
+    }
+
+    fn read_done(&self, call: &Call<'_>, bytes: &mut [u8]) {
+        for (_, draw) in self.struck(call, |fault| *fault == Fault::FlipBit) {
+            flip(bytes, draw);
+        }
+    }
+
+    fn to_write<'a>(&self, call: &Call<'_>, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let mut bytes = Cow::Borrowed(bytes);
+        for (_, draw) in self.struck(call, |fault| *fault == Fault::FlipBit) {
+            flip(bytes.to_mut(), draw);
+        }
+        bytes
+    }
+}
+
+fn flip(bytes: &mut [u8], draw: u64) {
+    let bits = bytes.len() as u64 * 8;
+    if bits > 0 {
+        let bit = draw % bits;
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+/// Whether `text` fits `pattern`, in which `*` stands for any bytes.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let mut parts = pattern.split(|b| *b == b'*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut last: Option<&[u8]> = None;
+    for part in parts {
+        if let Some(between) = last.replace(part) {
+            let found = (0..=rest.len()).find(|at| rest[*at..].starts_with(between));
+            match found {
+                Some(at) => rest = &rest[at + between.len()..],
+                None => return false,
+            }
+        }
+    }
+    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        for (pattern, text) in [
+            ("*", ""),
+            ("*", "a/b"),
+            ("a", "a"),
+            ("a*", "a/b"),
+            ("*.root", "run/x.root"),
+            ("a*b*c", "aXbYc"),
+            ("a*b*c", "abbc"),
+        ] {
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern}");
+        }
+        for (pattern, text) in [
+            ("", "a"),
+            ("a", "ab"),
+            ("a*b", "a"),
+            ("ab*b", "ab"),
+            ("*x", "y"),
+        ] {
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern}");
+        }
+    }
+}

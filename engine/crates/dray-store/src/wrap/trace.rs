@@ -1,0 +1,79 @@
+//! Tells of each call: what, which file, which bytes, when, how long, with what outcome.
+
+use super::{Call, Hook};
+use dray_core::Error;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One call that was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// The call.
+    pub call: Call<'a>,
+    /// Since the trace began.
+    pub at: Duration,
+    /// From the call to its return.
+    pub took: Duration,
+    /// How it failed, if it did.
+    pub error: Option<&'a Error>,
+}
+
+/// Hears the events; called from whatever thread made the call.
+pub type TraceSink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// The hook.
+pub struct Trace {
+    began: Instant,
+    sink: TraceSink,
+}
+
+impl Trace {
+    /// Tells `sink`, with times from now on.
+    #[must_use]
+    pub fn new(sink: TraceSink) -> Self {
+        Self {
+            began: Instant::now(),
+            sink,
+        }
+    }
+}
+
+impl Hook for Trace {
+    const WANTS_AFTER: bool = true;
+
+    fn after(&self, call: &Call<'_>, error: Option<&Error>, started: Instant, took: Duration) {
+        (self.sink)(&Event {
+            call: *call,
+            at: started.saturating_duration_since(self.began),
+            took,
+            error,
+        });
+    }
+}
+
+/// A sink that writes one JSON object per line: `at_us`, `took_us`, `operation`, `path`, and where
+/// it matters `offset`, `length`, `error`. What cannot be written is dropped.
+#[must_use]
+pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
+    let writer = Mutex::new(writer);
+    Arc::new(move |event| {
+        let call = &event.call;
+        let mut line = serde_json::json!({
+            "at_us": event.at.as_micros() as u64,
+            "took_us": event.took.as_micros() as u64,
+            "operation": call.operation.name(),
+            "path": call.path.to_string(),
+        });
+        if !call.range.is_empty() {
+            line["offset"] = call.range.offset.into();
+            line["length"] = call.range.length.into();
+        }
+        if let Some(error) = event.error {
+            line["error"] = error.to_string().into();
+        }
+        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // One write per line, so that lines stay whole; a trace must not fail a transfer.
+        let _ = writer.write_all(format!("{line}\n").as_bytes());
+    })
+}

@@ -1,0 +1,94 @@
+//! Every backend of this crate, bare and wrapped, against the suite.
+
+use dray_core::End;
+use dray_core::rate::BytesPerSecond;
+use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
+use dray_store::wrap::limit::LimitOptions;
+use dray_store::wrap::{Operation, trace};
+use dray_store::{MemoryStore, PosixOptions, PosixStore, WrapOptions, conformance, wrap};
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+fn check(make: conformance::Factory<'_>, skipped: &[&str]) {
+    let report = conformance::run(make);
+    println!("{report}");
+    assert!(report.is_passed(), "{report}");
+    let names: Vec<_> = report.skipped.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, skipped);
+}
+
+/// A store in a fresh folder each time; all folders go at the end.
+fn posix_in(parent: Option<&Path>, openat2: bool) {
+    let folders = RefCell::new(Vec::new());
+    check(
+        &|| {
+            let folder = match parent {
+                Some(parent) => tempfile::tempdir_in(parent),
+                None => tempfile::tempdir(),
+            }
+            .expect("a folder");
+            let options = PosixOptions {
+                openat2,
+                ..PosixOptions::default()
+            };
+            let store = PosixStore::open(folder.path(), End::Sink, options).expect("opens");
+            folders.borrow_mut().push(folder);
+            Arc::new(store)
+        },
+        &[],
+    );
+}
+
+#[test]
+fn posix_passes() {
+    posix_in(None, true);
+}
+
+#[test]
+fn posix_passes_without_openat2() {
+    posix_in(None, false);
+}
+
+#[test]
+fn memory_passes() {
+    check(
+        &|| Arc::new(MemoryStore::new(End::Sink)),
+        &["holes are neither filled nor read"],
+    );
+}
+
+#[test]
+fn wrapped_store_passes_with_short_reads_and_delays() {
+    let rule = |operation, probability, fault| Rule {
+        operations: vec![operation],
+        pattern: b"*".to_vec(),
+        probability,
+        fault,
+    };
+    check(
+        &|| {
+            let options = WrapOptions {
+                limit: Some(LimitOptions {
+                    whole: Some(BytesPerSecond(4 << 30)),
+                    ..LimitOptions::default()
+                }),
+                chaos: Some(ChaosOptions {
+                    seed: 1,
+                    end: End::Sink,
+                    rules: vec![
+                        rule(Operation::Read, 0.5, Fault::ShortRead),
+                        rule(
+                            Operation::Sync,
+                            0.5,
+                            Fault::Delay(std::time::Duration::from_micros(100)),
+                        ),
+                    ],
+                }),
+                trace: Some(trace::json_lines(std::io::sink())),
+            };
+            wrap(Arc::new(MemoryStore::new(End::Sink)), options)
+        },
+        &["holes are neither filled nor read"],
+    );
+}
