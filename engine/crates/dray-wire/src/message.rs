@@ -268,7 +268,9 @@ pub enum Message {
     Ready(Ready),
     /// Entries of the manifest, in order (FT-LADS NEW_FILE, in batches).
     NewFiles(Vec<Entry>),
-    /// The manifest is complete: how many entries it has, and what could not be listed.
+    /// What could not be listed; each error names its path.
+    ListFailed(Vec<Error>),
+    /// The manifest is complete: how many entries it has.
     ListEnd {
         /// Entries announced in all.
         entries: u64,

@@ -1,0 +1,228 @@
+//! Frames: messages as bytes and back. The layout is docs/design/wire-protocol.md; this module is
+//! one implementation of it, `integration/wire/decoder.py` another.
+//!
+//! A control connection: [`Preamble`], TLS, then frames. Writing: [`encode`] appends a message to a
+//! buffer, in as many frames as the peer's limits ask for. Reading: [`Decoder`], fed with whatever
+//! bytes came, or [`Prefix::parse`] and [`decode`] by those who read exact lengths.
+//!
+//! A data connection: [`Preamble`], then the listener's [`Challenge`], the dialler's join, then
+//! block heads, each followed by its payload ([`encode_block_head`], [`decode_block_head`]).
+
+mod bytes;
+mod control;
+mod data;
+mod decoder;
+mod fields;
+mod setup;
+
+pub use control::{decode, encode};
+pub use data::{
+    CHALLENGE_FRAME_BYTES, Challenge, Connection, JOIN_FRAME_BYTES, PREAMBLE_BYTES, Preamble,
+    Security, decode_block_head, decode_challenge, decode_join, encode_block_head,
+    encode_challenge, encode_join, head_bytes_max,
+};
+pub use decoder::Decoder;
+
+use bytes::{refused, unsendable};
+use dray_core::{ErrorKind, Result};
+
+/// Bytes before the body of every frame.
+pub const PREFIX_BYTES: usize = 12;
+
+/// Flag: the body has fields that the agreed version does not know; a reader ignores what follows
+/// the fields it knows. Without the flag such bytes are an error.
+pub const FLAG_EXTENDED: u8 = 1;
+
+/// Frame types from here on may be skipped by those who do not know them.
+pub const TYPE_IGNORABLE: u8 = 0x80;
+
+/// The numbers of the frame types.
+pub mod frame_type {
+    #![expect(
+        missing_docs,
+        reason = "each is the number of the message of that name"
+    )]
+    pub const HELLO: u8 = 0x01;
+    pub const CONNECT: u8 = 0x02;
+    pub const ACCEPT: u8 = 0x03;
+    pub const REFUSE: u8 = 0x04;
+    pub const READY: u8 = 0x05;
+    pub const NEW_FILES: u8 = 0x10;
+    pub const LIST_END: u8 = 0x11;
+    pub const DONE: u8 = 0x12;
+    pub const FILE_IDS: u8 = 0x13;
+    pub const FILE_CLOSE: u8 = 0x14;
+    pub const FILE_ABORT: u8 = 0x15;
+    pub const LIST_FAILED: u8 = 0x16;
+    pub const CREDIT: u8 = 0x20;
+    pub const BLOCK_SYNC: u8 = 0x21;
+    pub const STREAM_LOST: u8 = 0x22;
+    pub const RATE: u8 = 0x23;
+    pub const STALL: u8 = 0x24;
+    pub const PING: u8 = 0x30;
+    pub const PONG: u8 = 0x31;
+    pub const GO_AWAY: u8 = 0x32;
+    pub const CANCEL: u8 = 0x33;
+    pub const VERDICT: u8 = 0x34;
+    pub const VERDICT_STORED: u8 = 0x35;
+    pub const BYE: u8 = 0x36;
+    pub const CHALLENGE: u8 = 0x40;
+    pub const JOIN: u8 = 0x41;
+    pub const BLOCK: u8 = 0x42;
+}
+
+/// The name of a frame type in errors and in the specification.
+#[must_use]
+pub const fn frame_name(number: u8) -> &'static str {
+    match number {
+        frame_type::HELLO => "HELLO",
+        frame_type::CONNECT => "CONNECT",
+        frame_type::ACCEPT => "ACCEPT",
+        frame_type::REFUSE => "REFUSE",
+        frame_type::READY => "READY",
+        frame_type::NEW_FILES => "NEW_FILES",
+        frame_type::LIST_END => "LIST_END",
+        frame_type::DONE => "DONE",
+        frame_type::FILE_IDS => "FILE_IDS",
+        frame_type::FILE_CLOSE => "FILE_CLOSE",
+        frame_type::FILE_ABORT => "FILE_ABORT",
+        frame_type::LIST_FAILED => "LIST_FAILED",
+        frame_type::CREDIT => "CREDIT",
+        frame_type::BLOCK_SYNC => "BLOCK_SYNC",
+        frame_type::STREAM_LOST => "STREAM_LOST",
+        frame_type::RATE => "RATE",
+        frame_type::STALL => "STALL",
+        frame_type::PING => "PING",
+        frame_type::PONG => "PONG",
+        frame_type::GO_AWAY => "GO_AWAY",
+        frame_type::CANCEL => "CANCEL",
+        frame_type::VERDICT => "VERDICT",
+        frame_type::VERDICT_STORED => "VERDICT_STORED",
+        frame_type::BYE => "BYE",
+        frame_type::CHALLENGE => "CHALLENGE",
+        frame_type::JOIN => "JOIN",
+        frame_type::BLOCK => "BLOCK",
+        _ => "unknown",
+    }
+}
+
+/// What stands before a frame's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Bytes of the body that follows; of a BLOCK, bytes of the head without the payload.
+    pub body_bytes: u32,
+    /// See [`frame_type`].
+    pub frame_type: u8,
+    /// See [`FLAG_EXTENDED`].
+    pub flags: u8,
+    /// crc32c of the first eight bytes and the body.
+    pub crc32c: u32,
+}
+
+impl Prefix {
+    /// Reads a prefix whose body may have at most `body_bytes_max` bytes: a control connection's
+    /// [`crate::message::Limits::control_bytes_max`], or [`head_bytes_max`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitExceeded`] for a longer body; [`ErrorKind::Protocol`] for an unknown type
+    /// that may not be ignored, an unknown flag, or reserved bytes that are not zero.
+    pub fn parse(bytes: &[u8; PREFIX_BYTES], body_bytes_max: u32) -> Result<Self> {
+        let [b0, b1, b2, b3, frame_type, flags, r0, r1, c0, c1, c2, c3] = *bytes;
+        let prefix = Self {
+            body_bytes: u32::from_le_bytes([b0, b1, b2, b3]),
+            frame_type,
+            flags,
+            crc32c: u32::from_le_bytes([c0, c1, c2, c3]),
+        };
+        let name = frame_name(frame_type);
+        if !prefix.is_ignorable() && name == "unknown" {
+            let cause = format!("frame type {frame_type:#04x} is unknown");
+            return Err(refused(ErrorKind::Protocol, "control or data", cause));
+        }
+        if (r0, r1) != (0, 0) || (flags & !FLAG_EXTENDED != 0 && !prefix.is_ignorable()) {
+            let cause = format!("flags {flags:#04x}, reserved bytes {r0:#04x} {r1:#04x}");
+            return Err(refused(ErrorKind::Protocol, name, cause));
+        }
+        if prefix.body_bytes > body_bytes_max {
+            let body_bytes = prefix.body_bytes;
+            let cause =
+                format!("a body of {body_bytes} bytes is over the limit of {body_bytes_max}");
+            return Err(refused(ErrorKind::LimitExceeded, name, cause));
+        }
+        Ok(prefix)
+    }
+
+    /// Whether one who does not know the type may skip the frame.
+    #[must_use]
+    pub const fn is_ignorable(&self) -> bool {
+        self.frame_type >= TYPE_IGNORABLE
+    }
+
+    const fn is_extended(&self) -> bool {
+        self.flags & FLAG_EXTENDED != 0
+    }
+
+    fn head(&self) -> [u8; 8] {
+        let [b0, b1, b2, b3] = self.body_bytes.to_le_bytes();
+        [b0, b1, b2, b3, self.frame_type, self.flags, 0, 0]
+    }
+
+    /// Compares the body with the prefix.
+    fn check(&self, body: &[u8]) -> Result<()> {
+        let name = frame_name(self.frame_type);
+        if u32::try_from(body.len()) != Ok(self.body_bytes) {
+            let cause = format!(
+                "{} bytes of body given, {} announced",
+                body.len(),
+                self.body_bytes
+            );
+            return Err(refused(ErrorKind::Protocol, name, cause));
+        }
+        let found = crc32c::crc32c_append(crc32c::crc32c(&self.head()), body);
+        if found != self.crc32c {
+            let cause = format!("its crc32c is {found:08x}, {:08x} announced", self.crc32c);
+            return Err(refused(ErrorKind::Protocol, name, cause));
+        }
+        Ok(())
+    }
+}
+
+/// A frame under construction at the end of a buffer.
+struct OpenFrame {
+    start: usize,
+    frame_type: u8,
+}
+
+impl OpenFrame {
+    fn begin(out: &mut Vec<u8>, frame_type: u8) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_BYTES]);
+        Self { start, frame_type }
+    }
+
+    fn body_bytes(&self, out: &[u8]) -> usize {
+        out.len() - self.start - PREFIX_BYTES
+    }
+
+    fn seal(self, out: &mut [u8], body_bytes_max: u32) -> Result<()> {
+        let length = self.body_bytes(out);
+        let body_bytes = match u32::try_from(length) {
+            Ok(body_bytes) if body_bytes <= body_bytes_max => body_bytes,
+            _ => {
+                let what = format!("bytes of a {} frame", frame_name(self.frame_type));
+                return Err(unsendable(&what, length as u64, body_bytes_max.into()));
+            }
+        };
+        let mut prefix = Prefix {
+            body_bytes,
+            frame_type: self.frame_type,
+            flags: 0,
+            crc32c: 0,
+        };
+        let (head, body) = out[self.start..].split_at_mut(PREFIX_BYTES);
+        prefix.crc32c = crc32c::crc32c_append(crc32c::crc32c(&prefix.head()), body);
+        head[..8].copy_from_slice(&prefix.head());
+        head[8..].copy_from_slice(&prefix.crc32c.to_le_bytes());
+        Ok(())
+    }
+}

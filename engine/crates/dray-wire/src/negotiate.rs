@@ -1,0 +1,194 @@
+//! What two ends agree on: a pure function of both HELLOs, the same at both ends.
+
+use crate::bounds;
+use crate::message::{Hello, Limits, checksum_id, mandatory, optional};
+use dray_core::{End, Error, ErrorKind, Result, StreamId, plan};
+
+/// Oldest version spoken by this build.
+pub const VERSION_OLDEST: u16 = 1;
+/// Newest version spoken by this build.
+pub const VERSION_NEWEST: u16 = 1;
+
+/// [`mandatory`] bits this build knows.
+pub const MANDATORY_KNOWN: u64 = mandatory::PACKS;
+/// [`optional`] bits this build knows.
+pub const OPTIONAL_KNOWN: u64 = optional::HOLES | optional::XATTRS | optional::CLEAR_DATA;
+/// [`checksum_id`]s this build can compute, best first.
+pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
+
+/// What holds for the rest of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// The newest version both speak.
+    pub version: u16,
+    /// Mandatory bits either end uses; both know them.
+    pub mandatory: u64,
+    /// Optional bits both understand.
+    pub optional: u64,
+    /// Each the lower of both.
+    pub limits: Limits,
+    /// The checksum of segments and files.
+    pub checksum: u8,
+}
+
+impl Agreed {
+    /// Whether an [`optional`] feature is in use.
+    #[must_use]
+    pub const fn has(&self, optional_bit: u64) -> bool {
+        self.optional & optional_bit != 0
+    }
+}
+
+/// Finds what both ends can do. Gives the same whichever end calls it.
+///
+/// # Errors
+/// [`ErrorKind::IncompatiblePeer`] without a common version or checksum, or with a mandatory bit
+/// this build does not know; [`ErrorKind::LimitExceeded`] when a declared limit is too low to work
+/// with.
+pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed> {
+    Ok(Agreed {
+        version: version(ours, theirs)?,
+        mandatory: mandatory_bits(ours, theirs)?,
+        optional: ours.optional & theirs.optional & OPTIONAL_KNOWN,
+        limits: lower(&checked(ours)?, &checked(theirs)?),
+        checksum: checksum(ours, theirs)?,
+    })
+}
+
+fn incompatible(ours: &Hello, theirs: &Hello, cause: String, remedy: String) -> Error {
+    let operation = format!(
+        "agree with the peer ({}, this end is {})",
+        theirs.software.escape_debug(),
+        ours.software.escape_debug()
+    );
+    Error::new(ErrorKind::IncompatiblePeer, End::Network, operation)
+        .cause(cause)
+        .remedy(remedy)
+}
+
+fn version(ours: &Hello, theirs: &Hello) -> Result<u16> {
+    let common = ours.versions.1.min(theirs.versions.1);
+    if common >= ours.versions.0 && common >= theirs.versions.0 {
+        return Ok(common);
+    }
+    let cause = format!(
+        "this end speaks protocol versions {} to {}, the peer {} to {}",
+        ours.versions.0, ours.versions.1, theirs.versions.0, theirs.versions.1
+    );
+    let older = if ours.versions.1 < theirs.versions.1 {
+        "this end"
+    } else {
+        "the peer"
+    };
+    Err(incompatible(
+        ours,
+        theirs,
+        cause,
+        format!("install a newer dray at {older}"),
+    ))
+}
+
+fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
+    let wanted = ours.mandatory | theirs.mandatory;
+    let unknown = wanted & !MANDATORY_KNOWN;
+    if unknown == 0 {
+        return Ok(wanted);
+    }
+    let bits: Vec<String> = (0..64)
+        .filter(|bit| unknown >> bit & 1 == 1)
+        .map(|bit: u32| bit.to_string())
+        .collect();
+    let cause = format!(
+        "mandatory feature bits {} are unknown here",
+        bits.join(", ")
+    );
+    Err(incompatible(
+        ours,
+        theirs,
+        cause,
+        "install the same version at both ends".into(),
+    ))
+}
+
+/// The common algorithm that stands first in both lists taken together; of two that stand equally,
+/// the lower number. Symmetric, because neither end knows which of them the other takes for first.
+fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
+    let place = |list: &[u8], id: u8| list.iter().position(|other| *other == id);
+    let common = ours.checksums.iter().filter_map(|id| {
+        let sum = place(&ours.checksums, *id)? + place(&theirs.checksums, *id)?;
+        Some((sum, *id))
+    });
+    common.min().map(|(_, id)| id).ok_or_else(|| {
+        let cause = format!(
+            "no common checksum: this end knows {:?}, the peer {:?}",
+            ours.checksums, theirs.checksums
+        );
+        incompatible(
+            ours,
+            theirs,
+            cause,
+            "install the same version at both ends".into(),
+        )
+    })
+}
+
+fn checked(hello: &Hello) -> Result<Limits> {
+    let limits = hello.limits;
+    let floors = [
+        (
+            "control_bytes_max",
+            u64::from(limits.control_bytes_max),
+            u64::from(bounds::CONTROL_BYTES_MIN),
+        ),
+        (
+            "object_bytes_max",
+            limits.object_bytes_max,
+            plan::OBJECT_BYTES_MIN,
+        ),
+        ("segments_max", limits.segments_max.into(), 1),
+        ("live_entries_max", limits.live_entries_max.into(), 1),
+    ];
+    for (name, have, least) in floors {
+        if have < least {
+            let operation = format!("agree with {}", hello.software.escape_debug());
+            return Err(
+                Error::new(ErrorKind::LimitExceeded, End::Network, operation)
+                    .cause(format!("its {name} is {have}, at least {least} is needed"))
+                    .remedy(format!("raise {name} at that end")),
+            );
+        }
+    }
+    Ok(limits)
+}
+
+fn lower(ours: &Limits, theirs: &Limits) -> Limits {
+    Limits {
+        control_bytes_max: ours.control_bytes_max.min(theirs.control_bytes_max),
+        object_bytes_max: ours.object_bytes_max.min(theirs.object_bytes_max),
+        segments_max: ours.segments_max.min(theirs.segments_max),
+        live_entries_max: ours.live_entries_max.min(theirs.live_entries_max),
+    }
+}
+
+/// Begins what a join proves, so that the session key signs nothing else that looks like it.
+const PROOF_LABEL: [u8; 16] = *b"dray join v1\0\0\0\0";
+
+/// Bytes of [`proof_input`].
+pub const PROOF_INPUT_BYTES: usize = 16 + 16 + 4 + 32;
+
+/// What a dialler proves it knows the session's key with: `Join::proof` is the HMAC-SHA256, under
+/// `Accept::key`, of these bytes: label 16 (`dray join v1` and four zeros), ticket 16, stream 4
+/// (little-endian), challenge 32.
+#[must_use]
+pub fn proof_input(
+    ticket: &[u8; 16],
+    stream: StreamId,
+    challenge: &[u8; 32],
+) -> [u8; PROOF_INPUT_BYTES] {
+    let mut input = [0; PROOF_INPUT_BYTES];
+    input[..16].copy_from_slice(&PROOF_LABEL);
+    input[16..32].copy_from_slice(ticket);
+    input[32..36].copy_from_slice(&stream.0.to_le_bytes());
+    input[36..].copy_from_slice(challenge);
+    input
+}

@@ -1,0 +1,423 @@
+//! What a peer may not send: absurd counts, nonsense in fields, frames of the wrong kind or size.
+
+use crate::common::{connect, decoded, file, framed, hello, try_encode};
+use dray_core::{ByteRange, Error, ErrorKind, FileIndex, Layout, TargetId};
+use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, frame_type};
+use dray_wire::message::{FileId, FileVerdict, Limits, Message};
+
+#[track_caller]
+fn refused(frame: &[u8], kind: ErrorKind, field: &str) {
+    let error = decoded(frame, &Limits::default()).expect_err("over the bound");
+    assert_eq!(error.kind, kind, "{error}");
+    assert!(error.cause.contains(field), "{error} does not name {field}");
+    assert!(!error.remedy.is_empty());
+}
+
+#[test]
+fn absurd_counts_fail_before_anything_is_allocated() {
+    let count = u32::MAX.to_le_bytes();
+    for number in [
+        frame_type::NEW_FILES,
+        frame_type::LIST_FAILED,
+        frame_type::FILE_IDS,
+        frame_type::CREDIT,
+        frame_type::BLOCK_SYNC,
+        frame_type::FILE_CLOSE,
+    ] {
+        refused(
+            &framed(number, 0, &count),
+            ErrorKind::Protocol,
+            "4294967295 items claimed",
+        );
+    }
+    for (number, head) in [(frame_type::DONE, 8), (frame_type::STREAM_LOST, 4)] {
+        let body = [&vec![0; head][..], &count].concat();
+        refused(
+            &framed(number, 0, &body),
+            ErrorKind::Protocol,
+            "items claimed",
+        );
+    }
+    // One item too many for the bytes that are there.
+    let body = [&3u32.to_le_bytes()[..], &[0; 16]].concat();
+    refused(
+        &framed(frame_type::CREDIT, 0, &body),
+        ErrorKind::Protocol,
+        "room for 2",
+    );
+}
+
+/// A list of `count` items, each `item`.
+fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
+    [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
+}
+
+/// The sender's own checks do not guard a reader: these frames are made by one who has none.
+#[test]
+fn bounds_hold_against_a_sender_that_keeps_none() {
+    let empty = [0; 4];
+    let hello = |checksums: u32, software: u32, token: u32| {
+        let fields = [
+            repeated(checksums, b"\x01"),
+            repeated(software, b"x"),
+            repeated(token, b"x"),
+        ];
+        let body = [&[1, 0, 1, 0][..], &[0; 36], &fields.concat()].concat();
+        framed(frame_type::HELLO, 0, &body)
+    };
+    let connect = |paths: u32, include: u32, exclude: u32| {
+        let mut body = b"\x01\0\0\0t\x01\0\0\0\x01".to_vec();
+        body.extend(repeated(paths, &empty));
+        body.push(0);
+        body.extend(repeated(include, &empty));
+        body.extend(repeated(exclude, &empty));
+        // no range, links, options (object_bytes 1), nothing demanded, streams, clear, no addresses
+        body.extend([
+            0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
+        ]);
+        framed(frame_type::CONNECT, 0, &body)
+    };
+    let accept = |addresses: Vec<u8>| {
+        framed(
+            frame_type::ACCEPT,
+            0,
+            &[&[7; 48][..], &addresses, &[1, 0]].concat(),
+        )
+    };
+    let striped = |targets: u32| {
+        let want = [&[1, 0, 0, 0][..], &[0; 8], &[1, 1, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let layout = [&[2, 1, 0, 0, 0, 0, 0, 0, 0][..], &repeated(targets, &empty)].concat();
+        framed(frame_type::FILE_IDS, 0, &[want, layout].concat())
+    };
+    let entry = |kind: &[u8], xattrs: &[u8]| {
+        let head = [&[1, 0, 0, 0][..], &[0; 9], &[1, 0, 0, 0, b'a']].concat();
+        framed(
+            frame_type::NEW_FILES,
+            0,
+            &[&head, kind, &[0; 16], xattrs].concat(),
+        )
+    };
+    let link = |length: u32| entry(&[&[4][..], &repeated(length, b"x")].concat(), &empty);
+    let xattr = |name: u32, value: u32| [repeated(name, b"n"), repeated(value, b"v")].concat();
+    let xattrs = |count: u32, attribute: &[u8]| entry(&[2], &repeated(count, attribute));
+    let error = |operation: u32, cause: u32, remedy: u32| {
+        let texts = [
+            repeated(operation, b"x"),
+            repeated(cause, b"x"),
+            repeated(remedy, b"x"),
+        ];
+        framed(
+            frame_type::REFUSE,
+            0,
+            &[&[0; 5][..], &texts.concat()].concat(),
+        )
+    };
+    let file = |length: u32| {
+        let path = [&[0, 0, 0, 0, 1][..], &repeated(length, b"x"), &[0; 12]].concat();
+        framed(frame_type::REFUSE, 0, &path)
+    };
+    for (within, over, field) in [
+        (hello(32, 0, 0), hello(33, 0, 0), "checksums"),
+        (hello(0, 256, 0), hello(0, 257, 0), "software"),
+        (hello(0, 0, 16_384), hello(0, 0, 16_385), "token"),
+        (connect(4096, 0, 0), connect(4097, 0, 0), "paths"),
+        (
+            connect(0, 1024, 0),
+            connect(0, 1025, 0),
+            "selection.include",
+        ),
+        (
+            connect(0, 0, 1024),
+            connect(0, 0, 1025),
+            "selection.exclude",
+        ),
+        (
+            accept(repeated(64, &empty)),
+            accept(repeated(65, &empty)),
+            "addresses",
+        ),
+        (
+            accept(repeated(1, &repeated(272, b"x"))),
+            accept(repeated(1, &repeated(273, b"x"))),
+            "address",
+        ),
+        (striped(4096), striped(4097), "layout.targets"),
+        (link(65_536), link(65_537), "entry.symlink"),
+        (
+            xattrs(1024, &xattr(1, 0)),
+            xattrs(1025, &xattr(1, 0)),
+            "entry.xattrs",
+        ),
+        (
+            xattrs(1, &xattr(255, 0)),
+            xattrs(1, &xattr(256, 0)),
+            "entry.xattr.name",
+        ),
+        (
+            xattrs(1, &xattr(1, 65_536)),
+            xattrs(1, &xattr(1, 65_537)),
+            "entry.xattr.value",
+        ),
+        (
+            xattrs(2, &xattr(1, 65_535)),
+            xattrs(2, &xattr(1, 65_536)),
+            "entry.xattrs",
+        ),
+        (error(256, 0, 0), error(257, 0, 0), "error.operation"),
+        (error(0, 4096, 0), error(0, 4097, 0), "error.cause"),
+        (error(0, 0, 1024), error(0, 0, 1025), "error.remedy"),
+        (file(255), file(65_537), "error.file"),
+    ] {
+        let found = decoded(&within, &Limits::default());
+        assert!(found.is_ok(), "just within {field}: {found:?}");
+        refused(&over, ErrorKind::LimitExceeded, field);
+    }
+    refused(
+        &xattrs(1, &xattr(0, 1)),
+        ErrorKind::Protocol,
+        "entry.xattr.name",
+    );
+}
+
+#[test]
+fn a_long_frame_is_refused_by_its_prefix_alone() {
+    let limits = Limits {
+        control_bytes_max: 100,
+        ..Limits::default()
+    };
+    let frame = framed(frame_type::NEW_FILES, 0, &[0; 101]);
+    let (prefix, _) = frame.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");
+    assert!(Prefix::parse(prefix, 101).is_ok());
+    let error = Prefix::parse(prefix, 100).expect_err("a byte more");
+    assert_eq!(error.kind, ErrorKind::LimitExceeded);
+    for pieces in [1, PREFIX_BYTES] {
+        let mut decoder = Decoder::new(limits);
+        let found: Vec<_> = prefix
+            .chunks(pieces)
+            .map(|mut piece| decoder.next(&mut piece))
+            .collect();
+        let last = found.last().expect("some");
+        assert!(
+            last.as_ref()
+                .is_err_and(|error| error.kind == ErrorKind::LimitExceeded)
+        );
+    }
+}
+
+#[test]
+fn nonsense_in_fields_is_refused_by_the_fields_name() {
+    let good = |message: &Message| {
+        let (frame, _) = try_encode(message, &Limits::default()).expect("good");
+        frame[PREFIX_BYTES..].to_vec()
+    };
+    let with = |number: u8, body: &[u8], at: usize, bytes: &[u8]| {
+        let mut body = body.to_vec();
+        body[at..at + bytes.len()].copy_from_slice(bytes);
+        framed(number, 0, &body)
+    };
+    // count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds 8
+    let entry = good(&Message::NewFiles(vec![file(b"a")]));
+    let new_files = frame_type::NEW_FILES;
+    refused(
+        &with(new_files, &entry, 12, &[2]),
+        ErrorKind::Protocol,
+        "entry.parent",
+    );
+    refused(
+        &with(new_files, &entry, 17, b"/"),
+        ErrorKind::Protocol,
+        "entry.name",
+    );
+    refused(
+        &with(new_files, &entry, 17, b"."),
+        ErrorKind::Protocol,
+        "entry.name",
+    );
+    refused(
+        &with(new_files, &entry, 18, &[5]),
+        ErrorKind::Protocol,
+        "entry.kind",
+    );
+    refused(
+        &with(new_files, &entry, 13, &[0, 1]),
+        ErrorKind::LimitExceeded,
+        "entry.name",
+    );
+    let mode = 0o10000u32.to_le_bytes();
+    refused(
+        &with(new_files, &entry, 28, &mode),
+        ErrorKind::Protocol,
+        "entry.mode",
+    );
+    let second = 1_000_000_000u32.to_le_bytes();
+    refused(
+        &with(new_files, &entry, 40, &second),
+        ErrorKind::Protocol,
+        "nanoseconds",
+    );
+
+    let done = good(&Message::Done {
+        index: FileIndex(0),
+        ranges: vec![
+            ByteRange {
+                offset: 5,
+                length: 5,
+            },
+            ByteRange {
+                offset: 10,
+                length: 1,
+            },
+        ],
+    });
+    let number = frame_type::DONE;
+    refused(
+        &with(number, &done, 28, &9u64.to_le_bytes()),
+        ErrorKind::Protocol,
+        "range",
+    );
+    refused(
+        &with(number, &done, 20, &0u64.to_le_bytes()),
+        ErrorKind::Protocol,
+        "range",
+    );
+    refused(
+        &with(number, &done, 20, &[0xff; 8]),
+        ErrorKind::Protocol,
+        "over 64 bits",
+    );
+
+    let want = good(&Message::FileIds(vec![FileId {
+        index: FileIndex(0),
+        verdict: FileVerdict::Want {
+            object_bytes: 1,
+            layout: Layout::Striped {
+                stripe_bytes: 1,
+                targets: vec![TargetId(1)],
+            },
+        },
+    }]));
+    let number = frame_type::FILE_IDS;
+    refused(
+        &with(number, &want, 12, &[9]),
+        ErrorKind::Protocol,
+        "file.verdict",
+    );
+    refused(
+        &with(number, &want, 13, &[0]),
+        ErrorKind::Protocol,
+        "file.object_bytes",
+    );
+    refused(
+        &with(number, &want, 22, &[0]),
+        ErrorKind::Protocol,
+        "layout.stripe_bytes",
+    );
+    refused(
+        &with(number, &want, 30, &[0]),
+        ErrorKind::Protocol,
+        "layout.targets",
+    );
+
+    let id = good(&Message::Connect(connect()));
+    refused(
+        &with(frame_type::CONNECT, &id, 4, b"/"),
+        ErrorKind::Protocol,
+        "transfer",
+    );
+    refused(
+        &with(frame_type::CONNECT, &id, 9, &[2]),
+        ErrorKind::Protocol,
+        "passive_role",
+    );
+
+    let versions = good(&Message::Hello(hello()));
+    refused(
+        &with(frame_type::HELLO, &versions, 0, &[2]),
+        ErrorKind::Protocol,
+        "versions",
+    );
+
+    let error = Error::new(ErrorKind::Io, dray_core::End::Sink, "sync");
+    let refuse = good(&Message::Refuse(error));
+    refused(
+        &with(frame_type::REFUSE, &refuse, 2, &[3]),
+        ErrorKind::Protocol,
+        "error.status",
+    );
+    refused(
+        &with(frame_type::REFUSE, &refuse, 3, &[4]),
+        ErrorKind::Protocol,
+        "error.end",
+    );
+    refused(
+        &with(frame_type::REFUSE, &refuse, 9, &[0xff]),
+        ErrorKind::Protocol,
+        "UTF-8",
+    );
+    let newer = with(frame_type::REFUSE, &refuse, 0, &[0xff, 0xff]);
+    let Ok(Some(Message::Refuse(error))) = decoded(&newer, &Limits::default()) else {
+        panic!("a newer peer's error kind is still an error")
+    };
+    assert_eq!(error.kind, ErrorKind::Other);
+}
+
+#[test]
+fn frame_limits_types_and_flags() {
+    let limits = Limits {
+        control_bytes_max: 8,
+        ..Limits::default()
+    };
+    let ping = framed(frame_type::PING, 0, &[1; 8]);
+    assert_eq!(
+        decoded(&ping, &limits),
+        Ok(Some(Message::Ping(0x0101_0101_0101_0101)))
+    );
+    let long = framed(frame_type::PING, FLAG_EXTENDED, &[1; 9]);
+    let error = decoded(&long, &limits).expect_err("nine bytes");
+    assert_eq!(error.kind, ErrorKind::LimitExceeded, "{error}");
+
+    let most = Limits::default();
+    assert_eq!(
+        decoded(&long, &most),
+        Ok(Some(Message::Ping(0x0101_0101_0101_0101)))
+    );
+    refused(
+        &framed(frame_type::PING, 0, &[1; 9]),
+        ErrorKind::Protocol,
+        "too many",
+    );
+    refused(
+        &framed(frame_type::PING, 2, &[1; 8]),
+        ErrorKind::Protocol,
+        "flags",
+    );
+    refused(&framed(0x7f, 0, &[]), ErrorKind::Protocol, "0x7f");
+    refused(
+        &framed(frame_type::BLOCK, 0, &[]),
+        ErrorKind::Protocol,
+        "control connection",
+    );
+    assert_eq!(
+        decoded(&framed(0x80, 0xff, &[1, 2]), &most),
+        Ok(None),
+        "may be ignored"
+    );
+    let mut wrong = framed(0x80, 0, &[1, 2]);
+    wrong[13] ^= 1;
+    refused(&wrong, ErrorKind::Protocol, "crc32c");
+    let mut reserved = framed(frame_type::BYE, 0, &[]);
+    reserved[6] = 1;
+    refused(&reserved, ErrorKind::Protocol, "reserved");
+
+    let (mut newer, _) = try_encode(&Message::Hello(hello()), &most).expect("good");
+    newer = framed(
+        frame_type::HELLO,
+        0,
+        &[&newer[PREFIX_BYTES..], &[9; 5]].concat(),
+    );
+    assert_eq!(
+        decoded(&newer, &most),
+        Ok(Some(Message::Hello(hello()))),
+        "a newer HELLO"
+    );
+}

@@ -1,0 +1,48 @@
+//! What fuzz targets share. A fuzzer cannot guess a crc, so the targets put the right one into what
+//! it makes: then it is the fields that are tried. Wrong crcs are tried by the tests of dray-wire.
+
+use dray_wire::codec::PREFIX_BYTES;
+
+/// Puts the right length and crc into a frame.
+pub fn seal(frame: &mut [u8]) {
+    let Some(body_bytes) = frame.len().checked_sub(PREFIX_BYTES) else {
+        return;
+    };
+    let Ok(body_bytes) = u32::try_from(body_bytes) else {
+        return;
+    };
+    frame[..4].copy_from_slice(&body_bytes.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&frame[..8]), &frame[PREFIX_BYTES..]);
+    frame[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// `data` as one frame: its first bytes are the prefix, length and crc put right, the rest the body.
+/// A golden file, which is such a frame, is then a good first corpus.
+#[must_use]
+pub fn framed(data: &[u8]) -> Option<Vec<u8>> {
+    if data.len() < PREFIX_BYTES {
+        return None;
+    }
+    let mut frame = data.to_vec();
+    // The type stays, and the flag that decoders look at; the rest would only be refused.
+    frame[5] &= 1;
+    frame[6..8].fill(0);
+    seal(&mut frame);
+    Some(frame)
+}
+
+/// Walks a stream by its own lengths and puts the right crc into every frame that is whole.
+pub fn seal_stream(stream: &mut [u8]) {
+    let mut rest = stream;
+    while rest.len() >= PREFIX_BYTES {
+        let body_bytes = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+        let Some(frame_bytes) = body_bytes.checked_add(PREFIX_BYTES) else {
+            return;
+        };
+        let Some((frame, after)) = rest.split_at_mut_checked(frame_bytes) else {
+            return;
+        };
+        seal(frame);
+        rest = after;
+    }
+}

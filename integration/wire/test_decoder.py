@@ -1,0 +1,86 @@
+"""The decoder written from the specification reads what the engine writes, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+GOLDEN = sorted((HERE / "golden").glob("*.bin"))
+
+
+def _load(name: str) -> Any:  # noqa: ANN401 - a module
+    # Test folders are no packages, and pytest imports by file.
+    spec = importlib.util.spec_from_file_location(f"dray_wire_{name}", HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+decoder = _load("decoder")
+
+
+def _ids(path: Path) -> str:
+    return path.stem
+
+
+def test_known_checksums() -> None:
+    assert decoder.crc32c(b"123456789") == 0xE3069283
+    assert decoder.adler32(b"123456789") == 0x091E01DE
+
+
+def test_every_type_of_the_specification_has_a_golden_frame() -> None:
+    assert len(GOLDEN) > 30, "the golden files are missing"
+    seen = {path.read_bytes()[4] for path in GOLDEN if not path.stem.startswith("preamble")}
+    assert seen >= set(decoder.CONTROL) | set(decoder.DATA)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=_ids)
+def test_golden_frames_mean_what_the_engine_says(path: Path) -> None:
+    expected = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert decoder.decode_stream(path.read_bytes()) == [expected]
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=_ids)
+def test_a_flipped_bit_is_refused(path: Path) -> None:
+    data = path.read_bytes()
+    expected = decoder.decode_stream(data)
+    # Of long frames every seventh bit: pure Python sums slowly.
+    for bit in range(0, len(data) * 8, 1 if len(data) < 100 else 7):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            found = decoder.decode_stream(bytes(flipped))
+        except decoder.FrameError:
+            continue
+        # A preamble has no checksum: another word of it is another preamble, seen as such.
+        assert path.stem.startswith("preamble"), f"bit {bit}"
+        assert found != expected, f"bit {bit}"
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=_ids)
+def test_a_cut_frame_is_refused(path: Path) -> None:
+    data = path.read_bytes()
+    for length in range(1, len(data), 1 if len(data) < 100 else 7):
+        with pytest.raises(decoder.FrameError):
+            decoder.decode_stream(data[:length])
+
+
+def test_frames_follow_each_other() -> None:
+    names = ["preamble_control_clear", "hello", "connect_sink", "ignorable", "bye"]
+    paths = [HERE / "golden" / f"{name}.bin" for name in names]
+    frames = decoder.decode_stream(b"".join(path.read_bytes() for path in paths))
+    assert [frame.get("type") for frame in frames] == [None, "HELLO", "CONNECT", "unknown", "BYE"]
+
+
+def test_a_claimed_length_costs_nothing() -> None:
+    with pytest.raises(decoder.FrameError, match="at most"):
+        decoder.decode_frame(b"\xff\xff\xff\xff\x10\x00\x00\x00" + bytes(4))
