@@ -1,0 +1,450 @@
+//! Bodies of records: values to bytes and back. Strict: a body that is too long, too short or says
+//! something impossible is no record. Nothing is allocated on the word of a count.
+
+use crate::record::{
+    BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, Objects, PartialFile, Record,
+    TEXT_BYTES_MAX, Tenure,
+};
+use dray_core::options::Durability;
+use dray_core::{
+    ByteRange, Checksum, ContentKey, End, Error, ErrorKind, ModifiedTime, Name, RelPath, Result,
+    Sums, TransferId,
+};
+use std::num::NonZeroU64;
+
+/// Most claims of a log. Who has more claims the whole tree.
+pub const CLAIMS_MAX: usize = 1024;
+/// Longest header in bytes; a header of many long claims may reach it before [`CLAIMS_MAX`].
+pub const HEADER_BYTES_MAX: usize = 1 << 20;
+/// Longest owner in bytes.
+pub const OWNER_BYTES_MAX: usize = 1024;
+/// Longest identity of a source version in bytes (entity tags and version ids are far shorter).
+pub const IDENTITY_BYTES_MAX: usize = 4096;
+/// Longest body of any record: a header's.
+pub(crate) const BODY_BYTES_MAX: usize = HEADER_BYTES_MAX;
+/// Most objects in one record (64 KiB of sums).
+pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
+
+pub(crate) mod kind {
+    pub(crate) const HEADER: u8 = 1;
+    pub(crate) const FILE_BEGIN: u8 = 2;
+    pub(crate) const OBJECTS: u8 = 3;
+    pub(crate) const RANGE: u8 = 4;
+    pub(crate) const FILE_END: u8 = 5;
+    pub(crate) const TENURE: u8 = 6;
+    pub(crate) const CHECKPOINT: u8 = 7;
+    pub(crate) const COMMIT: u8 = 8;
+    pub(crate) const FILE_SYNCED: u8 = 9;
+}
+
+impl Record {
+    pub(crate) const fn kind(&self) -> u8 {
+        match self {
+            Self::Header(_) => kind::HEADER,
+            Self::FileBegin(..) => kind::FILE_BEGIN,
+            Self::Objects(_) => kind::OBJECTS,
+            Self::Range(..) => kind::RANGE,
+            Self::FileEnd(..) => kind::FILE_END,
+            Self::Tenure(_) => kind::TENURE,
+            Self::Checkpoint(_) => kind::CHECKPOINT,
+            Self::Commit { .. } => kind::COMMIT,
+            Self::FileSynced(_) => kind::FILE_SYNCED,
+        }
+    }
+
+    /// The body's bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Header(header) => put_header(&mut out, header),
+            Self::FileBegin(number, begin) => put_file_begin(&mut out, *number, begin),
+            Self::Objects(run) => put_objects(&mut out, run),
+            Self::Range(number, range, sums) => {
+                put_u32(&mut out, number.0);
+                put_u32(&mut out, 0);
+                put_u64(&mut out, range.offset);
+                put_u64(&mut out, range.length);
+                put_sums(&mut out, *sums);
+            }
+            Self::FileEnd(number, ending) => {
+                put_u32(&mut out, number.0);
+                put_u32(&mut out, ending_code(*ending));
+            }
+            Self::Tenure(tenure) => put_tenure(&mut out, tenure),
+            Self::Checkpoint(checkpoint) => put_checkpoint(&mut out, checkpoint),
+            Self::Commit { durable_before } => put_u64(&mut out, *durable_before),
+            Self::FileSynced(number) => {
+                put_u32(&mut out, number.0);
+                put_u32(&mut out, 0);
+            }
+        }
+        out
+    }
+
+    /// Reads a body of a record of this kind.
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        let mut input = Input(body);
+        let record = match kind {
+            kind::HEADER => Self::Header(take_header(&mut input)?),
+            kind::FILE_BEGIN => {
+                let (number, begin) = take_file_begin(&mut input)?;
+                Self::FileBegin(number, begin)
+            }
+            kind::OBJECTS => Self::Objects(take_objects(&mut input)?),
+            kind::RANGE => {
+                let number = FileNumber(input.u32()?);
+                input.u32()?;
+                let range = ByteRange::new(input.u64()?, input.u64()?)?;
+                Self::Range(number, range, input.sums()?)
+            }
+            kind::FILE_END => {
+                let number = FileNumber(input.u32()?);
+                Self::FileEnd(number, ending_from(input.u32()?)?)
+            }
+            kind::TENURE => Self::Tenure(take_tenure(&mut input)?),
+            kind::CHECKPOINT => Self::Checkpoint(take_checkpoint(&mut input)?),
+            kind::COMMIT => Self::Commit {
+                durable_before: input.u64()?,
+            },
+            kind::FILE_SYNCED => {
+                let number = FileNumber(input.u32()?);
+                input.u32()?;
+                Self::FileSynced(number)
+            }
+            _ => return None,
+        };
+        input.0.is_empty().then_some(record)
+    }
+}
+
+/// Refuses a header that the format cannot hold.
+///
+/// # Errors
+/// [`ErrorKind::LimitExceeded`] with the bound's name.
+pub(crate) fn check_header(header: &Header) -> Result<()> {
+    let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
+    if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
+        return Err(
+            limit(format!("{} claims of {bytes} bytes", header.claims.len()))
+                .remedy("claim the whole tree instead"),
+        );
+    }
+    if header.owner.len() > OWNER_BYTES_MAX {
+        return Err(limit(format!("an owner of {} bytes", header.owner.len())));
+    }
+    if header.software.len() > TEXT_BYTES_MAX {
+        return Err(limit("the software's name".to_owned()));
+    }
+    check_tenure(&header.tenure)
+}
+
+/// Refuses a tenure that the format cannot hold.
+///
+/// # Errors
+/// As [`check_header`].
+pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
+    if tenure.holder.len() > TEXT_BYTES_MAX {
+        return Err(limit("the holder's name".to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses a file that the format cannot hold.
+///
+/// # Errors
+/// As [`check_header`].
+pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
+    if begin.key.identity.len() > IDENTITY_BYTES_MAX {
+        return Err(limit("the source's identity".to_owned()).file(&begin.path));
+    }
+    if begin.key.modified.nanoseconds > 999_999_999 || begin.path.is_root() {
+        return Err(
+            Error::new(ErrorKind::Internal, End::Sink, "record a file in the log")
+                .file(&begin.path)
+                .cause("no name, or a second of more than 10^9 nanoseconds"),
+        );
+    }
+    Ok(())
+}
+
+fn limit(what: String) -> Error {
+    Error::new(
+        ErrorKind::LimitExceeded,
+        End::Sink,
+        "write to the object log",
+    )
+    .cause(format!("{what}: more than the format holds"))
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("invariant: lengths are checked before");
+    put_u32(out, length);
+    out.extend_from_slice(bytes);
+}
+
+fn put_sums(out: &mut Vec<u8>, sums: Sums) {
+    put_u32(out, sums.crc32c);
+    put_u32(out, sums.adler32);
+}
+
+fn put_tenure(out: &mut Vec<u8>, tenure: &Tenure) {
+    put_u64(out, tenure.epoch);
+    put_u32(
+        out,
+        match tenure.durability {
+            Durability::None => 0,
+            Durability::File => 1,
+            Durability::Object => 2,
+        },
+    );
+    put_bytes(out, tenure.boot_id.as_bytes());
+    put_bytes(out, tenure.transfer.as_str().as_bytes());
+    put_bytes(out, tenure.holder.as_bytes());
+}
+
+fn put_header(out: &mut Vec<u8>, header: &Header) {
+    put_u64(out, header.nonce);
+    put_u32(out, header.next_file.0);
+    put_bytes(out, header.software.as_bytes());
+    put_bytes(out, &header.owner);
+    let count = u32::try_from(header.claims.len()).expect("invariant: claims are checked before");
+    put_u32(out, count);
+    for claim in &header.claims {
+        put_bytes(out, claim.as_bytes());
+    }
+    put_tenure(out, &header.tenure);
+}
+
+fn put_file_begin(out: &mut Vec<u8>, number: FileNumber, begin: &FileBegin) {
+    put_u32(out, number.0);
+    put_u64(out, begin.object_bytes.get());
+    put_u64(out, begin.key.size);
+    let (algorithm, value) = match begin.key.demanded {
+        None => (0, 0),
+        Some(Checksum::Crc32c(value)) => (1, value),
+        Some(Checksum::Adler32(value)) => (2, value),
+    };
+    put_u32(out, algorithm);
+    put_u32(out, value);
+    put_u64(out, begin.key.modified.seconds.cast_unsigned());
+    put_u32(out, begin.key.modified.nanoseconds);
+    put_u32(out, begin.key.precision_nanoseconds);
+    put_bytes(out, &begin.key.identity);
+    put_bytes(out, begin.path.as_bytes());
+    put_bytes(out, begin.partial.name.as_bytes());
+    put_u64(out, begin.partial.device);
+    put_u64(out, begin.partial.inode);
+    put_u64(out, begin.partial.born);
+}
+
+fn put_objects(out: &mut Vec<u8>, run: &Objects) {
+    put_u32(out, run.number.0);
+    put_u32(out, run.sums.len() as u32);
+    put_u64(out, run.first);
+    for sums in &run.sums {
+        put_sums(out, *sums);
+    }
+}
+
+fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint) {
+    put_u32(out, checkpoint.number.0);
+    put_u32(out, checkpoint.objects.len() as u32);
+    put_u64(out, checkpoint.first);
+    for eight in checkpoint.objects.chunks(8) {
+        let bits = eight.iter().enumerate();
+        out.push(bits.fold(0, |byte, (bit, sums)| {
+            byte | (u8::from(sums.is_some()) << bit)
+        }));
+    }
+    for sums in checkpoint.objects.iter().flatten() {
+        put_sums(out, *sums);
+    }
+}
+
+const fn ending_code(ending: Ending) -> u32 {
+    match ending {
+        Ending::Published => 1,
+        Ending::Dropped => 2,
+    }
+}
+
+const fn ending_from(code: u32) -> Option<Ending> {
+    match code {
+        1 => Some(Ending::Published),
+        2 => Some(Ending::Dropped),
+        _ => None,
+    }
+}
+
+/// Bytes yet to be read.
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn bytes(&mut self, longest: usize) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.u32()?).ok()?;
+        if length > longest {
+            return None;
+        }
+        self.take(length)
+    }
+
+    pub(crate) fn text(&mut self, longest: usize) -> Option<String> {
+        String::from_utf8(self.bytes(longest)?.to_vec()).ok()
+    }
+
+    fn path(&mut self) -> Option<RelPath> {
+        RelPath::parse(self.bytes(dray_core::path::PATH_LENGTH_MAX)?).ok()
+    }
+
+    fn sums(&mut self) -> Option<Sums> {
+        Some(Sums {
+            crc32c: self.u32()?,
+            adler32: self.u32()?,
+        })
+    }
+}
+
+fn take_tenure(input: &mut Input<'_>) -> Option<Tenure> {
+    Some(Tenure {
+        epoch: input.u64()?,
+        durability: match input.u32()? {
+            0 => Durability::None,
+            1 => Durability::File,
+            2 => Durability::Object,
+            _ => return None,
+        },
+        boot_id: BootId::new(input.bytes(*BootId::LENGTH.end())?).ok()?,
+        transfer: TransferId::new(input.text(TransferId::LENGTH_MAX)?).ok()?,
+        holder: input.text(TEXT_BYTES_MAX)?,
+    })
+}
+
+fn take_header(input: &mut Input<'_>) -> Option<Header> {
+    let nonce = input.u64()?;
+    let next_file = FileNumber(input.u32()?);
+    let software = input.text(TEXT_BYTES_MAX)?;
+    let owner = input.bytes(OWNER_BYTES_MAX)?.to_vec();
+    let count = usize::try_from(input.u32()?).ok()?;
+    if count > CLAIMS_MAX {
+        return None;
+    }
+    let claims = (0..count)
+        .map(|_| input.path())
+        .collect::<Option<Vec<_>>>()?;
+    Some(Header {
+        claims,
+        owner,
+        nonce,
+        software,
+        next_file,
+        tenure: take_tenure(input)?,
+    })
+}
+
+fn take_file_begin(input: &mut Input<'_>) -> Option<(FileNumber, FileBegin)> {
+    let number = FileNumber(input.u32()?);
+    let object_bytes = NonZeroU64::new(input.u64()?)?;
+    let size = input.u64()?;
+    let demanded = match (input.u32()?, input.u32()?) {
+        (0, 0) => None,
+        (1, value) => Some(Checksum::Crc32c(value)),
+        (2, value) => Some(Checksum::Adler32(value)),
+        _ => return None,
+    };
+    let modified = ModifiedTime {
+        seconds: input.u64()?.cast_signed(),
+        nanoseconds: input.u32()?,
+    };
+    let key = ContentKey {
+        size,
+        demanded,
+        modified,
+        precision_nanoseconds: input.u32()?,
+        identity: input.bytes(IDENTITY_BYTES_MAX)?.to_vec(),
+    };
+    let begin = FileBegin {
+        key,
+        object_bytes,
+        path: input.path()?,
+        partial: PartialFile {
+            name: Name::new(input.bytes(dray_core::path::NAME_LENGTH_MAX)?).ok()?,
+            device: input.u64()?,
+            inode: input.u64()?,
+            born: input.u64()?,
+        },
+    };
+    check_file_begin(&begin).ok()?;
+    Some((number, begin))
+}
+
+fn take_objects(input: &mut Input<'_>) -> Option<Objects> {
+    let number = FileNumber(input.u32()?);
+    let count = usize::try_from(input.u32()?).ok()?;
+    let first = input.u64()?;
+    if !(1..=OBJECTS_PER_RECORD_MAX).contains(&count) {
+        return None;
+    }
+    let sums = (0..count)
+        .map(|_| input.sums())
+        .collect::<Option<Vec<_>>>()?;
+    Some(Objects {
+        number,
+        first,
+        sums,
+    })
+}
+
+fn take_checkpoint(input: &mut Input<'_>) -> Option<Checkpoint> {
+    let number = FileNumber(input.u32()?);
+    let count = usize::try_from(input.u32()?).ok()?;
+    let first = input.u64()?;
+    if !(1..=OBJECTS_PER_RECORD_MAX).contains(&count) {
+        return None;
+    }
+    let bits = input.take(count.div_ceil(8))?;
+    let is_set = |index: usize| bits[index / 8] >> (index % 8) & 1 == 1;
+    if (count..bits.len() * 8).any(is_set) {
+        return None;
+    }
+    let mut objects = Vec::with_capacity(count);
+    for index in 0..count {
+        objects.push(if is_set(index) {
+            Some(input.sums()?)
+        } else {
+            None
+        });
+    }
+    Some(Checkpoint {
+        number,
+        first,
+        objects,
+    })
+}

@@ -1,0 +1,321 @@
+//! Compaction: the log written anew with what still counts, and when that is worth it.
+
+use crate::codec::OBJECTS_PER_RECORD_MAX;
+use crate::file::LogFile;
+use crate::frame::{FLAG_WEAK, PRELUDE_BYTES, prelude, write_record};
+use crate::record::{Checkpoint, FileBegin, FileNumber, Header, LoggedFile, Record};
+use crate::recover::{Files, ranges_of_checkpoint, ranges_of_run};
+use crate::scan::{Step, Walk};
+use dray_core::plan::Grid;
+use dray_core::{RelPath, Result, Sums};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Dead bytes below which a log is left alone: reading it takes a few milliseconds anyhow (guess,
+/// revisit).
+pub const DEAD_BYTES_MIN: u64 = 1 << 20;
+
+/// Objects gathered at once while a log is written anew (6 MiB of memory); more take another pass
+/// over the old log.
+const OBJECTS_PER_PASS: usize = 1 << 19;
+
+/// Bytes written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Whether a log of `log_bytes`, of which `live_bytes` belong to unfinished files, should be written
+/// anew: when the dead bytes outweigh the live ones and are not few.
+#[must_use]
+pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
+    let dead = log_bytes.saturating_sub(live_bytes);
+    dead > live_bytes && dead >= DEAD_BYTES_MIN
+}
+
+/// Writes records into a file's replacement.
+struct Writer<'f, F> {
+    file: &'f mut F,
+    buffer: Vec<u8>,
+    written: u64,
+    nonce: u64,
+}
+
+impl<F: LogFile> Writer<'_, F> {
+    fn offset(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn put(&mut self, record: &Record, is_weak: bool) -> Result<u64> {
+        let flags = if is_weak { FLAG_WEAK } else { 0 };
+        let (before, body) = (self.offset(), record.encode());
+        write_record(
+            &mut self.buffer,
+            before,
+            self.nonce,
+            record.kind(),
+            flags,
+            &body,
+        );
+        if self.buffer.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(self.offset() - before)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.append_replacement(&self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Begins a replacement with prelude and header.
+fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, F>> {
+    file.begin_replacement()?;
+    let mut buffer = prelude().to_vec();
+    let record = Record::Header(header.clone());
+    // The header tells the nonce, so its own head is bound to none.
+    write_record(
+        &mut buffer,
+        PRELUDE_BYTES,
+        0,
+        record.kind(),
+        0,
+        &record.encode(),
+    );
+    Ok(Writer {
+        file,
+        buffer,
+        written: 0,
+        nonce: header.nonce,
+    })
+}
+
+/// Ends a replacement with a commit record; the file's replacement itself is the caller's to commit.
+fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
+    let durable_before = writer.offset();
+    writer.put(&Record::Commit { durable_before }, false)?;
+    writer.flush()?;
+    Ok(writer.written)
+}
+
+/// Makes a log with nothing but a header; returns its bytes.
+pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64> {
+    let length = end(begin(file, header)?)?;
+    file.commit_replacement()?;
+    Ok(length)
+}
+
+/// The old log as compaction reads it.
+pub(crate) struct Old {
+    pub(crate) nonce: u64,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+/// Eight thousand objects of one file: the unit a checkpoint record covers.
+type WindowKey = (FileNumber, u64);
+
+/// A log written anew that has not replaced the old one yet.
+pub(crate) struct Rewritten {
+    pub(crate) length: u64,
+    live_bytes: BTreeMap<FileNumber, u64>,
+}
+
+impl Rewritten {
+    /// Brings the files up to date with the new log, once it stands in place of the old one.
+    pub(crate) fn settle(self, files: &mut Files) {
+        for (number, bytes) in self.live_bytes {
+            if let Some(file) = files.get_mut(number) {
+                file.log_bytes = bytes;
+                file.counts_from = 0;
+            }
+        }
+    }
+}
+
+/// Writes the log anew, as the file's replacement, with `header` and what still counts of `files`.
+///
+/// # Errors
+/// Whatever the storage says; the old log is untouched.
+pub(crate) fn rewrite<F: LogFile>(
+    file: &mut F,
+    old: &Old,
+    header: &Header,
+    files: &Files,
+) -> Result<Rewritten> {
+    let mut writer = begin(file, header)?;
+    let mut live_bytes: BTreeMap<FileNumber, u64> = BTreeMap::new();
+    for (number, (path, logged)) in files.by_number() {
+        let begin = Record::FileBegin(number, begin_of(path, logged));
+        live_bytes.insert(number, writer.put(&begin, false)?);
+    }
+    let mut windows = copy_ranges(&mut writer, old, files, &mut live_bytes)?.into_iter();
+    loop {
+        let batch = next_batch(&mut windows, files);
+        if batch.is_empty() {
+            break;
+        }
+        let gathered = gather(writer.file, old, files, batch)?;
+        for ((number, window), objects) in gathered {
+            let Some(checkpoint) = checkpoint(number, window, objects) else {
+                continue;
+            };
+            let is_weak = files.get(number).is_some_and(|(_, file)| file.is_weak);
+            let bytes = writer.put(&Record::Checkpoint(checkpoint), is_weak)?;
+            *live_bytes.entry(number).or_default() += bytes;
+        }
+    }
+    Ok(Rewritten {
+        length: end(writer)?,
+        live_bytes,
+    })
+}
+
+fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
+    FileBegin {
+        path: path.clone(),
+        key: file.key.clone(),
+        object_bytes: file.object_bytes,
+        partial: file.partial.clone(),
+    }
+}
+
+/// The ranges an old record adds to a file that still counts; `None` when it adds none.
+fn counted<'a>(
+    step: &Step,
+    files: &'a Files,
+) -> Option<(&'a LoggedFile, Vec<(dray_core::ByteRange, Sums)>)> {
+    let Step::Record { offset, record, .. } = step else {
+        return None;
+    };
+    let number = match record {
+        Record::Objects(run) => run.number,
+        Record::Checkpoint(window) => window.number,
+        Record::Range(number, ..) => *number,
+        _ => return None,
+    };
+    let (_, file) = files.get(number)?;
+    if *offset < file.counts_from {
+        return None;
+    }
+    let grid = Grid::new(file.key.size, file.object_bytes);
+    let mut ranges = match record {
+        Record::Objects(run) => ranges_of_run(&grid, run)?,
+        Record::Checkpoint(window) => ranges_of_checkpoint(&grid, window)?,
+        Record::Range(_, range, sums) => vec![(*range, *sums)],
+        _ => return None,
+    };
+    // What recovery did not take in (in doubt, past a limit) must not come back here.
+    ranges.retain(|(range, _)| !range.is_empty() && file.done.contains(*range));
+    Some((file, ranges))
+}
+
+/// Copies the records of ranges; returns which windows have objects.
+fn copy_ranges<F: LogFile>(
+    writer: &mut Writer<'_, F>,
+    old: &Old,
+    files: &Files,
+    live_bytes: &mut BTreeMap<FileNumber, u64>,
+) -> Result<BTreeSet<WindowKey>> {
+    let mut windows = BTreeSet::new();
+    let mut walk = Walk::new(old.nonce, old.first, old.end);
+    while let Some(step) = walk.next(writer.file)? {
+        let Some((file, ranges)) = counted(&step, files) else {
+            continue;
+        };
+        let is_range = matches!(
+            &step,
+            Step::Record {
+                record: Record::Range(..),
+                ..
+            }
+        );
+        for (range, sums) in ranges {
+            if is_range {
+                let record = Record::Range(file.number, range, sums);
+                let bytes = writer.put(&record, file.is_weak)?;
+                *live_bytes.entry(file.number).or_default() += bytes;
+            } else {
+                windows.insert((file.number, window_of(file, range.offset)));
+            }
+        }
+    }
+    Ok(windows)
+}
+
+fn window_of(file: &LoggedFile, offset: u64) -> u64 {
+    offset / file.object_bytes.get() / OBJECTS_PER_RECORD_MAX as u64
+}
+
+/// Windows that fit one pass, each with room for its objects.
+fn next_batch(
+    windows: &mut impl Iterator<Item = WindowKey>,
+    files: &Files,
+) -> BTreeMap<WindowKey, Vec<Option<Sums>>> {
+    let mut batch = BTreeMap::new();
+    let mut objects = 0;
+    while objects < OBJECTS_PER_PASS {
+        let Some((number, window)) = windows.next() else {
+            break;
+        };
+        let Some((_, file)) = files.get(number) else {
+            continue;
+        };
+        let all = Grid::new(file.key.size, file.object_bytes).count();
+        let before = window.saturating_mul(OBJECTS_PER_RECORD_MAX as u64);
+        let here = all
+            .saturating_sub(before)
+            .min(OBJECTS_PER_RECORD_MAX as u64) as usize;
+        objects += here.max(1);
+        batch.insert((number, window), vec![None; here]);
+    }
+    batch
+}
+
+fn gather<F: LogFile>(
+    file: &mut F,
+    old: &Old,
+    files: &Files,
+    mut batch: BTreeMap<WindowKey, Vec<Option<Sums>>>,
+) -> Result<BTreeMap<WindowKey, Vec<Option<Sums>>>> {
+    let mut walk = Walk::new(old.nonce, old.first, old.end);
+    while let Some(step) = walk.next(file)? {
+        let is_objects = matches!(
+            &step,
+            Step::Record {
+                record: Record::Objects(_) | Record::Checkpoint(_),
+                ..
+            }
+        );
+        let Some((file, ranges)) = counted(&step, files).filter(|_| is_objects) else {
+            continue;
+        };
+        for (range, sums) in ranges {
+            let Some(objects) = batch.get_mut(&(file.number, window_of(file, range.offset))) else {
+                continue;
+            };
+            let index = range.offset / file.object_bytes.get() % OBJECTS_PER_RECORD_MAX as u64;
+            if let Some(slot) = objects.get_mut(index as usize) {
+                // The first record counts, as in recovery.
+                slot.get_or_insert(sums);
+            }
+        }
+    }
+    Ok(batch)
+}
+
+/// A window's record, cut to its first and last set object; `None` when none is set.
+fn checkpoint(
+    number: FileNumber,
+    window: u64,
+    mut objects: Vec<Option<Sums>>,
+) -> Option<Checkpoint> {
+    let start = objects.iter().position(Option::is_some)?;
+    let end = objects.iter().rposition(Option::is_some)? + 1;
+    objects.truncate(end);
+    objects.drain(..start);
+    Some(Checkpoint {
+        number,
+        first: window * OBJECTS_PER_RECORD_MAX as u64 + start as u64,
+        objects,
+    })
+}

@@ -1,0 +1,197 @@
+//! How records stand in the file: the prelude, and a head before each record.
+//!
+//! ```text
+//! prelude, 16 bytes: magic 8 | version u16 | zero u16 | crc32c u32 of the 12 bytes before
+//! record: head 16 | body | zeros up to a multiple of 8
+//! head:   body length u32 | type u8 | flags u8 | zero u16 | body crc32c u32 | head crc32c u32
+//! ```
+//!
+//! The head's crc32c runs over the log's nonce (u64), the record's offset in the file (u64) and the
+//! first 12 bytes of the head. Numbers are little-endian.
+
+use dray_core::{End, Error, ErrorKind, Result, Sums};
+
+/// First bytes of every object log, of any version.
+pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
+/// The version written, and the newest that is read.
+pub const VERSION: u16 = 1;
+/// The oldest version that is read.
+pub const VERSION_OLDEST: u16 = 1;
+
+/// Bytes of the prelude; the header record follows at once.
+pub(crate) const PRELUDE_BYTES: u64 = 16;
+/// Bytes of a record's head.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Records begin at multiples of this, so that a search after damage has few places to look.
+pub(crate) const ALIGNMENT: u64 = 8;
+
+/// Flag of a record of ranges that were written but not synced.
+pub(crate) const FLAG_WEAK: u8 = 1;
+
+/// A record's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) body_bytes: u32,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) body_crc: u32,
+}
+
+impl Head {
+    /// Bytes from this record's begin to the next one's.
+    pub(crate) fn stride(&self) -> u64 {
+        (HEAD_BYTES as u64 + u64::from(self.body_bytes)).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Reads a head; `None` when it is not one written for this place of this log.
+    pub(crate) fn read(bytes: &[u8; HEAD_BYTES], nonce: u64, offset: u64) -> Option<Self> {
+        let (fields, crc) = bytes.split_at(12);
+        if crc != head_crc(fields, nonce, offset).to_le_bytes() {
+            return None;
+        }
+        Some(Self {
+            body_bytes: u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            kind: bytes[4],
+            flags: bytes[5],
+            body_crc: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+        })
+    }
+}
+
+pub(crate) fn crc(bytes: &[u8]) -> u32 {
+    Sums::of(bytes).crc32c
+}
+
+fn head_crc(fields: &[u8], nonce: u64, offset: u64) -> u32 {
+    let mut bound = [0u8; 28];
+    bound[..8].copy_from_slice(&nonce.to_le_bytes());
+    bound[8..16].copy_from_slice(&offset.to_le_bytes());
+    bound[16..].copy_from_slice(fields);
+    crc(&bound)
+}
+
+/// Appends one record to `out`. `offset` is where it will stand in the file.
+///
+/// # Panics
+/// When the body is 4 GiB or more; the codec bounds bodies to a MiB.
+pub(crate) fn write_record(
+    out: &mut Vec<u8>,
+    offset: u64,
+    nonce: u64,
+    kind: u8,
+    flags: u8,
+    body: &[u8],
+) {
+    let length = u32::try_from(body.len()).expect("invariant: bodies are bounded by the codec");
+    let mut head = [0u8; HEAD_BYTES];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[4] = kind;
+    head[5] = flags;
+    head[8..12].copy_from_slice(&crc(body).to_le_bytes());
+    let crc = head_crc(&head[..12], nonce, offset);
+    head[12..].copy_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body);
+    out.resize(out.len().next_multiple_of(ALIGNMENT as usize), 0);
+}
+
+/// The prelude of a log of this version.
+pub(crate) fn prelude() -> [u8; 16] {
+    prelude_of(VERSION)
+}
+
+pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&version.to_le_bytes());
+    let crc = crc(&bytes[..12]);
+    bytes[12..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Checks a prelude; returns the version.
+///
+/// # Errors
+/// [`ErrorKind::LogVersion`] for something else than a log or a version that is not read;
+/// [`ErrorKind::LogDamaged`] when the prelude is damaged.
+pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
+    let remedy = "keep it and use the program that wrote it, or remove it to start over";
+    if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
+        return Err(
+            Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
+                .cause("not an object log: it begins with something else")
+                .remedy("look at what this file is; remove it to start over"),
+        );
+    }
+    let damaged = |why: &str| {
+        Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
+            .cause(why)
+            .remedy("nothing of it can be trusted; remove it to start over")
+    };
+    let Some(bytes) = bytes.first_chunk::<16>() else {
+        return Err(damaged("it ends inside its first 16 bytes"));
+    };
+    if bytes[12..] != crc(&bytes[..12]).to_le_bytes() {
+        return Err(damaged("its first 16 bytes do not match their checksum"));
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if (VERSION_OLDEST..=VERSION).contains(&version) {
+        return Ok(version);
+    }
+    let supported = if VERSION_OLDEST == VERSION {
+        format!("version {VERSION}")
+    } else {
+        format!("versions {VERSION_OLDEST} to {VERSION}")
+    };
+    Err(
+        Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
+            .cause(format!(
+                "it is of version {version}; this program reads {supported}"
+            ))
+            .remedy(remedy),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAD_BYTES, Head, check_prelude, prelude, prelude_of, write_record};
+    use dray_core::ErrorKind;
+
+    #[test]
+    fn a_head_is_bound_to_its_log_and_its_place() {
+        let mut bytes = Vec::new();
+        write_record(&mut bytes, 40, 7, 3, 1, b"twelve bytes");
+        assert_eq!(bytes.len(), 32);
+        let head: [u8; HEAD_BYTES] = bytes[..HEAD_BYTES].try_into().expect("sixteen bytes");
+        let read = Head::read(&head, 7, 40).expect("its own place");
+        assert_eq!(
+            (read.body_bytes, read.kind, read.flags, read.stride()),
+            (12, 3, 1, 32)
+        );
+        assert_eq!(Head::read(&head, 8, 40), None, "another log");
+        assert_eq!(Head::read(&head, 7, 48), None, "another place");
+    }
+
+    #[test]
+    fn other_versions_and_other_files_are_refused_by_name() {
+        assert_eq!(check_prelude(&prelude()).expect("ours"), 1);
+        let newer = check_prelude(&prelude_of(258)).expect_err("newer");
+        assert_eq!(newer.kind, ErrorKind::LogVersion);
+        assert!(
+            newer.to_string().contains("version 258") && newer.cause.contains("reads version 1"),
+            "{newer}"
+        );
+        let older = check_prelude(&prelude_of(0)).expect_err("older");
+        assert_eq!(older.kind, ErrorKind::LogVersion);
+        let other = check_prelude(b"SQLite format 3\0").expect_err("other");
+        assert_eq!(other.kind, ErrorKind::LogVersion);
+        let mut flipped = prelude();
+        flipped[9] ^= 1;
+        let damaged = check_prelude(&flipped).expect_err("flipped");
+        assert_eq!(damaged.kind, ErrorKind::LogDamaged);
+        for cut in 1..16 {
+            let short = check_prelude(&prelude()[..cut]).expect_err("short");
+            assert_eq!(short.kind, ErrorKind::LogDamaged);
+        }
+    }
+}

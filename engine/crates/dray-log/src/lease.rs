@@ -1,0 +1,265 @@
+//! The lease on a log: who may write. A lock keeps two processes of one host (or of one cluster file
+//! system with locks) apart at once; the epoch shuts out a holder that lost the lock and does not
+//! know. The lock is the runtime's; the record and its rules are here.
+//!
+//! The lease file has two slots of 1024 bytes. A holder of epoch `e` writes slot `e % 2`, so a torn
+//! write never costs the record before it. It is never renamed or removed while a lock may be held on
+//! it: a lock belongs to the file, not to the name.
+
+use crate::codec::Input;
+use crate::frame::crc;
+use crate::record::{BootId, TEXT_BYTES_MAX};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+
+/// First bytes of a slot.
+pub const LEASE_MAGIC: [u8; 8] = *b"DRAYLEAS";
+/// Version of a slot.
+pub const LEASE_VERSION: u16 = 1;
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 1024;
+/// Bytes of a lease file.
+pub const LEASE_BYTES: usize = 2 * SLOT_BYTES;
+/// Longest holder and host name in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+const HEAD_BYTES: usize = 16;
+
+/// Who holds a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Higher than every holder's before.
+    pub epoch: u64,
+    /// The holder in words: program and process.
+    pub holder: String,
+    /// The transfer it works for.
+    pub transfer: TransferId,
+    /// The boot it runs in.
+    pub boot_id: BootId,
+    /// The host it runs on.
+    pub host: String,
+}
+
+impl LeaseRecord {
+    /// Where in the lease file this record is written.
+    #[must_use]
+    pub const fn slot_offset(&self) -> u64 {
+        (self.epoch % 2) * SLOT_BYTES as u64
+    }
+
+    /// The bytes of this record's slot.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitExceeded`] when a name is longer than [`NAME_BYTES_MAX`].
+    pub fn encode(&self) -> Result<[u8; SLOT_BYTES]> {
+        if self.holder.len() > NAME_BYTES_MAX || self.host.len() > NAME_BYTES_MAX {
+            return Err(
+                Error::new(ErrorKind::LimitExceeded, End::Sink, "write the lease")
+                    .cause("the holder's or the host's name is longer than 255 bytes"),
+            );
+        }
+        let mut body = Vec::new();
+        body.extend_from_slice(&self.epoch.to_le_bytes());
+        for field in [
+            self.boot_id.as_bytes(),
+            self.transfer.as_str().as_bytes(),
+            self.holder.as_bytes(),
+            self.host.as_bytes(),
+        ] {
+            body.extend_from_slice(&(field.len() as u32).to_le_bytes());
+            body.extend_from_slice(field);
+        }
+        let mut slot = [0; SLOT_BYTES];
+        slot[..8].copy_from_slice(&LEASE_MAGIC);
+        slot[8..10].copy_from_slice(&LEASE_VERSION.to_le_bytes());
+        slot[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(&body);
+        let sum = slot_crc(&slot);
+        slot[12..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+        Ok(slot)
+    }
+
+    /// Whom to name when somebody else holds the lease.
+    ///
+    /// # Errors
+    /// None; this makes one.
+    #[must_use]
+    pub fn held_error(&self, destination: &str) -> Error {
+        Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
+            .cause(format!(
+                "transfer {} ({} on {}) writes to {destination}",
+                self.transfer, self.holder, self.host
+            ))
+            .remedy("wait for it, or cancel it")
+    }
+}
+
+/// The crc32c of a slot, its own field taken as zeros.
+fn slot_crc(slot: &[u8; SLOT_BYTES]) -> u32 {
+    let mut zeroed = *slot;
+    zeroed[12..HEAD_BYTES].fill(0);
+    crc(&zeroed)
+}
+
+/// The newest whole record of a lease file's bytes. `None` when there is none: the file is empty, or
+/// the only record ever written was torn; then nobody was told that they hold it.
+///
+/// # Errors
+/// [`ErrorKind::LogVersion`] when a whole slot is of another version: a newer program holds or held
+/// this lease, and its epoch cannot be read.
+pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
+    let mut found: Option<LeaseRecord> = None;
+    for slot in bytes.chunks(SLOT_BYTES).take(2) {
+        let Some(slot) = slot.first_chunk::<SLOT_BYTES>() else {
+            continue;
+        };
+        if slot[..8] != LEASE_MAGIC || slot[12..HEAD_BYTES] != slot_crc(slot).to_le_bytes() {
+            continue;
+        }
+        let version = u16::from_le_bytes([slot[8], slot[9]]);
+        if version != LEASE_VERSION {
+            return Err(
+                Error::new(ErrorKind::LogVersion, End::Sink, "read the lease")
+                    .cause(format!(
+                        "it is of version {version}; this program reads version {LEASE_VERSION}"
+                    ))
+                    .remedy("use the program that wrote it, or remove it when nothing runs"),
+            );
+        }
+        let Some(record) = decode(&slot[HEAD_BYTES..]) else {
+            continue;
+        };
+        if found.as_ref().is_none_or(|o| o.epoch < record.epoch) {
+            found = Some(record);
+        }
+    }
+    Ok(found)
+}
+
+fn decode(body: &[u8]) -> Option<LeaseRecord> {
+    let mut input = Input(body);
+    Some(LeaseRecord {
+        epoch: input.u64()?,
+        boot_id: BootId::new(input.bytes(*BootId::LENGTH.end())?).ok()?,
+        transfer: TransferId::new(input.text(TransferId::LENGTH_MAX)?).ok()?,
+        holder: input.text(NAME_BYTES_MAX.min(TEXT_BYTES_MAX))?,
+        host: input.text(NAME_BYTES_MAX)?,
+    })
+}
+
+/// The epoch of the next holder, above the lease's and the log's: either may have been lost.
+///
+/// # Errors
+/// [`ErrorKind::LimitExceeded`] after 2^64 - 1 holders, or a hostile record that says so.
+pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result<u64> {
+    let highest = lease
+        .map_or(0, |record| record.epoch)
+        .max(log_epoch.unwrap_or(0));
+    highest.checked_add(1).ok_or_else(|| {
+        Error::new(ErrorKind::LimitExceeded, End::Sink, "take the lease")
+            .cause("its epoch is the highest there is")
+            .remedy("remove the lease and the log beside it to start over")
+    })
+}
+
+/// Whether the holder of `mine` must stop at once, having read `found` from the lease file: somebody
+/// else holds it, or the record is gone.
+#[must_use]
+pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
+    found != Some(mine)
+}
+
+/// What a fenced holder says.
+#[must_use]
+pub fn fenced_error(found: Option<&LeaseRecord>) -> Error {
+    let by = match found {
+        Some(other) => format!(
+            "transfer {} ({} on {}) took it with epoch {}",
+            other.transfer, other.holder, other.host, other.epoch
+        ),
+        None => "the lease was removed".to_owned(),
+    };
+    Error::new(ErrorKind::LeaseLost, End::Sink, "write to the destination")
+        .cause(by)
+        .remedy("nothing more is written; the other transfer continues from the log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LEASE_BYTES, LeaseRecord, SLOT_BYTES, is_fenced, newest, next_epoch};
+    use crate::record::BootId;
+    use dray_core::{ErrorKind, TransferId};
+
+    fn record(epoch: u64) -> LeaseRecord {
+        LeaseRecord {
+            epoch,
+            holder: "dray pid 7".into(),
+            transfer: TransferId::new("run-1").expect("a good id"),
+            boot_id: BootId::new(&[5; 36]).expect("fits"),
+            host: "dtn1".into(),
+        }
+    }
+
+    fn write(file: &mut [u8], record: &LeaseRecord) {
+        let at = record.slot_offset() as usize;
+        file[at..at + SLOT_BYTES].copy_from_slice(&record.encode().expect("short names"));
+    }
+
+    #[test]
+    fn the_newest_whole_record_counts() {
+        let mut file = vec![0; LEASE_BYTES];
+        assert_eq!(newest(&file).expect("empty"), None);
+        assert_eq!(newest(&[]).expect("empty"), None);
+        write(&mut file, &record(4));
+        write(&mut file, &record(5));
+        assert_eq!(newest(&file).expect("whole"), Some(record(5)));
+        let whole = file.clone();
+        let newer = record(6).encode().expect("short names");
+        for torn in 0..=SLOT_BYTES {
+            file.copy_from_slice(&whole);
+            file[..torn].copy_from_slice(&newer[..torn]);
+            let found = newest(&file).expect("our version").expect("one is whole");
+            assert!(found == record(5) || found == record(6), "torn at {torn}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_never_makes_another_holder() {
+        let mut file = vec![0; LEASE_BYTES];
+        write(&mut file, &record(9));
+        for at in 0..LEASE_BYTES {
+            for bit in 0..8 {
+                file[at] ^= 1 << bit;
+                let found = newest(&file).expect("never another version");
+                assert!(found.is_none() || found == Some(record(9)), "byte {at}");
+                file[at] ^= 1 << bit;
+            }
+        }
+    }
+
+    #[test]
+    fn each_holder_fences_those_before() {
+        assert_eq!(next_epoch(None, None).expect("free"), 1);
+        assert_eq!(next_epoch(Some(&record(3)), Some(7)).expect("free"), 8);
+        assert_eq!(next_epoch(Some(&record(9)), None).expect("free"), 10);
+        let full = next_epoch(Some(&record(u64::MAX)), None).expect_err("no more");
+        assert_eq!(full.kind, ErrorKind::LimitExceeded);
+        assert!(!is_fenced(&record(3), Some(&record(3))));
+        assert!(is_fenced(&record(3), Some(&record(4))));
+        assert!(is_fenced(&record(3), None));
+        let namesake = LeaseRecord {
+            host: "dtn2".into(),
+            ..record(3)
+        };
+        assert!(is_fenced(&record(3), Some(&namesake)), "same epoch, not me");
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let mut slot = record(1).encode().expect("short names");
+        slot[8] = 9;
+        let sum = super::slot_crc(&slot);
+        slot[12..16].copy_from_slice(&sum.to_le_bytes());
+        let error = newest(&slot).expect_err("newer");
+        assert_eq!(error.kind, ErrorKind::LogVersion);
+        assert!(error.cause.contains("version 9") && error.cause.contains("version 1"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The object log: the durable record of which byte ranges are safe at the sink.
+//!
+//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, from any
+//! host). The writer opens a [`UniversalLog`], announces each partial file, records what has become
+//! safe, and commits in groups; the reader [`recover`]s and asks [`trust`] what of it still holds.
+//!
+//! Goals: nothing is trusted that was not recorded; a torn tail costs what was not yet committed and
+//! no more; damage in the middle is told apart from a torn tail; memory follows the unfinished files'
+//! gaps, not sizes or claims; the methods of FT-LADS fit behind the same [`ObjectLog`].
+//!
+//! Non-goals: I/O (that is behind [`LogFile`]), locks, when to sync, what goes next.
+//!
+//! Invariant owned here: a range comes back from recovery only if it was recorded, with those sums,
+//! for that file, and the file had not ended. The bytes are in docs/design/object-log.md.
+//!
+//! ```
+//! use dray_core::{ByteRange, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};
+//! use dray_core::options::Durability;
+//! use dray_log::{BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Tenure};
+//! use dray_log::{UniversalLog, recover};
+//!
+//! # fn main() -> dray_core::Result<()> {
+//! let tenure = Tenure {
+//!     epoch: 1,
+//!     holder: "host.example pid 7".into(),
+//!     transfer: TransferId::new("run-1")?,
+//!     boot_id: BootId::new(&[7; 16])?,
+//!     durability: Durability::File,
+//! };
+//! let header = Header::new(Vec::new(), b"user".to_vec(), 0x5eed, "dray 0.1.0", tenure);
+//! let mut log = UniversalLog::create(MemoryFile::new(), header)?;
+//! let number = log.begin_file(FileBegin {
+//!     path: RelPath::parse(b"run/a.root")?,
+//!     key: ContentKey {
+//!         size: 5,
+//!         demanded: None,
+//!         modified: ModifiedTime::default(),
+//!         precision_nanoseconds: 1,
+//!         identity: Vec::new(),
+//!     },
+//!     object_bytes: std::num::NonZeroU64::MIN.saturating_add(4095),
+//!     partial: PartialFile { name: Name::new(b".dray-0.part")?, device: 1, inode: 2, born: 0 },
+//! })?;
+//! // The five bytes have been written and synced by now.
+//! log.done(number, ByteRange::between(0, 5), Sums::of(b"hello"))?;
+//! log.commit()?; // Only now may the source hear of it.
+//!
+//! let found = recover(&mut log.into_file())?.expect("a log was made");
+//! let file = &found.files[&RelPath::parse(b"run/a.root")?];
+//! assert_eq!(file.done.whole(5), Some(Sums::of(b"hello")));
+//! # Ok(())
+//! # }
+//! ```
+
+mod codec;
+pub mod compact;
+mod file;
+mod frame;
+pub mod lease;
+mod log;
+pub mod place;
+mod record;
+mod recover;
+mod scan;
+pub mod trust;
+mod universal;
+
+pub use codec::{CLAIMS_MAX, HEADER_BYTES_MAX, IDENTITY_BYTES_MAX, OWNER_BYTES_MAX};
+pub use file::{LogFile, MemoryFile};
+pub use frame::{MAGIC, VERSION, VERSION_OLDEST};
+pub use lease::LeaseRecord;
+pub use log::ObjectLog;
+pub use record::{
+    BootId, Ending, FileBegin, FileNumber, Header, LoggedFile, PartialFile, TEXT_BYTES_MAX, Tenure,
+};
+pub use recover::{Damage, Limits, LostBytes, Recovery, recover, recover_within};
+pub use universal::UniversalLog;

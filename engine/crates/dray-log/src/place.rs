@@ -1,0 +1,184 @@
+//! Where things lie. Pure names; who looks for them is the runtime.
+//!
+//! For a destination folder `top` (for a single file: its folder) the log is
+//! `top/.dray-log/<16 hex>.log`, its lease `top/.dray-log/<16 hex>.lease`; the partial file of
+//! `folder/name` is `folder/.dray-<16 hex>.part`. All begin with dray's reserved prefix, so they are
+//! never sent and never taken from a manifest.
+
+use dray_core::path::escape;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+
+/// Folder beneath a destination's top folder that holds logs and leases.
+pub const LOG_FOLDER: &[u8] = b".dray-log";
+
+/// Offset basis and prime of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A name needs
+/// spread, not secrecy: what a log speaks for is judged by its header, what a partial file belongs to
+/// by the log.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// The folder's name.
+///
+/// # Errors
+/// None in practice: the name is a constant that [`Name`] accepts.
+pub fn log_folder_name() -> Result<Name> {
+    Name::new(LOG_FOLDER)
+}
+
+/// Name of the log that speaks for `claims`. Order and repetition of the claims do not matter.
+///
+/// # Errors
+/// None in practice, as above.
+pub fn log_name(claims: &[RelPath]) -> Result<Name> {
+    Name::new(format!("{:016x}.log", claims_hash(claims)).as_bytes())
+}
+
+/// Name of the lease beside the log that speaks for `claims`.
+///
+/// # Errors
+/// None in practice, as above.
+pub fn lease_name(claims: &[RelPath]) -> Result<Name> {
+    Name::new(format!("{:016x}.lease", claims_hash(claims)).as_bytes())
+}
+
+/// Name of the lease beside the log called `log`; `None` when `log` is no log's name.
+#[must_use]
+pub fn lease_of_log(log: &Name) -> Option<Name> {
+    let hex = log.as_bytes().strip_suffix(b".log")?;
+    if hex.len() != 16 || !hex.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    Name::new(&[hex, b".lease"].concat()).ok()
+}
+
+/// Name of the partial file of a file that will be called `final_name`. Everybody who writes that
+/// file arrives at this name, whatever their log: that is what makes two writers meet.
+///
+/// # Errors
+/// [`ErrorKind::InvalidName`] when the final name is dray's own.
+pub fn partial_name(final_name: &Name) -> Result<Name> {
+    partial_name_at_turn(final_name, 0)
+}
+
+/// The name to take when the one of the turn before is the partial file of *another* final name
+/// (two names with one hash; a hostile manifest can make some).
+///
+/// # Errors
+/// As [`partial_name`].
+pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
+    if final_name.is_reserved() {
+        return Err(
+            Error::new(ErrorKind::InvalidName, End::Sink, "name a partial file")
+                .cause(format!(
+                    "{}: names that begin with .dray- are dray's own",
+                    escape(final_name.as_bytes())
+                ))
+                .remedy("rename it, or leave it out with --exclude"),
+        );
+    }
+    let mut hash = fnv(FNV_BASIS, final_name.as_bytes());
+    if turn > 0 {
+        // The zero byte cannot be in a name, so no name's turn 0 is another's turn 1 by design.
+        hash = fnv(fnv(hash, &[0]), &turn.to_le_bytes());
+    }
+    Name::new(format!(".dray-{hash:016x}.part").as_bytes())
+}
+
+/// Whether a log with these claims speaks for `path` (relative to the log's top folder).
+#[must_use]
+pub fn covers(claims: &[RelPath], path: &RelPath) -> bool {
+    claims.is_empty() || claims.iter().any(|claim| path.starts_with(claim))
+}
+
+/// FNV-1a 64 over the sorted, distinct claims, a zero byte after each.
+fn claims_hash(claims: &[RelPath]) -> u64 {
+    let mut sorted: Vec<&[u8]> = claims.iter().map(RelPath::as_bytes).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+        .into_iter()
+        .fold(FNV_BASIS, |hash, claim| fnv(fnv(hash, claim), &[0]))
+}
+
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        covers, fnv, lease_name, lease_of_log, log_folder_name, log_name, partial_name,
+        partial_name_at_turn,
+    };
+    use dray_core::{Name, RelPath};
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).expect("a good path")
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a good name")
+    }
+
+    #[test]
+    fn hash_is_fnv_1a() {
+        // Test vectors published by its authors.
+        assert_eq!(fnv(super::FNV_BASIS, b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv(super::FNV_BASIS, b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv(super::FNV_BASIS, b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn names_are_fixed_for_ever() {
+        let none = log_name(&[]).expect("a name");
+        assert_eq!(none, name("cbf29ce484222325.log"));
+        let one = [path("run1")];
+        let two = [path("run2"), path("run1"), path("run1")];
+        assert_eq!(
+            log_name(&two).expect("a name"),
+            log_name(&[path("run1"), path("run2")]).expect("a name")
+        );
+        assert_ne!(log_name(&one).expect("a name"), none);
+        assert_eq!(
+            lease_of_log(&log_name(&one).expect("a name")),
+            Some(lease_name(&one).expect("a name"))
+        );
+        for other in ["0.log", "cbf29ce48422232X.log", "cbf29ce484222325.lease"] {
+            assert_eq!(lease_of_log(&name(other)), None, "{other}");
+        }
+        assert_eq!(
+            partial_name(&name("foobar")).expect("a name"),
+            name(".dray-85944171f73967e8.part")
+        );
+        assert!(log_folder_name().expect("a name").is_reserved());
+    }
+
+    #[test]
+    fn partial_names_are_ours_and_short() {
+        let longest = name(&"x".repeat(255));
+        let partial = partial_name(&longest).expect("a name");
+        assert!(partial.is_reserved() && partial.as_bytes().len() < 32);
+        assert_ne!(
+            partial_name_at_turn(&longest, 1).expect("a name"),
+            partial_name_at_turn(&longest, 2).expect("a name")
+        );
+        assert!(partial_name(&partial).is_err());
+    }
+
+    #[test]
+    fn claims_cover_whole_names_only() {
+        let claims = [path("run1"), path("other/deep")];
+        for (covered, text) in [
+            (true, "run1"),
+            (true, "run1/a"),
+            (false, "run10"),
+            (false, "other"),
+            (true, "other/deep/x/y"),
+        ] {
+            assert_eq!(covers(&claims, &path(text)), covered, "{text}");
+        }
+        assert!(covers(&[], &path("anything")));
+    }
+}

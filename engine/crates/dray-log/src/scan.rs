@@ -1,0 +1,287 @@
+//! From bytes to records, and where no record can be read. Nothing here judges what they say.
+
+use crate::codec::{BODY_BYTES_MAX, kind};
+use crate::file::LogFile;
+use crate::frame::{ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, check_prelude, crc};
+use crate::record::{Header, Record};
+use dray_core::{End, Error, ErrorKind, Result};
+
+/// Bytes read at once.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// The part of the file that is in memory.
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// `length` bytes at `offset`; `None` when they reach past `end`, or past the file's.
+    fn at<F: LogFile>(
+        &mut self,
+        file: &mut F,
+        offset: u64,
+        length: usize,
+        end: u64,
+    ) -> Result<Option<&[u8]>> {
+        if offset.saturating_add(length as u64) > end {
+            return Ok(None);
+        }
+        let held = offset
+            .checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .filter(|skip| skip + length <= self.bytes.len());
+        let skip = match held {
+            Some(skip) => skip,
+            None => {
+                let rest = usize::try_from(end - offset).unwrap_or(usize::MAX);
+                let wanted = length.max(WINDOW_BYTES).min(rest);
+                self.bytes.resize(wanted, 0);
+                self.start = offset;
+                let mut filled = 0;
+                while filled < wanted {
+                    match file.read_at(offset + filled as u64, &mut self.bytes[filled..])? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                self.bytes.truncate(filled);
+                0
+            }
+        };
+        Ok(self.bytes.get(skip..skip + length))
+    }
+}
+
+/// What stands at one place of the log.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A record.
+    Record {
+        offset: u64,
+        stride: u64,
+        is_weak: bool,
+        record: Record,
+    },
+    /// Bytes that are no record. `kind` is known when the head is whole and only the body is not.
+    Lost {
+        offset: u64,
+        length: u64,
+        kind: Option<u8>,
+    },
+}
+
+/// Reads the records of a log up to `end`, one after the other.
+pub(crate) struct Walk {
+    window: Window,
+    nonce: u64,
+    offset: u64,
+    end: u64,
+    /// Bytes of bodies that a search may still sum: honest damage needs a few records' worth, a file
+    /// made of overlapping false heads would need its size squared.
+    search_bytes_left: u64,
+}
+
+enum At {
+    Record { head: Head, record: Record },
+    BadBody(Head),
+    BadHead,
+}
+
+impl Walk {
+    /// Begins at a record's place.
+    pub(crate) fn new(nonce: u64, offset: u64, end: u64) -> Self {
+        Self {
+            window: Window {
+                start: 0,
+                bytes: Vec::new(),
+            },
+            nonce,
+            offset,
+            end,
+            search_bytes_left: end,
+        }
+    }
+
+    /// The next step; `None` at the end.
+    pub(crate) fn next<F: LogFile>(&mut self, file: &mut F) -> Result<Option<Step>> {
+        let offset = self.offset;
+        if offset >= self.end {
+            return Ok(None);
+        }
+        let step = match self.look(file, offset)? {
+            At::Record { head, record } => {
+                self.offset += head.stride();
+                Step::Record {
+                    offset,
+                    stride: head.stride(),
+                    is_weak: head.flags & FLAG_WEAK != 0,
+                    record,
+                }
+            }
+            At::BadBody(head) => {
+                self.offset += head.stride();
+                Step::Lost {
+                    offset,
+                    length: head.stride(),
+                    kind: Some(head.kind),
+                }
+            }
+            At::BadHead => {
+                self.offset = self.search(file, offset + ALIGNMENT)?;
+                Step::Lost {
+                    offset,
+                    length: self.offset - offset,
+                    kind: None,
+                }
+            }
+        };
+        Ok(Some(step))
+    }
+
+    /// Where the next whole record begins, at `from` or after it; the end when there is none.
+    fn search<F: LogFile>(&mut self, file: &mut F, from: u64) -> Result<u64> {
+        let mut offset = from;
+        while offset < self.end && self.search_bytes_left > 0 {
+            match self.look(file, offset)? {
+                At::Record { .. } => return Ok(offset),
+                At::BadBody(head) => {
+                    self.search_bytes_left = self
+                        .search_bytes_left
+                        .saturating_sub(u64::from(head.body_bytes));
+                }
+                At::BadHead => {}
+            }
+            offset += ALIGNMENT;
+        }
+        Ok(self.end)
+    }
+
+    fn look<F: LogFile>(&mut self, file: &mut F, offset: u64) -> Result<At> {
+        let Some(bytes) = self.window.at(file, offset, HEAD_BYTES, self.end)? else {
+            return Ok(At::BadHead);
+        };
+        let Some(head) = bytes
+            .first_chunk()
+            .and_then(|bytes| Head::read(bytes, self.nonce, offset))
+        else {
+            return Ok(At::BadHead);
+        };
+        let length = head.body_bytes as usize;
+        if length > BODY_BYTES_MAX || offset + head.stride() > self.end {
+            // The padding belongs to the record: the next one must not begin inside it.
+            return Ok(At::BadHead);
+        }
+        let start = offset + HEAD_BYTES as u64;
+        let body = self.window.at(file, start, length, self.end)?;
+        let record = body
+            .filter(|body| crc(body) == head.body_crc && head.flags & !FLAG_WEAK == 0)
+            .and_then(|body| Record::decode(head.kind, body));
+        Ok(match record {
+            Some(record) => At::Record { head, record },
+            None => At::BadBody(head),
+        })
+    }
+}
+
+/// Shape of a whole log.
+pub(crate) struct Scan {
+    pub(crate) header: Header,
+    /// Offset of the first record after the header.
+    pub(crate) first: u64,
+    /// Where the torn tail begins, or the file's end.
+    pub(crate) end: u64,
+    /// Bytes of the file.
+    pub(crate) file_bytes: u64,
+    /// Everything before this is known to have been durable.
+    pub(crate) durable: u64,
+}
+
+/// Reads a log once to find its shape; `None` for an empty file.
+///
+/// What tells a torn tail from damage: each commit record says how much of the log was durable before
+/// its group was written. Bytes that are no record, at or after the greatest such offset, may never
+/// have been durable: there the log ends. Before it they were, so the medium has lost them.
+///
+/// # Errors
+/// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or the storage's.
+pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
+    let file_bytes = file.length()?;
+    if file_bytes == 0 {
+        return Ok(None);
+    }
+    let mut window = Window {
+        start: 0,
+        bytes: Vec::new(),
+    };
+    let prelude_bytes = file_bytes.min(PRELUDE_BYTES) as usize;
+    let prelude = window.at(file, 0, prelude_bytes, file_bytes)?;
+    check_prelude(prelude.unwrap_or_default())?;
+    let (header, first) = read_header(file, file_bytes)?;
+
+    let mut walk = Walk::new(header.nonce, first, file_bytes);
+    let mut durable = first;
+    let mut lost = Vec::new();
+    while let Some(step) = walk.next(file)? {
+        match step {
+            Step::Record {
+                offset,
+                record: Record::Commit { durable_before },
+                ..
+            } => durable = durable.max(durable_before.min(offset)),
+            Step::Record { .. } => {}
+            Step::Lost { offset, .. } => lost.push(offset),
+        }
+    }
+    let end = lost.into_iter().find(|offset| *offset >= durable);
+    Ok(Some(Scan {
+        header,
+        first,
+        end: end.unwrap_or(file_bytes),
+        file_bytes,
+        durable,
+    }))
+}
+
+fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
+    // The nonce is in the header, so the header's own head is bound to none.
+    let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
+    walk.search_bytes_left = 0;
+    match walk.look(file, PRELUDE_BYTES)? {
+        At::Record {
+            head,
+            record: Record::Header(header),
+        } => Ok((header, PRELUDE_BYTES + head.stride())),
+        _ => Err(
+            Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
+                .cause("its header does not match its checksum")
+                .remedy("nothing of it can be trusted; remove it to start over"),
+        ),
+    }
+}
+
+/// Whether a lost record of this kind can have ended a file, or changed what records are worth.
+pub(crate) struct Loss {
+    pub(crate) may_end_files: bool,
+    pub(crate) may_change_tenure: bool,
+}
+
+impl Loss {
+    pub(crate) const fn of(kind: Option<u8>) -> Self {
+        let harmless = matches!(
+            kind,
+            Some(
+                kind::FILE_BEGIN
+                    | kind::OBJECTS
+                    | kind::RANGE
+                    | kind::CHECKPOINT
+                    | kind::COMMIT
+                    | kind::FILE_SYNCED
+            )
+        );
+        Self {
+            may_end_files: !harmless && !matches!(kind, Some(kind::TENURE)),
+            may_change_tenure: !harmless && !matches!(kind, Some(kind::FILE_END)),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What of a log still holds, given what the sink's files say. Pure; when in doubt, send again.
+
+use crate::record::{BootId, LoggedFile};
+use crate::recover::Recovery;
+use dray_core::content::ContentKey;
+use dray_core::options::Durability;
+use dray_core::path::escape;
+use dray_core::{End, Error, ErrorKind, RelPath, SummedRanges};
+use std::num::NonZeroU64;
+
+/// The sink that wants to resume.
+#[derive(Debug, Clone, Copy)]
+pub struct Sink<'a> {
+    /// The log's name, for messages.
+    pub log: &'a str,
+    /// Who asks, as the owner mapping says.
+    pub owner: &'a [u8],
+    /// The boot this host runs in now.
+    pub boot_id: &'a BootId,
+    /// What "done" must mean.
+    pub durability: Durability,
+}
+
+/// The partial file as it stands in its folder now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundPartial {
+    /// Number of the device.
+    pub device: u64,
+    /// Number of the inode.
+    pub inode: u64,
+    /// When it was created (see [`crate::PartialFile::born`]); 0 when not known.
+    pub born: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What a resume may build on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trusted {
+    /// Ranges that need not be sent, with their sums.
+    pub done: SummedRanges,
+    /// Object size to adopt.
+    pub object_bytes: NonZeroU64,
+    /// The partial file must be synced before `done` counts as durable; then
+    /// [`crate::ObjectLog::file_synced`] says so in the log.
+    pub must_sync: bool,
+}
+
+/// What to do with a file that the log knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Continue.
+    Trusted(Trusted),
+    /// Nothing of it counts, for this reason: end it as dropped, commit, remove the partial file if
+    /// there is one, begin anew.
+    StartOver(Error),
+    /// Leave it alone and fail the file, for this reason.
+    Refused(Error),
+}
+
+/// Whether `sink` may touch what the log speaks for.
+///
+/// # Errors
+/// [`ErrorKind::PermissionDenied`] when the log belongs to another owner.
+pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
+    if recovery.header.owner == sink.owner {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::PermissionDenied,
+        End::Sink,
+        "resume from the object log",
+    )
+    .cause(format!(
+        "{} belongs to {}, this transfer runs for {}",
+        sink.log,
+        escape(&recovery.header.owner),
+        escape(sink.owner)
+    ))
+    .remedy("run it as that owner, or have the owner remove the partial data"))
+}
+
+/// What of `file` at `path` holds, when `found` stands where its partial file should be and `wanted`
+/// is to be made.
+#[must_use]
+pub fn judge(
+    recovery: &Recovery,
+    path: &RelPath,
+    file: &LoggedFile,
+    sink: &Sink<'_>,
+    found: Option<&FoundPartial>,
+    wanted: &ContentKey,
+) -> Verdict {
+    if let Err(error) = check_owner(recovery, sink) {
+        return Verdict::Refused(error.file(path));
+    }
+    let is_same_boot = recovery.tenure.boot_id == *sink.boot_id;
+    let doubt = content(file, sink, wanted)
+        .or_else(|| partial(file, sink, found, is_same_boot))
+        .or_else(|| boot(file, sink, is_same_boot));
+    match doubt {
+        Some(error) => Verdict::StartOver(error.file(path)),
+        None => Verdict::Trusted(Trusted {
+            done: file.done.clone(),
+            object_bytes: file.object_bytes,
+            must_sync: file.is_weak && sink.durability != Durability::None,
+        }),
+    }
+}
+
+fn doubt(kind: ErrorKind, cause: String) -> Error {
+    Error::new(kind, End::Sink, "resume the file")
+        .cause(cause)
+        .remedy("starting over; nothing of the partial file is used")
+}
+
+fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Error> {
+    if file.key.same_content(wanted) {
+        return None;
+    }
+    Some(doubt(
+        ErrorKind::SourceChanged,
+        format!(
+            "{} holds {}; wanted is {}",
+            sink.log,
+            in_words(&file.key),
+            in_words(wanted)
+        ),
+    ))
+}
+
+fn in_words(key: &ContentKey) -> String {
+    let mut words = format!(
+        "{} bytes modified at {}.{:09}",
+        key.size, key.modified.seconds, key.modified.nanoseconds
+    );
+    if let Some(demanded) = key.demanded {
+        words.push_str(&format!(" with {demanded}"));
+    }
+    if !key.identity.is_empty() {
+        words.push_str(&format!(" of version {}", escape(&key.identity)));
+    }
+    words
+}
+
+fn partial(
+    file: &LoggedFile,
+    sink: &Sink<'_>,
+    found: Option<&FoundPartial>,
+    is_same_boot: bool,
+) -> Option<Error> {
+    let (log, name) = (sink.log, &file.partial.name);
+    let Some(found) = found else {
+        return Some(doubt(
+            ErrorKind::NotFound,
+            format!("{log} names the partial file {name}, which is not there"),
+        ));
+    };
+    // Device numbers are given out anew at each boot and differ between hosts of one file system, so
+    // they say something within one boot only.
+    let is_other = found.inode != file.partial.inode
+        || (is_same_boot && found.device != file.partial.device)
+        || (found.born != 0 && file.partial.born != 0 && found.born != file.partial.born);
+    if is_other {
+        return Some(doubt(
+            ErrorKind::NotFound,
+            format!("{name} is not the partial file that {log} speaks of but a newer one"),
+        ));
+    }
+    let needed = file.done.iter().last().map_or(0, |(range, _)| range.end());
+    (found.size < needed).then(|| {
+        doubt(
+            ErrorKind::ShortRead,
+            format!(
+                "{log} needs {needed} bytes of the partial file {name}, which has {}",
+                found.size
+            ),
+        )
+    })
+}
+
+fn boot(file: &LoggedFile, sink: &Sink<'_>, is_same_boot: bool) -> Option<Error> {
+    (file.is_weak && !is_same_boot).then(|| {
+        doubt(
+            ErrorKind::Other,
+            format!(
+                "{} was written with durability none, and the host has started anew since",
+                sink.log
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FoundPartial, Sink, Verdict, check_owner, judge};
+    use crate::{
+        BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Recovery, Tenure,
+        UniversalLog, recover,
+    };
+    use dray_core::options::Durability;
+    use dray_core::{
+        ByteRange, Checksum, ContentKey, ErrorKind, ModifiedTime, Name, RelPath, Sums, TransferId,
+    };
+    use std::num::NonZeroU64;
+
+    fn boot(number: u8) -> BootId {
+        BootId::new(&[number; 16]).expect("sixteen bytes")
+    }
+
+    fn key(size: u64) -> ContentKey {
+        ContentKey {
+            size,
+            demanded: Some(Checksum::Adler32(9)),
+            modified: ModifiedTime::default(),
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        }
+    }
+
+    fn path() -> RelPath {
+        RelPath::parse(b"run/a").expect("a good path")
+    }
+
+    fn found() -> FoundPartial {
+        FoundPartial {
+            device: 3,
+            inode: 4,
+            born: 5,
+            size: 8,
+        }
+    }
+
+    fn logged(durability: Durability) -> Recovery {
+        let tenure = Tenure {
+            epoch: 1,
+            holder: "here".into(),
+            transfer: TransferId::new("t").expect("a good id"),
+            boot_id: boot(1),
+            durability,
+        };
+        let header = Header::new(Vec::new(), b"ada".to_vec(), 1, "test", tenure);
+        let mut log = UniversalLog::create(MemoryFile::new(), header).expect("memory");
+        let partial = PartialFile {
+            name: Name::new(b".dray-1.part").expect("a good name"),
+            device: 3,
+            inode: 4,
+            born: 5,
+        };
+        let begin = FileBegin {
+            path: path(),
+            key: key(100),
+            object_bytes: NonZeroU64::new(8).expect("not zero"),
+            partial,
+        };
+        let number = log.begin_file(begin).expect("new");
+        log.done(number, ByteRange::between(0, 8), Sums::of(b"abcdefgh"))
+            .expect("in range");
+        log.commit().expect("memory");
+        recover(&mut log.into_file()).expect("good").expect("made")
+    }
+
+    fn ask(
+        recovery: &Recovery,
+        boot_id: u8,
+        durability: Durability,
+        found: Option<FoundPartial>,
+        wanted: &ContentKey,
+    ) -> Verdict {
+        let boot_id = boot(boot_id);
+        let sink = Sink {
+            log: "x.log",
+            owner: b"ada",
+            boot_id: &boot_id,
+            durability,
+        };
+        let file = &recovery.files[&path()];
+        judge(recovery, &path(), file, &sink, found.as_ref(), wanted)
+    }
+
+    fn kind(verdict: &Verdict) -> Option<ErrorKind> {
+        match verdict {
+            Verdict::StartOver(error) => Some(error.kind),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_all_agree_on_is_trusted() {
+        let log = logged(Durability::File);
+        for boot_id in [1, 2] {
+            let verdict = ask(&log, boot_id, Durability::Object, Some(found()), &key(100));
+            let Verdict::Trusted(trusted) = verdict else {
+                panic!("{verdict:?}");
+            };
+            assert_eq!(trusted.done.bytes(), 8);
+            assert!(!trusted.must_sync);
+        }
+        let elsewhere = FoundPartial {
+            device: 77,
+            born: 0,
+            ..found()
+        };
+        let other_host = ask(&log, 2, Durability::File, Some(elsewhere), &key(100));
+        assert_eq!(kind(&other_host), None, "device numbers differ by host");
+    }
+
+    #[test]
+    fn a_changed_source_is_refused_in_words() {
+        let log = logged(Durability::File);
+        let verdict = ask(&log, 1, Durability::File, Some(found()), &key(101));
+        let Verdict::StartOver(error) = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(error.kind, ErrorKind::SourceChanged);
+        let text = error.to_string();
+        for word in ["run/a", "x.log", "100 bytes", "101 bytes", "starting over"] {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+    }
+
+    #[test]
+    fn another_partial_file_starts_over() {
+        let log = logged(Durability::File);
+        let tries: [(FoundPartial, ErrorKind); 4] = [
+            (
+                FoundPartial {
+                    inode: 9,
+                    ..found()
+                },
+                ErrorKind::NotFound,
+            ),
+            (FoundPartial { born: 9, ..found() }, ErrorKind::NotFound),
+            (
+                FoundPartial {
+                    device: 9,
+                    ..found()
+                },
+                ErrorKind::NotFound,
+            ),
+            (FoundPartial { size: 7, ..found() }, ErrorKind::ShortRead),
+        ];
+        for (other, why) in tries {
+            let verdict = ask(&log, 1, Durability::File, Some(other), &key(100));
+            assert_eq!(kind(&verdict), Some(why), "{other:?}");
+        }
+        let gone = ask(&log, 1, Durability::File, None, &key(100));
+        assert_eq!(kind(&gone), Some(ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn unsynced_ranges_die_with_the_boot() {
+        let log = logged(Durability::None);
+        let anew = ask(&log, 2, Durability::None, Some(found()), &key(100));
+        assert_eq!(kind(&anew), Some(ErrorKind::Other));
+        for (durability, must_sync) in [(Durability::None, false), (Durability::File, true)] {
+            match ask(&log, 1, durability, Some(found()), &key(100)) {
+                Verdict::Trusted(trusted) => assert_eq!(trusted.must_sync, must_sync),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn another_owner_is_refused() {
+        let log = logged(Durability::File);
+        let boot_id = boot(1);
+        let sink = Sink {
+            log: "x.log",
+            owner: b"eve",
+            boot_id: &boot_id,
+            durability: Durability::File,
+        };
+        let error = check_owner(&log, &sink).expect_err("not hers");
+        assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        let file = &log.files[&path()];
+        let verdict = judge(&log, &path(), file, &sink, Some(&found()), &key(100));
+        assert!(matches!(verdict, Verdict::Refused(_)));
+    }
+}

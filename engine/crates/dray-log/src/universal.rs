@@ -1,0 +1,491 @@
+//! The universal log: one file for all files of a destination, one bit and two sums per object.
+
+use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
+use crate::compact::{Old, is_worth_it, rewrite, write_new};
+use crate::file::LogFile;
+use crate::frame::{FLAG_WEAK, write_record};
+use crate::log::ObjectLog;
+use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Objects, Record, Tenure};
+use crate::recover::{Files, Recovery, partial_place};
+use dray_core::options::Durability;
+use dray_core::plan::Grid;
+use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
+use std::collections::BTreeSet;
+
+/// Ranges that wait for a commit before they are written without one (a sync group of 64 MiB in
+/// objects of 4 KiB has as many).
+const WAITING_MAX: usize = 1 << 14;
+
+/// What was said since the last write. Records of one kind are written together: begins, then ranges
+/// sorted by file and place, then ends; so a group of objects becomes few runs.
+#[derive(Debug, Default)]
+struct Waiting {
+    begins: Vec<Record>,
+    objects: Vec<(FileNumber, u64, Sums)>,
+    ranges: Vec<(FileNumber, ByteRange, Sums)>,
+    ends: Vec<Record>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    fn count(&self) -> usize {
+        self.begins.len() + self.objects.len() + self.ranges.len() + self.ends.len()
+    }
+}
+
+/// An [`ObjectLog`] in one [`LogFile`].
+#[derive(Debug)]
+pub struct UniversalLog<F> {
+    file: F,
+    header: Header,
+    tenure: Tenure,
+    files: Files,
+    next_file: FileNumber,
+    /// Offset of the first record after the header.
+    first: u64,
+    /// Bytes written.
+    length: u64,
+    /// Bytes known to be durable.
+    durable: u64,
+    waiting: Waiting,
+    /// Final and partial places whose end is not committed.
+    ending: BTreeSet<RelPath>,
+    /// Whether the next commit must sync whatever the durability.
+    must_sync: bool,
+    is_given_up: bool,
+}
+
+impl<F: LogFile> UniversalLog<F> {
+    /// Makes a new log in place of whatever `file` holds, durable when this returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitExceeded`] for a header the format cannot hold; what the storage says.
+    pub fn create(mut file: F, mut header: Header) -> Result<Self> {
+        check_header(&header)?;
+        header.next_file = FileNumber(0);
+        let length = write_new(&mut file, &header)?;
+        let first = crate::frame::PRELUDE_BYTES + header_stride(&header);
+        Ok(Self {
+            file,
+            tenure: header.tenure.clone(),
+            header,
+            files: Files::default(),
+            next_file: FileNumber(0),
+            first,
+            length,
+            durable: length,
+            waiting: Waiting::default(),
+            ending: BTreeSet::new(),
+            must_sync: false,
+            is_given_up: false,
+        })
+    }
+
+    /// Continues the log that `recovery` was read from: cuts a torn tail off, writes the log anew if
+    /// it was damaged, and records the new holder, all before this returns (synced unless the new
+    /// durability is none). Whether the owner may is [`crate::trust::check_owner`]'s to say, before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`] when the epoch is not above all in the log, or the file is not as it
+    /// was read; what the storage says.
+    pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
+        check_tenure(&tenure)?;
+        let lost = |why: String| {
+            Err(
+                Error::new(ErrorKind::LeaseLost, End::Sink, "continue the object log")
+                    .cause(why)
+                    .remedy("run the same command again"),
+            )
+        };
+        if tenure.epoch <= recovery.tenure.epoch {
+            return lost(format!(
+                "its epoch is {}, ours {}",
+                recovery.tenure.epoch, tenure.epoch
+            ));
+        }
+        if file.length()? != recovery.file_bytes {
+            return lost("it has changed since it was read".to_owned());
+        }
+        if recovery.torn_bytes > 0 {
+            // Durable before anything is appended: or the old tail might come back behind it.
+            file.truncate(recovery.end)?;
+            file.sync()?;
+        }
+        let mut files = Files::from_recovery(recovery.files);
+        if tenure.boot_id != recovery.tenure.boot_id {
+            files.forget_weak(recovery.end);
+        }
+        let mut log = Self {
+            file,
+            header: recovery.header,
+            tenure: tenure.clone(),
+            files,
+            next_file: recovery.next_file,
+            first: recovery.first,
+            length: recovery.end,
+            durable: if recovery.torn_bytes > 0 {
+                recovery.end
+            } else {
+                recovery.durable
+            },
+            waiting: Waiting::default(),
+            ending: BTreeSet::new(),
+            must_sync: false,
+            is_given_up: false,
+        };
+        if recovery.damage.is_some() {
+            log.rewrite()?;
+        } else {
+            log.waiting.begins.push(Record::Tenure(tenure));
+            log.commit()?;
+        }
+        Ok(log)
+    }
+
+    /// The header: as made, or as last written anew.
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The present holder.
+    pub const fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    /// Bytes of the log that belong to its header and to unfinished files.
+    pub fn live_bytes(&self) -> u64 {
+        self.files
+            .by_path()
+            .fold(self.first, |sum, (_, file)| sum + file.log_bytes)
+    }
+
+    /// The file, to look at.
+    pub const fn file_ref(&self) -> &F {
+        &self.file
+    }
+
+    /// Gives the file back; what was not committed is lost.
+    pub fn into_file(self) -> F {
+        self.file
+    }
+
+    /// Writes the log anew, whether worth it or not. Commits first.
+    ///
+    /// # Errors
+    /// As [`ObjectLog::commit`].
+    pub fn compact(&mut self) -> Result<()> {
+        self.commit()?;
+        self.rewrite()
+    }
+
+    fn rewrite(&mut self) -> Result<()> {
+        let old = Old {
+            nonce: self.header.nonce,
+            first: self.first,
+            end: self.length,
+        };
+        let header = Header {
+            // Another log, as far as stray blocks of the old one are concerned.
+            nonce: self.header.nonce.wrapping_add(1),
+            next_file: self.next_file,
+            tenure: self.tenure.clone(),
+            ..self.header.clone()
+        };
+        let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
+        if let Err(error) = self.file.commit_replacement() {
+            // Nobody knows which of the two is there.
+            self.is_given_up = true;
+            return Err(error);
+        }
+        self.length = rewritten.length;
+        rewritten.settle(&mut self.files);
+        self.first = crate::frame::PRELUDE_BYTES + header_stride(&header);
+        self.header = header;
+        self.durable = self.length;
+        self.must_sync = false;
+        Ok(())
+    }
+
+    fn usable(&self) -> Result<()> {
+        if self.is_given_up {
+            return Err(Error::new(ErrorKind::Io, End::Sink, "use the object log")
+                .cause("an earlier error left it in an unknown state")
+                .remedy("run the same command again"));
+        }
+        Ok(())
+    }
+
+    fn live(&mut self, number: FileNumber, operation: &str) -> Result<&mut LoggedFile> {
+        self.files.get_mut(number).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, End::Sink, operation)
+                .cause(format!("the log has no unfinished file number {number}"))
+        })
+    }
+
+    /// Writes what waits; with a commit record when `is_commit`.
+    fn write(&mut self, is_commit: bool) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        if self.file.length()? != self.length {
+            self.is_given_up = true;
+            return Err(
+                Error::new(ErrorKind::LeaseLost, End::Sink, "write to the object log")
+                    .cause("somebody else has written to it")
+                    .remedy("see who else writes to this destination; run the same command again"),
+            );
+        }
+        let group = self.encode(is_commit);
+        if let Err(error) = self.file.append(&group.bytes) {
+            let undone = self.file.truncate(self.length);
+            self.is_given_up = undone.and_then(|()| self.file.sync()).is_err();
+            return Err(error);
+        }
+        self.length += group.bytes.len() as u64;
+        for (number, bytes) in group.file_bytes {
+            if let Some(file) = self.files.get_mut(number) {
+                file.log_bytes += bytes;
+            }
+        }
+        self.waiting = Waiting::default();
+        Ok(())
+    }
+
+    /// The records that wait, as bytes. The ranges of files that have ended are left out.
+    fn encode(&mut self, is_commit: bool) -> Group {
+        let mut group = Group {
+            bytes: Vec::new(),
+            file_bytes: Vec::new(),
+            start: self.length,
+            nonce: self.header.nonce,
+            flags: if self.tenure.durability == Durability::None {
+                FLAG_WEAK
+            } else {
+                0
+            },
+        };
+        for record in &self.waiting.begins {
+            let number = match record {
+                Record::FileBegin(number, _) | Record::FileSynced(number) => Some(*number),
+                _ => None,
+            };
+            group.put(number, 0, record);
+        }
+        let files = &self.files;
+        let objects = &mut self.waiting.objects;
+        objects.retain(|(number, ..)| files.get(*number).is_some());
+        objects.sort_unstable_by_key(|(number, index, _)| (*number, *index));
+        let mut run: Option<Objects> = None;
+        for (number, index, sums) in objects.iter() {
+            match &mut run {
+                Some(open)
+                    if open.number == *number
+                        && open.first + open.sums.len() as u64 == *index
+                        && open.sums.len() < OBJECTS_PER_RECORD_MAX =>
+                {
+                    open.sums.push(*sums);
+                }
+                _ => {
+                    let next = Objects {
+                        number: *number,
+                        first: *index,
+                        sums: vec![*sums],
+                    };
+                    group.put_run(run.replace(next));
+                }
+            }
+        }
+        group.put_run(run);
+        let ranges = self.waiting.ranges.iter();
+        for (number, range, sums) in ranges.filter(|(number, ..)| files.get(*number).is_some()) {
+            let record = Record::Range(*number, *range, *sums);
+            group.put(Some(*number), group.flags, &record);
+        }
+        for record in &self.waiting.ends {
+            group.put(None, 0, record);
+        }
+        if is_commit {
+            let durable_before = self.durable;
+            group.put(None, 0, &Record::Commit { durable_before });
+        }
+        group
+    }
+}
+
+/// Records on their way into the file.
+struct Group {
+    bytes: Vec<u8>,
+    file_bytes: Vec<(FileNumber, u64)>,
+    start: u64,
+    nonce: u64,
+    flags: u8,
+}
+
+impl Group {
+    fn put(&mut self, number: Option<FileNumber>, flags: u8, record: &Record) {
+        let before = self.bytes.len() as u64;
+        let offset = self.start + before;
+        write_record(
+            &mut self.bytes,
+            offset,
+            self.nonce,
+            record.kind(),
+            flags,
+            &record.encode(),
+        );
+        if let Some(number) = number {
+            self.file_bytes
+                .push((number, self.bytes.len() as u64 - before));
+        }
+    }
+
+    fn put_run(&mut self, run: Option<Objects>) {
+        if let Some(run) = run {
+            self.put(Some(run.number), self.flags, &Record::Objects(run));
+        }
+    }
+}
+
+fn header_stride(header: &Header) -> u64 {
+    let body = Record::Header(header.clone()).encode().len();
+    (crate::frame::HEAD_BYTES + body).next_multiple_of(crate::frame::ALIGNMENT as usize) as u64
+}
+
+impl<F: LogFile> ObjectLog for UniversalLog<F> {
+    fn begin_file(&mut self, begin: FileBegin) -> Result<FileNumber> {
+        self.usable()?;
+        check_file_begin(&begin)?;
+        let number = self.next_file;
+        let after = number.0.checked_add(1).ok_or_else(|| {
+            Error::new(
+                ErrorKind::LimitExceeded,
+                End::Sink,
+                "record a file in the log",
+            )
+            .cause("it has numbered 2^32 files")
+            .remedy("end this transfer and start another")
+        })?;
+        let (path, file) = LoggedFile::new(number, begin.clone(), self.length);
+        let place = partial_place(&path, &file);
+        let refuse = |kind, why: &str| {
+            Err(Error::new(kind, End::Sink, "record a file in the log")
+                .file(&path)
+                .cause(why))
+        };
+        if self.files.at_path(&path).is_some() {
+            return refuse(ErrorKind::Internal, "it is there and has not ended");
+        }
+        if self.ending.contains(&path) || self.ending.contains(&place) {
+            return refuse(ErrorKind::Internal, "its last end is not committed yet");
+        }
+        if self.files.at_partial(&place).is_some() {
+            return refuse(
+                ErrorKind::AlreadyExists,
+                "another file's bytes lie in this partial file",
+            );
+        }
+        self.next_file = FileNumber(after);
+        self.waiting.begins.push(Record::FileBegin(number, begin));
+        self.files.insert(path, file);
+        Ok(number)
+    }
+
+    fn done(&mut self, number: FileNumber, range: ByteRange, sums: Sums) -> Result<()> {
+        self.usable()?;
+        let is_weak = self.tenure.durability == Durability::None;
+        let file = self.live(number, "record a range in the log")?;
+        let grid = Grid::new(file.key.size, file.object_bytes);
+        if range.end() > grid.size() || !file.done.insert(range, sums) {
+            return Err(
+                Error::new(ErrorKind::Internal, End::Sink, "record a range in the log").cause(
+                    format!(
+                        "{} bytes at {} of file number {number} are outside it, empty or there \
+                         already",
+                        range.length, range.offset
+                    ),
+                ),
+            );
+        }
+        file.is_weak |= is_weak;
+        let index = grid.index_of(range.offset);
+        if grid.range(index) == range {
+            self.waiting.objects.push((number, index, sums));
+        } else {
+            self.waiting.ranges.push((number, range, sums));
+        }
+        if self.waiting.count() >= WAITING_MAX {
+            self.write(false)?;
+        }
+        Ok(())
+    }
+
+    fn file_synced(&mut self, number: FileNumber) -> Result<()> {
+        self.usable()?;
+        self.live(number, "record a sync in the log")?;
+        // The record speaks for the ranges before it, so they are written first.
+        self.write(false)?;
+        self.live(number, "record a sync in the log")?.is_weak = false;
+        self.waiting.begins.push(Record::FileSynced(number));
+        Ok(())
+    }
+
+    fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()> {
+        self.usable()?;
+        self.live(number, "end a file in the log")?;
+        let Some((path, file)) = self.files.remove(number) else {
+            return Ok(());
+        };
+        // Ranges that outlive a crash must not come back after their partial file was removed.
+        self.must_sync |= ending == Ending::Dropped && !file.done.is_empty();
+        self.ending.insert(partial_place(&path, &file));
+        self.ending.insert(path);
+        self.waiting.ends.push(Record::FileEnd(number, ending));
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.usable()?;
+        self.write(true)?;
+        let wants_sync = self.must_sync || self.tenure.durability != Durability::None;
+        if wants_sync && self.durable < self.length {
+            if let Err(error) = self.file.sync() {
+                self.is_given_up = true;
+                return Err(error);
+            }
+            self.durable = self.length;
+        }
+        self.must_sync = false;
+        self.ending.clear();
+        Ok(())
+    }
+
+    fn compact_if_worth_it(&mut self) -> Result<bool> {
+        self.commit()?;
+        let is_worth_it = is_worth_it(self.length, self.live_bytes());
+        if is_worth_it {
+            self.rewrite()?;
+        }
+        Ok(is_worth_it)
+    }
+
+    fn file(&self, path: &RelPath) -> Option<&LoggedFile> {
+        let number = self.files.at_path(path)?;
+        self.files.get(number).map(|(_, file)| file)
+    }
+
+    fn files(&self) -> Box<dyn Iterator<Item = (&RelPath, &LoggedFile)> + '_> {
+        Box::new(self.files.by_path())
+    }
+
+    fn keeps_sums(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> u64 {
+        // Waiting records are counted as if each stood alone; groups make them fewer.
+        self.length + 64 * self.waiting.count() as u64
+    }
+}

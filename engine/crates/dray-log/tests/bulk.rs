@@ -1,0 +1,139 @@
+//! Many objects: runs are split, groups flushed, checkpoints cut in windows; and what it costs.
+
+mod common;
+
+use common::{header, tenure};
+use dray_core::options::Durability;
+use dray_core::{ByteRange, Sums};
+use dray_log::{Ending, MemoryFile, ObjectLog, UniversalLog, compact, recover};
+
+const OBJECT: u64 = common::OBJECT;
+
+/// Visits every number below `count` once, in a scattered order.
+fn scattered(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |step| step * 7_919 % count)
+}
+
+fn sums_of(index: u64) -> Sums {
+    Sums::of(&index.to_le_bytes())
+}
+
+#[test]
+fn many_objects_in_any_order_survive_resume_and_compaction() {
+    let count = 50_021u64; // A prime: the scattered order visits each once.
+    let size = (count * OBJECT - 3) as usize;
+    let first = header(tenure(1, 1, Durability::File));
+    let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
+    let number = log.begin_file(common::begin("big", 1, size)).expect("new");
+    let range = |index: u64| {
+        let start = index * OBJECT;
+        ByteRange::between(start, (start + OBJECT).min(size as u64))
+    };
+    let half: Vec<u64> = scattered(count).take(30_000).collect();
+    for (step, index) in half.iter().enumerate() {
+        log.done(number, range(*index), sums_of(*index))
+            .expect("new");
+        if step % 20_000 == 19_999 {
+            log.commit().expect("memory");
+        }
+    }
+    log.commit().expect("memory");
+    let mut file = log.into_file();
+    let before = recover(&mut file).expect("whole").expect("made");
+    let logged = &before.files[&common::path("big")];
+    let bytes: u64 = half.iter().map(|index| range(*index).length).sum();
+    assert_eq!(logged.done.bytes(), bytes);
+    let mut log =
+        UniversalLog::resume(file, before.clone(), tenure(2, 1, Durability::File)).expect("memory");
+    let plain_bytes = log.bytes();
+    log.compact().expect("memory");
+    assert!(
+        log.bytes() < plain_bytes,
+        "{} of {plain_bytes}",
+        log.bytes()
+    );
+    // One bit for each object of the windows, eight bytes for each done one, and little else.
+    assert!(
+        log.bytes() < count / 8 + 8 * 30_000 + 2000,
+        "{} bytes",
+        log.bytes()
+    );
+    let mut file = log.into_file();
+    let after = recover(&mut file).expect("whole").expect("made");
+    assert_eq!(after.files[&common::path("big")].done, logged.done);
+    let mut log =
+        UniversalLog::resume(file, after, tenure(3, 1, Durability::File)).expect("memory");
+    for index in scattered(count).skip(30_000) {
+        log.done(number, range(index), sums_of(index)).expect("new");
+    }
+    log.commit().expect("memory");
+    log.compact().expect("memory");
+    let found = recover(&mut log.into_file()).expect("whole").expect("made");
+    let done = &found.files[&common::path("big")].done;
+    assert_eq!(done.run_count(), 1);
+    let whole = (0..count).fold(Sums::EMPTY, |sums, index| {
+        sums.then(sums_of(index), range(index).length)
+    });
+    assert_eq!(done.whole(size as u64), Some(whole));
+}
+
+#[test]
+fn a_log_of_ended_files_is_compacted_by_itself() {
+    let first = header(tenure(1, 1, Durability::File));
+    let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
+    let kept = log.begin_file(common::begin("kept", 1, 100)).expect("new");
+    log.done(kept, ByteRange::between(16, 32), sums_of(1))
+        .expect("new");
+    let mut compactions = 0;
+    let mut most = 0;
+    for version in 0..15_000 {
+        let number = log
+            .begin_file(common::begin("many", version, 64))
+            .expect("new");
+        log.done(number, ByteRange::between(0, 16), sums_of(0))
+            .expect("new");
+        log.commit().expect("memory");
+        log.end_file(number, Ending::Published).expect("live");
+        compactions += u32::from(log.compact_if_worth_it().expect("memory"));
+        most = most.max(log.bytes());
+    }
+    assert!(compactions >= 2, "{compactions}");
+    assert!(most < compact::DEAD_BYTES_MIN + 4096, "{most}");
+    let found = recover(&mut log.into_file()).expect("whole").expect("made");
+    assert_eq!(found.files.len(), 1);
+    assert_eq!(found.files[&common::path("kept")].done.bytes(), 16);
+}
+
+#[test]
+fn a_header_or_a_file_past_the_bounds_is_refused() {
+    let mut wide = header(tenure(1, 1, Durability::File));
+    wide.claims = (0..=dray_log::CLAIMS_MAX)
+        .map(|index| common::path(&format!("c{index}")))
+        .collect();
+    let error = UniversalLog::create(MemoryFile::new(), wide).expect_err("too many claims");
+    assert_eq!(error.kind, dray_core::ErrorKind::LimitExceeded);
+    let first = header(tenure(1, 1, Durability::File));
+    let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
+    let mut long = common::begin("a", 1, 10);
+    long.key.identity = vec![0; dray_log::IDENTITY_BYTES_MAX + 1];
+    assert!(log.begin_file(long).is_err());
+    let a = log.begin_file(common::begin("a", 1, 10)).expect("new");
+    assert!(
+        log.begin_file(common::begin("a", 2, 10)).is_err(),
+        "it has not ended"
+    );
+    let mut same_partial = common::begin("b", 1, 10);
+    same_partial.partial.name = common::begin("a", 1, 10).partial.name;
+    let error = log.begin_file(same_partial).expect_err("in use");
+    assert_eq!(error.kind, dray_core::ErrorKind::AlreadyExists);
+    for (start, end) in [(0, 0), (5, 11), (11, 12)] {
+        let range = ByteRange::between(start, end);
+        assert!(log.done(a, range, Sums::EMPTY).is_err(), "{start}..{end}");
+    }
+    log.done(a, ByteRange::between(2, 5), Sums::EMPTY)
+        .expect("any range inside");
+    assert!(
+        log.done(a, ByteRange::between(0, 10), Sums::EMPTY).is_err(),
+        "in part there"
+    );
+}

@@ -1,0 +1,300 @@
+//! Golden logs: bytes that every later version must read, each with a description beside it that the
+//! independent decoder must agree with. `DRAY_BLESS=1 cargo test -p dray-log` writes them anew.
+
+mod common;
+
+use common::{NONCE, content, path, tenure};
+use dray_core::options::Durability;
+use dray_core::path::escape;
+use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};
+use dray_log::lease::{LEASE_BYTES, newest};
+use dray_log::{
+    Ending, FileBegin, Header, LeaseRecord, MemoryFile, ObjectLog, PartialFile, Recovery,
+    UniversalLog, recover,
+};
+use serde_json::{Value, json};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../integration/log/golden"
+    ))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn describe(bytes: &[u8]) -> Value {
+    match recover(&mut MemoryFile::with_bytes(bytes.to_vec())) {
+        Ok(None) => json!({ "empty": true }),
+        Ok(Some(found)) => describe_recovery(&found),
+        Err(error) => json!({ "error": error.kind }),
+    }
+}
+
+fn describe_recovery(found: &Recovery) -> Value {
+    let files: Vec<Value> = found
+        .files
+        .iter()
+        .map(|(path, file)| {
+            let runs = file.done.iter();
+            let done: Vec<Value> = runs
+                .map(|(range, sums)| json!([range.offset, range.length, sums.crc32c, sums.adler32]))
+                .collect();
+            json!({
+                "path": path,
+                "number": file.number.0,
+                "size": file.key.size,
+                "demanded": file.key.demanded.map(|demanded| demanded.to_string()),
+                "modified": [file.key.modified.seconds, file.key.modified.nanoseconds],
+                "precision_nanoseconds": file.key.precision_nanoseconds,
+                "identity": hex(&file.key.identity),
+                "object_bytes": file.object_bytes,
+                "partial": {
+                    "name": escape(file.partial.name.as_bytes()),
+                    "device": file.partial.device,
+                    "inode": file.partial.inode,
+                    "born": file.partial.born,
+                },
+                "is_weak": file.is_weak,
+                "done": done,
+            })
+        })
+        .collect();
+    let damage = found.damage.as_ref().map(|damage| {
+        let places = damage.places.iter();
+        json!({
+            "places": places.map(|place| [place.offset, place.length]).collect::<Vec<_>>(),
+            "count": damage.count,
+            "files_forgotten": damage.files_forgotten,
+            "files_kept": damage.files_kept,
+        })
+    });
+    json!({
+        "claims": found.header.claims,
+        "owner": hex(&found.header.owner),
+        "nonce": found.header.nonce,
+        "software": found.header.software,
+        "next_file": found.header.next_file.0,
+        "tenure": {
+            "epoch": found.tenure.epoch,
+            "holder": found.tenure.holder,
+            "transfer": found.tenure.transfer.as_str(),
+            "boot_id": hex(found.tenure.boot_id.as_bytes()),
+            "durability": found.tenure.durability,
+        },
+        "files": files,
+        "torn_bytes": found.torn_bytes,
+        "damage": damage,
+    })
+}
+
+type Log = UniversalLog<MemoryFile>;
+
+fn new_log(durability: Durability) -> Log {
+    let claims = vec![path("run1"), path("run2/deep")];
+    let header = Header::new(
+        claims,
+        b"ada@dtn".to_vec(),
+        NONCE,
+        "dray 0.1.0",
+        tenure(1, 1, durability),
+    );
+    UniversalLog::create(MemoryFile::new(), header).expect("memory")
+}
+
+fn begin(
+    log: &mut Log,
+    name: &[u8],
+    size: u64,
+    demanded: Option<Checksum>,
+) -> dray_log::FileNumber {
+    log.begin_file(FileBegin {
+        path: RelPath::parse(name).expect("a good path"),
+        key: ContentKey {
+            size,
+            demanded,
+            modified: ModifiedTime {
+                seconds: -2,
+                nanoseconds: 999_999_999,
+            },
+            precision_nanoseconds: 1000,
+            identity: if demanded.is_some() {
+                b"etag \xff".to_vec()
+            } else {
+                Vec::new()
+            },
+        },
+        object_bytes: NonZeroU64::new(4096).expect("not zero"),
+        partial: PartialFile {
+            name: Name::new(format!(".dray-{:016x}.part", Sums::of(name).crc32c).as_bytes())
+                .expect("a good name"),
+            device: 2049,
+            inode: u64::from(Sums::of(name).crc32c),
+            born: 1_700_000_000_123_456_789,
+        },
+    })
+    .expect("a good file")
+}
+
+fn done(log: &mut Log, number: dray_log::FileNumber, data: &[u8], start: u64, end: u64) {
+    let sums = Sums::of(&data[start as usize..end as usize]);
+    log.done(number, ByteRange::between(start, end), sums)
+        .expect("new");
+}
+
+/// Three files, one of them not UTF-8 and with a hole, one published; two holders.
+fn plain(durability: Durability) -> Log {
+    let data = content("golden", 1, 40_000);
+    let mut log = new_log(durability);
+    let a = begin(
+        &mut log,
+        b"run1/a.root",
+        40_000,
+        Some(Checksum::Adler32(0x091e_01de)),
+    );
+    let b = begin(&mut log, b"run2/deep/\xff\\\n.dat", 1 << 40, None);
+    for index in [7u64, 2, 3, 9] {
+        done(
+            &mut log,
+            a,
+            &data,
+            index * 4096,
+            40_000.min((index + 1) * 4096),
+        );
+    }
+    log.commit().expect("memory");
+    let hole = ByteRange::between(8192, 1 << 39);
+    log.done(b, hole, Sums::of_zeros(hole.length)).expect("new");
+    done(&mut log, b, &data, 4096, 8192);
+    done(&mut log, a, &data, 5 * 4096, 6 * 4096);
+    log.commit().expect("memory");
+    let c = begin(&mut log, b"run1/c", 5, None);
+    done(&mut log, c, &data, 0, 5);
+    log.commit().expect("memory");
+    log.end_file(c, Ending::Published).expect("live");
+    log.commit().expect("memory");
+    let mut file = log.into_file();
+    let found = recover(&mut file).expect("whole").expect("made");
+    let mut log = Log::resume(file, found, tenure(2, 2, durability)).expect("memory");
+    done(&mut log, a, &data, 6 * 4096, 7 * 4096);
+    done(&mut log, b, &data, 0, 4096);
+    log.commit().expect("memory");
+    log
+}
+
+/// Where a record of this kind stands, the last but `skip` ones.
+fn place_of(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
+    // Heads are found by what the document says: length, kind, and the next head 8-aligned.
+    let mut places = Vec::new();
+    let mut at = 16;
+    while at + 16 <= bytes.len() {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        if bytes[at + 4] == kind {
+            places.push(at);
+        }
+        at += (16 + length as usize).next_multiple_of(8);
+    }
+    assert_eq!(at, bytes.len(), "{} bytes", log.bytes());
+    places[places.len() - 1 - skip]
+}
+
+fn goldens() -> Vec<(&'static str, Vec<u8>)> {
+    const OBJECTS: u8 = 3;
+    const FILE_END: u8 = 5;
+    let log = plain(Durability::File);
+    let bytes = log.file_bytes();
+    let flipped = |at: usize| {
+        let mut image = bytes.clone();
+        image[at] ^= 0x10;
+        image
+    };
+    let first_objects = place_of(&log, &bytes, OBJECTS, 3);
+    let end = place_of(&log, &bytes, FILE_END, 0);
+    let mut compacted = plain(Durability::File);
+    compacted.compact().expect("memory");
+    let mut newer = bytes[..16].to_vec();
+    newer[8] = 9;
+    let crc = Sums::of(&newer[..12]).crc32c;
+    newer[12..16].copy_from_slice(&crc.to_le_bytes());
+    vec![
+        ("plain", bytes.clone()),
+        ("compacted", compacted.file_bytes()),
+        ("weak", plain(Durability::None).file_bytes()),
+        ("new", new_log(Durability::Object).file_bytes()),
+        ("empty", Vec::new()),
+        ("torn", bytes[..bytes.len() - 50].to_vec()),
+        ("damaged-range", flipped(first_objects + 40)),
+        ("damaged-end", flipped(end + 2)),
+        ("damaged-header", flipped(40)),
+        ("other-version", newer),
+        ("not-a-log", b"something else altogether".to_vec()),
+    ]
+}
+
+trait FileBytes {
+    fn file_bytes(&self) -> Vec<u8>;
+}
+
+impl FileBytes for Log {
+    fn file_bytes(&self) -> Vec<u8> {
+        self.file_ref().bytes().to_vec()
+    }
+}
+
+fn check(name: &str, bytes: &[u8], description: &Value) {
+    let file = folder().join(name);
+    let mut beside = file.clone().into_os_string();
+    beside.push(".json");
+    let text = serde_json::to_string_pretty(description).expect("plain values") + "\n";
+    if std::env::var_os("DRAY_BLESS").is_some() {
+        std::fs::create_dir_all(folder()).expect("a folder");
+        std::fs::write(&file, bytes).expect("written");
+        std::fs::write(&beside, text).expect("written");
+        return;
+    }
+    let golden = std::fs::read(&file).expect("DRAY_BLESS=1 makes it");
+    assert!(golden == bytes, "{name}: the writer's bytes have changed");
+    let described = std::fs::read_to_string(&beside).expect("DRAY_BLESS=1 makes it");
+    assert_eq!(described, text, "{name}: it is read in another way");
+}
+
+#[test]
+fn golden_logs_are_written_and_read_as_ever() {
+    for (name, bytes) in goldens() {
+        check(&format!("{name}.log"), &bytes, &describe(&bytes));
+    }
+}
+
+#[test]
+fn golden_leases_are_written_and_read_as_ever() {
+    let record = |epoch: u64| LeaseRecord {
+        epoch,
+        holder: format!("dray pid {epoch}"),
+        transfer: TransferId::new("run-1").expect("a good id"),
+        boot_id: common::boot(3),
+        host: "dtn1.example".into(),
+    };
+    let mut two = vec![0; LEASE_BYTES];
+    for record in [record(6), record(7)] {
+        let at = record.slot_offset() as usize;
+        let slot = record.encode().expect("short names");
+        two[at..at + slot.len()].copy_from_slice(&slot);
+    }
+    let mut torn = two.clone();
+    torn[1024 + 40] ^= 1;
+    for (name, bytes) in [("two-holders", two), ("torn-slot", torn)] {
+        let found = newest(&bytes).expect("our version").expect("one is whole");
+        let description = json!({
+            "epoch": found.epoch,
+            "holder": found.holder,
+            "transfer": found.transfer.as_str(),
+            "boot_id": hex(found.boot_id.as_bytes()),
+            "host": found.host,
+        });
+        check(&format!("{name}.lease"), &bytes, &description);
+    }
+}
