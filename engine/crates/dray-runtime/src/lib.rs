@@ -1,0 +1,18 @@
+//! Carries out what the machines of dray-session decide: the only crate with sockets, threads and
+//! clocks.
+//!
+//! One conductor thread per machine ([`source::run`], [`sink::run`]) owns it, hands results in and
+//! effects out; readers, writers and chores belong to storage targets, senders and receivers to
+//! streams. Buffers are preallocated ([`pool`]) and named by id. No decision is taken here.
+
+pub mod clock;
+pub mod link;
+pub mod local;
+pub mod net;
+pub mod observe;
+pub mod place;
+pub mod pool;
+pub mod prepare;
+pub mod select;
+pub mod sink;
+pub mod source;

@@ -1,0 +1,172 @@
+//! Both ends in one process: control messages change channels, buffers change owners, no byte is
+//! copied on the way.
+
+use crate::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
+use crate::observe::Observer;
+use crate::pool::{Buffer, Pool};
+use crate::{sink, source};
+use crossbeam_channel::{Sender, unbounded};
+use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
+use dray_session::{Outcome, Progress};
+use dray_wire::message::{BlockHead, Message};
+use std::sync::Arc;
+
+/// Streams of an in-process link: handing a buffer over takes no time, so one is enough.
+const STREAM: StreamId = StreamId(0);
+
+/// Stops a transfer that runs in this process.
+#[derive(Clone)]
+pub struct Stopper(Sender<SourceEvent>);
+
+impl Stopper {
+    /// Asks to stop; what is safe stays safe.
+    pub fn stop(&self, purge: bool) {
+        let input = dray_session::source::Input::Cancel { purge };
+        let _ = self.0.send(SourceEvent::Input(input));
+    }
+}
+
+/// How both ends came out.
+#[derive(Debug)]
+pub struct Ends {
+    /// The source's outcome and counters.
+    pub source: (Outcome, Progress),
+    /// The sink's.
+    pub sink: (Outcome, Progress),
+}
+
+impl Ends {
+    /// One story of two views: the end that failed by itself knows why; the other only heard of it.
+    /// The counters are the source's.
+    #[must_use]
+    pub fn into_outcome(self) -> (Outcome, Progress) {
+        let is_echo =
+            |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Cancelled);
+        let (source, progress) = self.source;
+        let outcome = match (source, self.sink.0) {
+            (Outcome::Failed(_), Outcome::Failed(error)) if !is_echo(&error) => {
+                Outcome::Failed(error)
+            }
+            (source, _) => source,
+        };
+        (outcome, progress)
+    }
+}
+
+/// Runs both ends of a transfer. `started` is given the way to stop it. The observer hears the
+/// source, and the sink's notices.
+///
+/// # Errors
+/// Before anything moves, as [`source::run`].
+pub fn run(
+    source: source::Setup,
+    sink: sink::Setup,
+    observer: &dyn Observer,
+    started: impl FnOnce(Stopper),
+) -> Result<Ends> {
+    let pool = Arc::new(Pool::new(sink.machine.buffers, sink.machine.buffer_bytes));
+    let (to_source, source_events) = unbounded();
+    let (to_sink, sink_events) = unbounded();
+    let source_link = SourceLink {
+        events: source_events,
+        events_in: to_source.clone(),
+        control: Box::new(ToSink(to_sink.clone())),
+        close: Box::new(|| {}),
+    };
+    let sink_link = SinkLink {
+        events: sink_events,
+        events_in: to_sink.clone(),
+        control: Box::new(ToSource(to_source.clone())),
+        close: Box::new(|| {}),
+    };
+    let (source_events_in, sink_events_in) = (to_source.clone(), to_sink.clone());
+    let stream = HandOver {
+        pool: Arc::clone(&pool),
+        sink: to_sink,
+    };
+    let _ = to_source.send(SourceEvent::Stream(STREAM, Box::new(stream)));
+    started(Stopper(to_source));
+    let notices = Notices(observer);
+    std::thread::scope(|scope| {
+        // An end that has ended says so, as a network's receivers do: the other must not wait.
+        let sink = scope.spawn(|| {
+            let ended = sink::run(sink, &pool, sink_link, &notices);
+            let lost = dray_session::source::Input::PeerLost(gone().at(End::Sink));
+            let _ = source_events_in.send(SourceEvent::Input(lost));
+            ended
+        });
+        let source = source::run(source, source_link, observer);
+        let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
+        let _ = sink_events_in.send(SinkEvent::Input(lost));
+        let failed = || {
+            let error = Error::new(ErrorKind::Internal, End::Sink, "run the sink")
+                .cause("its thread panicked")
+                .remedy("report this; run the same command again");
+            (Outcome::Failed(error), Progress::default())
+        };
+        let sink = sink.join().unwrap_or_else(|_| failed());
+        Ok(Ends {
+            source: source?,
+            sink,
+        })
+    })
+}
+
+/// Of the sink's events only the notices: the rest the source reports as well.
+struct Notices<'a>(&'a dyn Observer);
+
+impl Observer for Notices<'_> {
+    fn event(&self, event: &dray_session::Event) {
+        if matches!(event, dray_session::Event::Notice(_)) {
+            self.0.event(event);
+        }
+    }
+}
+
+struct ToSink(Sender<SinkEvent>);
+
+impl ControlSender for ToSink {
+    fn send(&mut self, message: &Message) -> Result<()> {
+        let input = dray_session::sink::Input::Message(PeerId(0), message.clone());
+        self.0.send(SinkEvent::Input(input)).map_err(|_| gone())
+    }
+}
+
+struct ToSource(Sender<SourceEvent>);
+
+impl ControlSender for ToSource {
+    fn send(&mut self, message: &Message) -> Result<()> {
+        let input = dray_session::source::Input::Message(message.clone());
+        self.0.send(SourceEvent::Input(input)).map_err(|_| gone())
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unreachable, End::Here, "reach the other end").cause("it has ended")
+}
+
+struct HandOver {
+    pool: Arc<Pool>,
+    sink: Sender<SinkEvent>,
+}
+
+impl BlockSender for HandOver {
+    fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()> {
+        let mut buffer = None;
+        if let (Some(payload), true) = (payload, head.payload_bytes() != Some(0)) {
+            // Credit was spent for it, so one is free.
+            let id = self.pool.take().ok_or_else(gone)?;
+            let mut free = self.pool.buffer(id).ok_or_else(gone)?;
+            std::mem::swap(&mut *free, payload);
+            buffer = Some(id);
+        }
+        // The bytes stay where they were read: there is no way on which they could change.
+        let input = dray_session::sink::Input::BlockArrived {
+            peer: PeerId(0),
+            head: head.clone(),
+            buffer,
+            verified: Ok(()),
+        };
+        self.sink.send(SinkEvent::Input(input)).map_err(|_| gone())
+    }
+}

@@ -1,0 +1,175 @@
+//! One connection as bytes in and bytes out, in clear or under TLS.
+
+use super::socket::Socket;
+use rustls::Connection;
+use std::io::{self, IoSlice, Read, Write};
+
+/// Ciphertext read at once: sixteen TLS records of full size.
+const RAW_BYTES: usize = 256 << 10;
+
+/// A connection past its preamble.
+pub(super) enum Channel {
+    /// As it is.
+    Clear(Socket),
+    /// Under TLS.
+    Tls(Box<TlsChannel>),
+}
+
+/// A TLS connection over a socket, used by one thread.
+pub(super) struct TlsChannel {
+    socket: Socket,
+    tls: Connection,
+    raw: RawBytes,
+}
+
+/// Ciphertext that was read and not yet taken by TLS.
+#[derive(Default)]
+pub(super) struct RawBytes {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl RawBytes {
+    /// What is there.
+    pub(super) fn held(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Gives some to `tls`, reading from the socket first when there is none; false at the
+    /// connection's end.
+    fn feed(&mut self, tls: &mut Connection, socket: &mut Socket) -> io::Result<bool> {
+        if self.held().is_empty() {
+            // Reserved when the first byte is wanted, kept for the connection's life.
+            self.bytes.resize(RAW_BYTES, 0);
+            self.start = 0;
+            self.end = socket.read(&mut self.bytes)?;
+            if self.end == 0 {
+                return Ok(false);
+            }
+        }
+        let mut held = self.bytes.get(self.start..self.end).unwrap_or_default();
+        let taken = tls.read_tls(&mut held)?;
+        self.start += taken;
+        tls.process_new_packets()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(true)
+    }
+}
+
+impl Channel {
+    /// Does the TLS handshake, within the socket's deadline.
+    ///
+    /// # Errors
+    /// Those of the socket; [`io::ErrorKind::InvalidData`] for what TLS refuses.
+    pub(super) fn tls(mut socket: Socket, mut tls: Connection) -> io::Result<Self> {
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut socket)?;
+        }
+        // Only drained buffers are ever left behind, so the limit would only cost wake-ups.
+        tls.set_buffer_limit(Some(RAW_BYTES));
+        Ok(Self::Tls(Box::new(TlsChannel {
+            socket,
+            tls,
+            raw: RawBytes::default(),
+        })))
+    }
+
+    /// The socket underneath.
+    pub(super) fn socket(&self) -> &Socket {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Tls(channel) => &channel.socket,
+        }
+    }
+
+    /// The socket underneath, to change its deadline.
+    pub(super) fn socket_mut(&mut self) -> &mut Socket {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Tls(channel) => &mut channel.socket,
+        }
+    }
+
+    /// Writes `first` and then `second`, both whole, down to the socket.
+    ///
+    /// # Errors
+    /// Those of the socket; what was written of the two is then unknown.
+    pub(super) fn write_both(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Clear(socket) => write_vectored_all(socket, first, second),
+            Self::Tls(channel) => {
+                // A head alone would make a record of its own; TLS takes both into one run.
+                let mut parts = [IoSlice::new(first), IoSlice::new(second)];
+                let mut rest = &mut parts[..];
+                while rest.iter().any(|part| !part.is_empty()) {
+                    let taken = channel.tls.writer().write_vectored(rest)?;
+                    IoSlice::advance_slices(&mut rest, taken);
+                    channel.drain()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Says, as far as possible, that nothing follows.
+    pub(super) fn end(&mut self) {
+        if let Self::Tls(channel) = self {
+            channel.tls.send_close_notify();
+            let _ = channel.drain();
+        }
+    }
+
+    /// Takes a TLS connection apart for use by several threads; `None` in clear.
+    pub(super) fn into_tls(self) -> Option<(Socket, Connection, RawBytes)> {
+        match self {
+            Self::Clear(_) => None,
+            Self::Tls(channel) => Some((channel.socket, channel.tls, channel.raw)),
+        }
+    }
+}
+
+impl TlsChannel {
+    fn drain(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(socket) => socket.read(buffer),
+            Self::Tls(channel) => loop {
+                match channel.tls.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
+                if !channel.raw.feed(&mut channel.tls, &mut channel.socket)? {
+                    return Ok(0);
+                }
+                // An answer to a new key of the peer's.
+                channel.drain()?;
+            },
+        }
+    }
+}
+
+fn write_vectored_all(socket: &mut Socket, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut parts = [IoSlice::new(first), IoSlice::new(second)];
+    let mut rest = &mut parts[..];
+    while rest.iter().any(|part| !part.is_empty()) {
+        match socket.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => IoSlice::advance_slices(&mut rest, taken),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! A running control connection: full duplex over one TLS connection.
+//!
+//! Three threads meet here. The conductor's control thread sends; the receiver reads raw bytes
+//! without any lock; the keeper pings, answers pings, and notices silence. TLS has one state for both
+//! directions behind a lock that nobody holds while a socket blocks: a sender encrypts into a buffer
+//! of its own and writes that under the lock of the order alone. Were it otherwise, two ends that
+//! both write much would each wait for the other to read.
+
+use super::Timing;
+use super::fail;
+use super::greet::Greeted;
+use super::hub::Hub;
+use super::socket::{Socket, shut};
+use crate::link::ControlSender;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_wire::codec::{Decoder, encode};
+use dray_wire::message::{Limits, Message};
+use rustls::Connection;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Plaintext encrypted at once: below the TLS buffer's limit, so that it is always taken whole.
+const ENCRYPT_BYTES: usize = 64 << 10;
+
+/// Ciphertext read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Value of [`Shared::reading_since`] while the receiver is busy with what it has read.
+const NOT_READING: u64 = u64::MAX;
+
+/// What the threads of one control connection share.
+pub(super) struct Shared {
+    socket: Socket,
+    tls: Mutex<Connection>,
+    /// The right to write to the socket, with the ciphertext that goes next.
+    out: Mutex<Vec<u8>>,
+    limits: Limits,
+    timing: Timing,
+    start: Instant,
+    /// Nanoseconds after `start`.
+    last_sent: AtomicU64,
+    /// Nanoseconds after `start`, or [`NOT_READING`]: a receiver that waits for its conductor has
+    /// no say on whether the peer is alive.
+    reading_since: AtomicU64,
+    /// Why the connection ends; the first reason counts.
+    reason: Mutex<Option<Error>>,
+    closing: AtomicBool,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(NOT_READING - 1)
+    }
+
+    fn since(&self, then: u64) -> Duration {
+        Duration::from_nanos(self.now().saturating_sub(then))
+    }
+
+    /// Ends the connection for this reason, unless there is one already.
+    fn fail(&self, error: Error) {
+        lock(&self.reason).get_or_insert(error);
+        shut(self.socket.stream());
+    }
+
+    /// Encrypts and writes, in the order of the calls.
+    fn transmit(&self, plain: &[u8]) -> io::Result<()> {
+        let mut cipher = lock(&self.out);
+        let mut pieces = plain.chunks(ENCRYPT_BYTES);
+        loop {
+            let piece = pieces.next();
+            self.encrypt(piece.unwrap_or_default(), &mut cipher)?;
+            let written = (&**self.socket.stream()).write_all(&cipher);
+            cipher.clear();
+            written?;
+            if piece.is_none() {
+                break;
+            }
+        }
+        self.last_sent.store(self.now(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Also takes along what TLS itself has to say.
+    fn encrypt(&self, plain: &[u8], cipher: &mut Vec<u8>) -> io::Result<()> {
+        let mut tls = lock(&self.tls);
+        tls.writer().write_all(plain)?;
+        while tls.wants_write() {
+            tls.write_tls(cipher)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, message: &Message, frames: &mut Vec<u8>) -> Result<()> {
+        frames.clear();
+        let encoded = encode(message, &self.limits, frames).map(|_| ());
+        let sent = encoded.and_then(|()| {
+            self.transmit(frames)
+                .map_err(|error| fail::io_error("send to the peer", &error))
+        });
+        if let Err(error) = &sent {
+            self.fail(error.clone());
+        }
+        sent
+    }
+
+    /// Ends this end's direction; the receiver goes on until the peer has ended its own.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        lock(&self.tls).send_close_notify();
+        let _ = self.transmit(&[]);
+        let _ = self.socket.stream().shutdown(Shutdown::Write);
+    }
+
+    /// Ends both directions.
+    pub(super) fn cut(&self) {
+        self.closing.store(true, Ordering::Release);
+        shut(self.socket.stream());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves a TLS state that fails by itself if it is no good.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sending half.
+pub(super) struct Out {
+    shared: Arc<Shared>,
+    frames: Vec<u8>,
+}
+
+impl ControlSender for Out {
+    fn send(&mut self, message: &Message) -> Result<()> {
+        self.shared.send(message, &mut self.frames)
+    }
+}
+
+/// Starts the threads of a greeted connection: what comes in goes to the hub's inbox, and the end of
+/// the connection too, as a lost peer.
+pub(super) fn start(
+    greeted: Greeted,
+    timing: Timing,
+    hub: &Arc<Hub>,
+) -> Result<(Out, Arc<Shared>)> {
+    let Greeted {
+        mut socket,
+        tls,
+        raw,
+        decoder,
+        plain,
+        limits,
+    } = greeted;
+    socket
+        .settle(timing.lost_after)
+        .map_err(|error| fail::io_error("set up the connection", &error))?;
+    let shared = Arc::new(Shared {
+        socket,
+        tls: Mutex::new(tls),
+        out: Mutex::new(Vec::new()),
+        limits,
+        timing,
+        start: Instant::now(),
+        last_sent: AtomicU64::new(0),
+        reading_since: AtomicU64::new(NOT_READING),
+        reason: Mutex::new(None),
+        closing: AtomicBool::new(false),
+    });
+    // One answer waits at the most: who pings faster than it reads gets fewer.
+    let (pongs, pongs_due) = bounded(1);
+    let receiver = ReceiverThread {
+        shared: Arc::clone(&shared),
+        hub: Arc::clone(hub),
+        decoder,
+        pongs,
+    };
+    let keeper = Arc::clone(&shared);
+    let cannot = |error: io::Error| fail::system("start a thread", error);
+    hub.spawn("dray-keeper", move || keep(&keeper, &pongs_due))
+        .map_err(cannot)?;
+    hub.spawn("dray-control", move || receiver.run(&plain, raw.held()))
+        .map_err(cannot)?;
+    let out = Out {
+        shared: Arc::clone(&shared),
+        frames: Vec::new(),
+    };
+    Ok((out, shared))
+}
+
+/// Pings, pongs, and the watch over silence, until the receiver ends.
+fn keep(shared: &Shared, pongs_due: &Receiver<u64>) {
+    let Timing {
+        ping_after,
+        lost_after,
+        ..
+    } = shared.timing;
+    let tick = (ping_after / 4)
+        .min(lost_after / 8)
+        .max(Duration::from_millis(1));
+    let mut frames = Vec::new();
+    let mut pings = 0;
+    loop {
+        let sent = match pongs_due.recv_timeout(tick) {
+            Ok(value) => shared.send(&Message::Pong(value), &mut frames),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let reading_since = shared.reading_since.load(Ordering::Acquire);
+                if reading_since != NOT_READING && shared.since(reading_since) >= lost_after {
+                    shared.fail(silent(lost_after));
+                    return;
+                }
+                let last_sent = shared.last_sent.load(Ordering::Relaxed);
+                if shared.since(last_sent) < ping_after || shared.closing.load(Ordering::Acquire) {
+                    continue;
+                }
+                pings += 1;
+                shared.send(&Message::Ping(pings), &mut frames)
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn silent(lost_after: Duration) -> Error {
+    Error::new(ErrorKind::TimedOut, End::Network, "hear from the peer")
+        .cause(format!("silent for {} seconds", lost_after.as_secs_f64()))
+        .remedy("look at the network and the other end, then run the same command again")
+}
+
+struct ReceiverThread {
+    shared: Arc<Shared>,
+    hub: Arc<Hub>,
+    decoder: Decoder,
+    pongs: Sender<u64>,
+}
+
+impl ReceiverThread {
+    fn run(mut self, plain: &[u8], raw: &[u8]) {
+        let outcome = self.hand_up(plain).and_then(|()| self.feed(raw));
+        let error = match outcome.and_then(|()| self.receive()) {
+            Ok(()) if self.decoder.is_between_frames() => fail::lost("it closed the connection"),
+            Ok(()) => fail::lost("the connection ended in the middle of a message"),
+            Err(error) => error,
+        };
+        let reason = lock(&self.shared.reason).take();
+        let is_its_fault = matches!(error.kind, ErrorKind::Protocol | ErrorKind::LimitExceeded);
+        if reason.is_none() && is_its_fault {
+            self.say_why(&error);
+        }
+        shut(self.shared.socket.stream());
+        self.hub.peer_lost(reason.unwrap_or(error));
+    }
+
+    /// Reads until the peer ends its direction.
+    fn receive(&mut self) -> Result<()> {
+        let mut raw = vec![0; READ_BYTES];
+        loop {
+            let now = self.shared.now();
+            self.shared.reading_since.store(now, Ordering::Release);
+            let read = (&**self.shared.socket.stream()).read(&mut raw);
+            self.shared
+                .reading_since
+                .store(NOT_READING, Ordering::Release);
+            match read {
+                Ok(0) => return Ok(()),
+                Ok(read) => self.feed(raw.get(..read).unwrap_or_default())?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(fail::io_error("hear from the peer", &error)),
+            }
+        }
+    }
+
+    fn feed(&mut self, mut raw: &[u8]) -> Result<()> {
+        let mut plain = Vec::new();
+        while !raw.is_empty() {
+            plain.clear();
+            let has_answer = {
+                let mut tls = lock(&self.shared.tls);
+                let taken = tls
+                    .read_tls(&mut raw)
+                    .map_err(|error| fail::io_error("hear from the peer", &error))?;
+                if taken == 0 {
+                    // What comes after the peer's last word means nothing.
+                    return Ok(());
+                }
+                tls.process_new_packets()
+                    .map_err(|error| fail::tls(&error))?;
+                match tls.reader().read_to_end(&mut plain) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                        return Err(fail::io_error("hear from the peer", &error));
+                    }
+                    _ => {}
+                }
+                tls.wants_write()
+            };
+            if has_answer {
+                self.answer();
+            }
+            self.hand_up(&plain)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what TLS has to say, unless somebody is sending: that one, or the next, takes it along.
+    fn answer(&self) {
+        if let Ok(mut cipher) = self.shared.out.try_lock() {
+            if self.shared.encrypt(&[], &mut cipher).is_ok() {
+                let _ = (&**self.shared.socket.stream()).write_all(&cipher);
+            }
+            cipher.clear();
+        }
+    }
+
+    fn hand_up(&mut self, mut plain: &[u8]) -> Result<()> {
+        while let Some(message) = self.decoder.next(&mut plain)? {
+            match message {
+                Message::Ping(value) => {
+                    let _ = self.pongs.try_send(value);
+                }
+                Message::Pong(_) => {}
+                // The machine has ended; only the peer's end is awaited.
+                _ if self.shared.closing.load(Ordering::Acquire) => {}
+                message => self.hub.message(message),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer what was wrong with what it sent, if that needs no waiting.
+    fn say_why(&self, error: &Error) {
+        let mut frames = Vec::new();
+        let message = Message::GoAway(error.clone());
+        if encode(&message, &self.shared.limits, &mut frames).is_ok()
+            && let Ok(mut cipher) = self.shared.out.try_lock()
+            && self.shared.encrypt(&frames, &mut cipher).is_ok()
+        {
+            let _ = (&**self.shared.socket.stream()).write_all(&cipher);
+        }
+    }
+}

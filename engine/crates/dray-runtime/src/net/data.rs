@@ -1,0 +1,71 @@
+//! The sending half of a data stream.
+
+use super::channel::Channel;
+use super::fail;
+use super::hub::{Lost, Registration};
+use super::socket::shut;
+use crate::link::BlockSender;
+use crate::pool::Buffer;
+use dray_core::Result;
+use dray_wire::codec::encode_block_head;
+use dray_wire::message::BlockHead;
+
+/// Sends objects on one stream.
+pub(super) struct StreamSender {
+    channel: Channel,
+    registration: Registration,
+    head: Vec<u8>,
+    was_useful: bool,
+}
+
+impl StreamSender {
+    pub(super) const fn new(channel: Channel, registration: Registration) -> Self {
+        Self {
+            channel,
+            registration,
+            head: Vec::new(),
+            was_useful: false,
+        }
+    }
+
+    fn send_block(&mut self, head: &BlockHead, payload: &[u8]) -> Result<()> {
+        self.head.clear();
+        encode_block_head(head, self.registration.hub().limits(), &mut self.head)?;
+        self.channel
+            .write_both(&self.head, payload)
+            .map_err(|error| fail::io_error("send an object", &error))
+    }
+}
+
+impl BlockSender for StreamSender {
+    fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()> {
+        let length = head
+            .payload_bytes()
+            .and_then(|length| usize::try_from(length).ok());
+        let bytes = payload.as_deref().map_or(&[][..], Buffer::bytes);
+        let sent = match length.and_then(|length| bytes.get(..length)) {
+            Some(payload) => self.send_block(head, payload),
+            None => Err(fail::internal(
+                "send an object",
+                "its buffer is shorter than its segments",
+            )),
+        };
+        if let Err(error) = &sent {
+            // Before another is dialled: a dead stream must not count as one of those granted.
+            shut(self.channel.socket().stream());
+            self.registration.hub().stream_lost(Lost {
+                was_useful: self.was_useful,
+                error: error.clone(),
+            });
+        }
+        self.was_useful |= sent.is_ok();
+        sent
+    }
+}
+
+impl Drop for StreamSender {
+    fn drop(&mut self) {
+        // Between two objects this is how a stream ends; after a failure it changes nothing.
+        self.channel.end();
+    }
+}

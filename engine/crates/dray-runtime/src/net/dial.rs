@@ -1,0 +1,308 @@
+//! The driver's side: one call gives a link.
+
+use super::channel::Channel;
+use super::greet::{Greeting, hello, unexpected};
+use super::hub::{Closer, Hub, Inbox, Lost};
+use super::redial::{self, Streams};
+use super::socket::{self, Socket};
+use super::tls::{Pinned, client_config};
+use super::{Fingerprint, SOFTWARE, Timing, Token, control, fail};
+use crate::link::{ControlSender, SinkLink, SourceLink};
+use crate::pool::Pool;
+use crossbeam_channel::{Receiver, unbounded};
+use dray_core::retry::RetryPolicy;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_wire::codec::{Connection, Preamble, Security};
+use dray_wire::message::{Accept, Connect, Limits, Message, Role, optional};
+use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread;
+use std::time::Instant;
+
+/// How to reach a passive end.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// Where it listens: `host:port`.
+    pub address: String,
+    /// The key it must have.
+    pub pin: Fingerprint,
+    /// What it asks for.
+    pub token: Token,
+    /// Addresses of this host to connect from, used in turn; empty leaves the choice to the system.
+    pub bind: Vec<IpAddr>,
+    /// Bounds of this end.
+    pub limits: Limits,
+    /// When and how often a lost stream is dialled again; tries count from the last stream that
+    /// carried something.
+    pub retry: RetryPolicy,
+    /// How long things may take.
+    pub timing: Timing,
+}
+
+impl Dial {
+    /// With what is usual for the rest.
+    #[must_use]
+    pub fn new(address: impl Into<String>, pin: Fingerprint, token: Token) -> Self {
+        Self {
+            address: address.into(),
+            pin,
+            token,
+            bind: Vec::new(),
+            limits: Limits::default(),
+            retry: RetryPolicy::default(),
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// A session that has begun.
+pub struct Dialled<L> {
+    /// What a conductor runs on. Dropped without a run, the session ends.
+    pub link: L,
+    /// What both ends agreed on; the machine's configuration must keep to it.
+    pub agreed: Agreed,
+    /// Data streams granted.
+    pub streams: u16,
+    /// Name and version of the peer's program, as it says; shown to people only escaped.
+    pub peer_software: String,
+}
+
+/// Begins a session with a passive sink: this end is the source. The role in `connect` is set here.
+///
+/// # Errors
+/// [`ErrorKind::Unreachable`] or [`ErrorKind::TimedOut`] naming the address,
+/// [`ErrorKind::Unauthorized`] for another key (naming both) or a wrong token,
+/// [`ErrorKind::IncompatiblePeer`], [`ErrorKind::Unsupported`] for clear data that the peer does not
+/// allow, and whatever the passive end refuses the request with.
+pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
+    let (events_in, events) = unbounded();
+    let inbox = Inbox::Source(events_in.clone());
+    let begun = begin(dial, connect, Role::Sink, dial.limits, inbox)?;
+    Ok(begun.dialled(|control, close| SourceLink {
+        events,
+        events_in,
+        control,
+        close,
+    }))
+}
+
+/// Begins a session with a passive source: this end is the sink, and `pool` is the one its conductor
+/// runs on. Objects are never longer than the pool's buffers. The role in `connect` is set here.
+///
+/// # Errors
+/// As [`push`].
+pub fn pull(dial: &Dial, connect: Connect, pool: Arc<Pool>) -> Result<Dialled<SinkLink>> {
+    let (events_in, events) = unbounded();
+    let mut limits = dial.limits;
+    limits.object_bytes_max = limits.object_bytes_max.min(pool.buffer_bytes() as u64);
+    let inbox = Inbox::Sink(events_in.clone(), pool);
+    let begun = begin(dial, connect, Role::Source, limits, inbox)?;
+    Ok(begun.dialled(|control, close| SinkLink {
+        events,
+        events_in,
+        control,
+        close,
+    }))
+}
+
+type Close = Box<dyn FnOnce() + Send>;
+
+struct Begun {
+    control: Box<dyn ControlSender>,
+    closer: Closer,
+    agreed: Agreed,
+    streams: u16,
+    peer_software: String,
+}
+
+impl Begun {
+    fn dialled<L>(self, link: impl FnOnce(Box<dyn ControlSender>, Close) -> L) -> Dialled<L> {
+        let closer = self.closer;
+        Dialled {
+            link: link(self.control, Box::new(move || closer.close())),
+            agreed: self.agreed,
+            streams: self.streams,
+            peer_software: self.peer_software,
+        }
+    }
+}
+
+fn begin(
+    dial: &Dial,
+    mut connect: Connect,
+    passive_role: Role,
+    limits: Limits,
+    inbox: Inbox,
+) -> Result<Begun> {
+    connect.passive_role = passive_role;
+    connect.streams = connect.streams.max(1);
+    let (tls, pinned) = client_config(dial.pin)?;
+    let mut greeting = reach(dial, &tls, &pinned)?;
+    let (agreed, peer_software) = greet(dial, limits, &mut greeting)?;
+    let security = match connect.clear_data {
+        false => Security::Tls,
+        true if agreed.has(optional::CLEAR_DATA) => Security::Clear,
+        true => return Err(no_clear_data(dial)),
+    };
+    let accept = request(dial, &connect, &mut greeting)?;
+    let peer = greeting.socket_mut().stream().peer_addr();
+    let control_address = peer.map_or_else(|_| dial.address.clone(), |peer| peer.to_string());
+    let granted = accept.streams.clamp(1, connect.streams);
+    let (lost, notes) = unbounded();
+    let hub = Hub::new(inbox, agreed.limits, dial.timing, granted, Some(lost));
+    let closer = Closer::new(Arc::clone(&hub));
+    let streams = Streams {
+        addresses: match accept.addresses.is_empty() {
+            true => vec![control_address],
+            false => accept.addresses,
+        },
+        bind: dial.bind.clone(),
+        timing: dial.timing,
+        tls,
+        security,
+        ticket: accept.ticket,
+        key: accept.key,
+        next: AtomicU32::new(0),
+    };
+    let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
+    hub.set_control(shared);
+    open_streams(&hub, &streams, granted)?;
+    redial_lost(&hub, streams, notes, dial.retry)?;
+    Ok(Begun {
+        control: Box::new(out),
+        closer,
+        agreed,
+        streams: granted,
+        peer_software,
+    })
+}
+
+/// Connects and does TLS; the connection then belongs to the holder of the pinned key.
+fn reach(dial: &Dial, tls: &Arc<ClientConfig>, pinned: &Pinned) -> Result<Greeting> {
+    let stream = socket::connect(&dial.address, &dial.bind, 0, dial.timing.connect)?;
+    let until = Instant::now() + dial.timing.handshake;
+    let socket = Socket::new(Arc::new(stream), until);
+    let channel = secure(socket, Connection::Control, Security::Tls, tls);
+    channel.map(Greeting::new).map_err(|error| {
+        let operation = format!("open a session with {}", dial.address.escape_debug());
+        match pinned.other_key() {
+            Some(offered) => Error::new(ErrorKind::Unauthorized, End::Network, operation)
+                .cause(format!(
+                    "its key is {offered}, {} was to be expected",
+                    dial.pin
+                ))
+                .remedy("compare with what that end prints when it starts; if it has a new key, pin that"),
+            None => fail::io_error(operation, &error),
+        }
+    })
+}
+
+/// Sends the preamble and does the handshake that it announces.
+pub(super) fn secure(
+    mut socket: Socket,
+    connection: Connection,
+    security: Security,
+    tls: &Arc<ClientConfig>,
+) -> io::Result<Channel> {
+    let preamble = Preamble {
+        connection,
+        security,
+    };
+    socket.write_all(&preamble.to_bytes())?;
+    if security == Security::Clear {
+        return Ok(Channel::Clear(socket));
+    }
+    // The name is not looked at, on either side: the key is.
+    let name = ServerName::try_from("dray").map_err(io::Error::other)?;
+    let tls = rustls::ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
+    Channel::tls(socket, tls.into())
+}
+
+fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed, String)> {
+    let ours = hello(SOFTWARE, limits, OPTIONAL_KNOWN, dial.token.bytes());
+    greeting.send(&Message::Hello(ours.clone()))?;
+    let theirs = match greeting.receive()? {
+        Message::Hello(theirs) => theirs,
+        other => return Err(unexpected("HELLO", &other)),
+    };
+    match negotiate(&ours, &theirs) {
+        Ok(agreed) => {
+            greeting.set_limits(agreed.limits);
+            Ok((agreed, theirs.software))
+        }
+        Err(error) => {
+            let _ = greeting.send(&Message::Refuse(error.clone()));
+            Err(error)
+        }
+    }
+}
+
+fn request(dial: &Dial, connect: &Connect, greeting: &mut Greeting) -> Result<Accept> {
+    greeting.send(&Message::Connect(connect.clone()))?;
+    greeting
+        .socket_mut()
+        .set_deadline(Instant::now() + dial.timing.prepare);
+    match greeting.receive()? {
+        Message::Accept(accept) => Ok(accept),
+        other => Err(unexpected("ACCEPT", &other)),
+    }
+}
+
+fn no_clear_data(dial: &Dial) -> Error {
+    let operation = format!("open clear data streams to {}", dial.address.escape_debug());
+    Error::new(ErrorKind::Unsupported, End::Network, operation)
+        .cause("that end does not allow them")
+        .remedy("leave out the option, or have clear data allowed there")
+}
+
+/// Dials all streams at once. One is enough to go on; the others are then tried again.
+fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
+    let dialled: Vec<_> = thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, || streams.dial());
+        let threads: Vec<_> = (0..count).map(start).collect();
+        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
+            let thread = thread.map_err(|error| fail::system("start a thread", error))?;
+            let died = |_| fail::internal("dial a stream", "its thread panicked");
+            thread.join().map_err(died)?
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut errors = Vec::new();
+    let mut has_one = false;
+    for dialled in dialled {
+        match dialled.and_then(|(stream, channel)| hub.attach(stream, channel)) {
+            Ok(()) => has_one = true,
+            Err(error) => errors.push(error),
+        }
+    }
+    match errors.pop() {
+        Some(error) if !has_one => Err(error),
+        last => {
+            for error in errors.into_iter().chain(last) {
+                hub.stream_lost(Lost {
+                    was_useful: true,
+                    error,
+                });
+            }
+            Ok(())
+        }
+    }
+}
+
+fn redial_lost(
+    hub: &Arc<Hub>,
+    streams: Streams,
+    notes: Receiver<Lost>,
+    retry: RetryPolicy,
+) -> Result<()> {
+    let redialler = Arc::clone(hub);
+    hub.spawn("dray-redial", move || {
+        redial::run(&redialler, &streams, &notes, retry);
+    })
+    .map_err(|error| fail::system("start a thread", error))
+}

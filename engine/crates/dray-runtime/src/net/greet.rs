@@ -1,0 +1,127 @@
+//! A control connection before it is a session: one message out, one message in, by one thread.
+
+use super::channel::{Channel, RawBytes};
+use super::fail;
+use super::socket::Socket;
+use dray_core::{ErrorKind, Result};
+use dray_wire::codec::{Decoder, encode};
+use dray_wire::message::{Hello, Limits, Message};
+use dray_wire::negotiate::{
+    CHECKSUMS_KNOWN, MANDATORY_KNOWN, OPTIONAL_KNOWN, VERSION_NEWEST, VERSION_OLDEST,
+};
+use rustls::Connection;
+use std::io::Read;
+
+/// Plaintext read at once while greeting.
+const PIECE_BYTES: usize = 4096;
+
+/// A control connection that is still being set up.
+pub(super) struct Greeting {
+    channel: Channel,
+    decoder: Decoder,
+    limits: Limits,
+    piece: Vec<u8>,
+}
+
+/// What is left of a greeting: everything a running control connection starts from.
+pub(super) struct Greeted {
+    pub(super) socket: Socket,
+    pub(super) tls: Connection,
+    /// Ciphertext not yet given to TLS.
+    pub(super) raw: RawBytes,
+    pub(super) decoder: Decoder,
+    /// Plaintext not yet given to the decoder.
+    pub(super) plain: Vec<u8>,
+    pub(super) limits: Limits,
+}
+
+impl Greeting {
+    pub(super) fn new(channel: Channel) -> Self {
+        Self {
+            channel,
+            decoder: Decoder::default(),
+            limits: Limits::before_hello(),
+            piece: Vec::new(),
+        }
+    }
+
+    pub(super) fn socket_mut(&mut self) -> &mut Socket {
+        self.channel.socket_mut()
+    }
+
+    /// What both ends agreed on holds from now on.
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.decoder.set_limits(limits);
+    }
+
+    pub(super) fn send(&mut self, message: &Message) -> Result<()> {
+        let mut frames = Vec::new();
+        encode(message, &self.limits, &mut frames)?;
+        self.channel
+            .write_both(&frames, &[])
+            .map_err(|error| fail::io_error("talk to the peer", &error))
+    }
+
+    pub(super) fn receive(&mut self) -> Result<Message> {
+        loop {
+            let mut input = self.piece.as_slice();
+            let message = self.decoder.next(&mut input)?;
+            let taken = self.piece.len() - input.len();
+            self.piece.drain(..taken);
+            if let Some(message) = message {
+                return Ok(message);
+            }
+            self.piece.resize(PIECE_BYTES, 0);
+            let read = self.channel.read(&mut self.piece);
+            let read = read.map_err(|error| fail::io_error("hear from the peer", &error));
+            self.piece.truncate(*read.as_ref().unwrap_or(&0));
+            if read? == 0 {
+                return Err(fail::lost(
+                    "it closed the connection before a session began",
+                ));
+            }
+        }
+    }
+
+    /// The connection of a session that begins now.
+    pub(super) fn finish(self) -> Result<Greeted> {
+        let (socket, tls, raw) = self.channel.into_tls().ok_or_else(|| {
+            fail::internal("begin a session", "its control connection is not under TLS")
+        })?;
+        Ok(Greeted {
+            socket,
+            tls,
+            raw,
+            decoder: self.decoder,
+            plain: self.piece,
+            limits: self.limits,
+        })
+    }
+}
+
+/// This end's opening word.
+pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8]) -> Hello {
+    Hello {
+        versions: (VERSION_OLDEST, VERSION_NEWEST),
+        mandatory: MANDATORY_KNOWN,
+        optional: optional & OPTIONAL_KNOWN,
+        limits,
+        checksums: CHECKSUMS_KNOWN.to_vec(),
+        software: software.to_owned(),
+        token: token.to_vec(),
+    }
+}
+
+/// A message that does not belong where it came.
+pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
+    if let Message::Refuse(error) = message {
+        return error.clone();
+    }
+    let mut error = fail::protocol(
+        "begin a session",
+        format!("something else came where {awaited} was due"),
+    );
+    error.kind = ErrorKind::Protocol;
+    error
+}

@@ -1,0 +1,359 @@
+//! What the connections of one link share: the conductor's inbox, the streams alive, the end.
+
+use super::channel::Channel;
+use super::control::Shared;
+use super::data::StreamSender;
+use super::receive::StreamReceiver;
+use super::socket::shut;
+use super::{PEER, Timing, fail};
+use crate::link::{SinkEvent, SourceEvent};
+use crate::pool::Pool;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use dray_core::{Error, Result, StreamId};
+use dray_session::{sink, source};
+use dray_wire::message::{Limits, Message};
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Events that may wait for a conductor before its network threads stop reading. Each can be as long
+/// as a control frame, so this many are what a peer can make this end hold; the peer then feels it
+/// as a full socket. Guess, revisit.
+const BACKLOG_MAX: usize = 32;
+
+/// How long a network thread waits before it looks at a backlog again.
+const BACKLOG_WAIT: Duration = Duration::from_micros(200);
+
+/// Streams that may join one session over its life: a limit of the list of numbers used.
+const JOINS_MAX: usize = 1 << 16;
+
+/// Where a link's events go.
+pub(super) enum Inbox {
+    /// To a source's conductor.
+    Source(Sender<SourceEvent>),
+    /// To a sink's conductor, whose receivers fill the pool.
+    Sink(Sender<SinkEvent>, Arc<Pool>),
+}
+
+impl Inbox {
+    fn backlog(&self) -> usize {
+        match self {
+            Self::Source(events) => events.len(),
+            Self::Sink(events, _) => events.len(),
+        }
+    }
+
+    // A conductor that has ended hears nothing more, and that is no error.
+
+    fn message(&self, message: Message) {
+        match self {
+            Self::Source(events) => {
+                let input = source::Input::Message(message);
+                let _ = events.send(SourceEvent::Input(input));
+            }
+            Self::Sink(events, _) => {
+                let input = sink::Input::Message(PEER, message);
+                let _ = events.send(SinkEvent::Input(input));
+            }
+        }
+    }
+
+    fn peer_lost(&self, error: Error) {
+        match self {
+            Self::Source(events) => {
+                let input = source::Input::PeerLost(error);
+                let _ = events.send(SourceEvent::Input(input));
+            }
+            Self::Sink(events, _) => {
+                let input = sink::Input::PeerLost(PEER, error);
+                let _ = events.send(SinkEvent::Input(input));
+            }
+        }
+    }
+
+    fn cancel(&self) {
+        match self {
+            Self::Source(events) => {
+                let input = source::Input::Cancel { purge: false };
+                let _ = events.send(SourceEvent::Input(input));
+            }
+            Self::Sink(events, _) => {
+                let input = sink::Input::Cancel { purge: false };
+                let _ = events.send(SinkEvent::Input(input));
+            }
+        }
+    }
+}
+
+/// A stream that died of itself; the driver may dial another.
+pub(super) struct Lost {
+    /// Whether it carried anything before.
+    pub(super) was_useful: bool,
+    /// Why.
+    pub(super) error: Error,
+}
+
+struct Streams {
+    live: HashMap<StreamId, Arc<TcpStream>>,
+    used: HashSet<StreamId>,
+    /// Lent to threads; when all are gone, so are the threads.
+    running: Option<Sender<Infallible>>,
+    /// Who hears of lost streams, at the driver.
+    lost: Option<Sender<Lost>>,
+    control: Option<Arc<Shared>>,
+}
+
+impl Streams {
+    fn count_live(&mut self) -> usize {
+        self.live.retain(|_, stream| !has_left(stream));
+        self.live.len()
+    }
+}
+
+/// See the module's head.
+pub(super) struct Hub {
+    inbox: Inbox,
+    limits: Limits,
+    timing: Timing,
+    streams_max: usize,
+    is_over: AtomicBool,
+    streams: Mutex<Streams>,
+    ended: Receiver<Infallible>,
+}
+
+impl Hub {
+    pub(super) fn new(
+        inbox: Inbox,
+        limits: Limits,
+        timing: Timing,
+        streams_max: u16,
+        lost: Option<Sender<Lost>>,
+    ) -> Arc<Self> {
+        let (running, ended) = bounded(0);
+        Arc::new(Self {
+            inbox,
+            limits,
+            timing,
+            streams_max: streams_max.into(),
+            is_over: AtomicBool::new(false),
+            streams: Mutex::new(Streams {
+                live: HashMap::new(),
+                used: HashSet::new(),
+                running: Some(running),
+                lost,
+                control: None,
+            }),
+            ended,
+        })
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether nothing more is to be done for this link.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Starts a thread that [`Self::close`] waits for.
+    pub(super) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let running = self.streams().running.clone();
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || {
+            run();
+            drop(running);
+        })?;
+        Ok(())
+    }
+
+    /// Names the control connection, which ends with the link.
+    pub(super) fn set_control(&self, control: Arc<Shared>) {
+        self.streams().control = Some(control);
+    }
+
+    /// Waits while the conductor has much to do already.
+    pub(super) fn wait_for_room(&self) {
+        while self.inbox.backlog() >= BACKLOG_MAX && !self.is_over() {
+            thread::sleep(BACKLOG_WAIT);
+        }
+    }
+
+    /// Hands a control message in, when there is room for it; once the link is over, the machine
+    /// would not listen.
+    pub(super) fn message(&self, message: Message) {
+        self.wait_for_room();
+        if !self.is_over() {
+            self.inbox.message(message);
+        }
+    }
+
+    /// The session cannot go on; the streams end too, so that nobody waits on one.
+    pub(super) fn peer_lost(&self, error: Error) {
+        self.inbox.peer_lost(error);
+        self.cut_streams();
+    }
+
+    /// Asks the conductor to stop, keeping what is safe.
+    pub(super) fn cancel(&self) {
+        self.inbox.cancel();
+    }
+
+    /// The number of streams alive. Those whose peer has left do not count, noticed or not: a source
+    /// with nothing to send would not notice.
+    pub(super) fn live_streams(&self) -> usize {
+        self.streams().count_live()
+    }
+
+    /// Takes in a stream that has joined.
+    ///
+    /// # Errors
+    /// When the link is over, the number was used, or as many streams live as were granted.
+    pub(super) fn attach(self: &Arc<Self>, stream: StreamId, mut channel: Channel) -> Result<()> {
+        let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
+        {
+            let mut streams = self.streams();
+            if self.is_over() {
+                return refuse("the session is over");
+            }
+            if streams.count_live() >= self.streams_max || streams.used.len() >= JOINS_MAX {
+                return refuse("more streams than were granted");
+            }
+            if !streams.used.insert(stream) {
+                return refuse("its number was used before");
+            }
+            let socket = Arc::clone(channel.socket().stream());
+            streams.live.insert(stream, socket);
+        }
+        let registration = Registration {
+            hub: Arc::clone(self),
+            stream,
+        };
+        channel
+            .socket_mut()
+            .settle(self.timing.lost_after)
+            .map_err(|error| fail::io_error("set up a stream", &error))?;
+        match &self.inbox {
+            Inbox::Source(events) => {
+                let sender = StreamSender::new(channel, registration);
+                let _ = events.send(SourceEvent::Stream(stream, Box::new(sender)));
+                Ok(())
+            }
+            Inbox::Sink(events, pool) => {
+                let (events, pool) = (events.clone(), Arc::clone(pool));
+                let receiver = StreamReceiver::new(channel, registration, events, pool);
+                self.spawn("dray-stream", move || receiver.run())
+                    .map_err(|error| fail::system("start a thread", error))
+            }
+        }
+    }
+
+    /// Tells the driver's half that a stream died.
+    pub(super) fn stream_lost(&self, lost: Lost) {
+        if !self.is_over()
+            && let Some(notes) = &self.streams().lost
+        {
+            let _ = notes.send(lost);
+        }
+    }
+
+    fn cut_streams(&self) {
+        self.is_over.store(true, Ordering::Release);
+        let mut streams = self.streams();
+        // The redialler ends with its last sender.
+        streams.lost = None;
+        for (_, stream) in streams.live.drain() {
+            shut(&stream);
+        }
+    }
+
+    /// Ends the link in good order: this end says its last word, waits a while for the peer's, and
+    /// for the threads.
+    pub(super) fn close(&self) {
+        let control = self.streams().control.take();
+        if let Some(control) = &control {
+            control.close();
+        }
+        self.cut_streams();
+        drop(self.streams().running.take());
+        // Nothing is ever sent: this ends when the last thread has, or with the time.
+        let _ = self.ended.recv_timeout(self.timing.linger);
+        if let Some(control) = &control {
+            control.cut();
+        }
+    }
+
+    /// Ends the link at once.
+    pub(super) fn cut(&self) {
+        let control = self.streams().control.take();
+        if let Some(control) = &control {
+            control.cut();
+        }
+        self.cut_streams();
+        drop(self.streams().running.take());
+    }
+}
+
+/// A stream's place among the live ones, given back when dropped.
+pub(super) struct Registration {
+    hub: Arc<Hub>,
+    stream: StreamId,
+}
+
+impl Registration {
+    pub(super) const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    pub(super) const fn stream(&self) -> StreamId {
+        self.stream
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.hub.streams().live.remove(&self.stream);
+    }
+}
+
+/// Ends a link when dropped, unless it was closed in good order before.
+pub(super) struct Closer(Option<Arc<Hub>>);
+
+impl Closer {
+    pub(super) const fn new(hub: Arc<Hub>) -> Self {
+        Self(Some(hub))
+    }
+
+    pub(super) fn close(mut self) {
+        if let Some(hub) = self.0.take() {
+            hub.close();
+        }
+    }
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        if let Some(hub) = self.0.take() {
+            hub.cut();
+        }
+    }
+}
+
+/// Whether the peer of a stream that only sends has closed it.
+fn has_left(stream: &TcpStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    let mut byte = [0u8; 1];
+    match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((read, _)) => read == 0,
+        Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
+    }
+}

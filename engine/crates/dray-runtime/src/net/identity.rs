@@ -1,0 +1,295 @@
+//! Who this end is: a key, the self-signed certificate that carries it, and the fingerprint by
+//! which others pin it.
+//!
+//! Nothing in the certificate but the key means anything: no name, no date, no issuer is looked at.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use ring::digest;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Name of the file that holds key and certificate, in its folder.
+pub const IDENTITY_FILE: &str = "identity.pem";
+
+/// Longest identity file that is read: a key and a short chain.
+const IDENTITY_BYTES_MAX: u64 = 64 << 10;
+
+/// SHA-256 of a public key (of the certificate's SubjectPublicKeyInfo, so that a new certificate of
+/// the same key has the same fingerprint).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of the key in a certificate; `None` when it is no X.509 certificate.
+    #[must_use]
+    pub fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+        let key = parsed.subject_public_key_info();
+        let digest = digest::digest(&digest::SHA256, key.as_ref());
+        digest.as_ref().try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+
+    /// Reads `sha256:` and 64 hexadecimal digits of either case.
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
+                .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
+                .remedy("copy the line that the other end prints when it starts")
+        };
+        let digits = text.trim().strip_prefix("sha256:").ok_or_else(wrong)?;
+        if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let pair = digits.get(2 * index..2 * index + 2).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// A private key with its certificate.
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    fingerprint: Fingerprint,
+}
+
+impl Identity {
+    /// Reads [`IDENTITY_FILE`] in `folder`, or makes the folder (0700) and the file (0600) with a
+    /// new P-256 key. Of several processes that do this at once one wins and all get its key.
+    ///
+    /// # Errors
+    /// When the file cannot be read or made, is no identity, or is open to others than its owner.
+    pub fn load_or_create(folder: &Path) -> Result<Self> {
+        let path = folder.join(IDENTITY_FILE);
+        match File::open(&path) {
+            Ok(file) => Self::load(&path, file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create(folder, &path).map_err(|error| cannot("create", &path, &error))?;
+                let file = File::open(&path).map_err(|error| cannot("read", &path, &error))?;
+                Self::load(&path, file)
+            }
+            Err(error) => Err(cannot("read", &path, &error)),
+        }
+    }
+
+    fn load(path: &Path, file: File) -> Result<Self> {
+        let mode = file
+            .metadata()
+            .map(|metadata| metadata.permissions().mode());
+        let mode = mode.map_err(|error| cannot("read", path, &error))?;
+        if mode & 0o077 != 0 {
+            let operation = format!("use the identity {}", path.display());
+            return Err(
+                Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+                    .cause(format!(
+                        "others may read or write it (mode {:04o})",
+                        mode & 0o7777
+                    ))
+                    .remedy(
+                        "chmod 600 it; if somebody may have read it, remove it and pin the new one",
+                    ),
+            );
+        }
+        let mut pem = Vec::new();
+        file.take(IDENTITY_BYTES_MAX)
+            .read_to_end(&mut pem)
+            .map_err(|error| cannot("read", path, &error))?;
+        Self::from_pem(&pem).ok_or_else(|| {
+            let operation = format!("use the identity {}", path.display());
+            Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+                .cause("it does not hold a private key and a certificate in PEM form")
+                .remedy("move it away: a new one is made, whose fingerprint the others must pin")
+        })
+    }
+
+    fn from_pem(pem: &[u8]) -> Option<Self> {
+        let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
+        let certificate = CertificateDer::from_pem_slice(pem).ok()?;
+        let fingerprint = Fingerprint::of_certificate(&certificate)?;
+        Some(Self {
+            certificate,
+            key,
+            fingerprint,
+        })
+    }
+
+    /// What others pin.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    pub(super) fn certificate(&self) -> CertificateDer<'static> {
+        self.certificate.clone()
+    }
+
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.fingerprint)
+    }
+}
+
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+        io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        _ => ErrorKind::Io,
+    };
+    let operation = format!("{verb} the identity {}", path.display());
+    Error::new(kind, End::Here, operation)
+        .cause(error.to_string())
+        .remedy("name a folder that this user may write")
+}
+
+/// Writes a new identity beside its name and links it there, so that nobody ever reads half a file
+/// and a second creator finds the first one's.
+fn create(folder: &Path, path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let pem = new_pem().map_err(io::Error::other)?;
+    let temporary = temporary_path(folder)?;
+    let written = write_private(&temporary, pem.as_bytes()).and_then(|()| {
+        match fs::hard_link(&temporary, path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        }
+    });
+    let removed = fs::remove_file(&temporary);
+    written.and(removed)
+}
+
+fn temporary_path(folder: &Path) -> io::Result<PathBuf> {
+    let number = super::join::random::<8>().map_err(io::Error::other)?;
+    let number = u64::from_le_bytes(number);
+    Ok(folder.join(format!(".{IDENTITY_FILE}.{number:016x}")))
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn new_pem() -> Result<String, rcgen::Error> {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+    let mut parameters = rcgen::CertificateParams::new(vec!["dray".to_owned()])?;
+    parameters
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "dray");
+    let certificate = parameters.self_signed(&key)?;
+    Ok(format!("{}{}", key.serialize_pem(), certificate.pem()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fingerprint, IDENTITY_FILE, Identity};
+    use dray_core::ErrorKind;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn first_use_makes_a_private_file_and_later_uses_find_the_same_key() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join("deep/er");
+        let first = Identity::load_or_create(&folder).expect("made");
+        let second = Identity::load_or_create(&folder).expect("read");
+        assert_eq!(first.fingerprint(), second.fingerprint());
+        let names: Vec<_> = fs::read_dir(&folder).expect("a folder").collect();
+        assert_eq!(names.len(), 1, "nothing temporary stays: {names:?}");
+        let mode = fs::metadata(folder.join(IDENTITY_FILE)).expect("there");
+        assert_eq!(mode.permissions().mode() & 0o7777, 0o600);
+        let text = first.fingerprint().to_string();
+        assert_eq!(text.len(), "sha256:".len() + 64);
+        assert_eq!(
+            text.parse::<Fingerprint>().expect("good"),
+            first.fingerprint()
+        );
+        assert_eq!(
+            text.to_uppercase()
+                .replace("SHA", "sha")
+                .parse::<Fingerprint>()
+                .expect("good"),
+            first.fingerprint()
+        );
+    }
+
+    #[test]
+    fn many_first_users_agree_on_one_key() {
+        let place = tempfile::tempdir().expect("a folder");
+        let load = || {
+            Identity::load_or_create(place.path())
+                .expect("made")
+                .fingerprint()
+        };
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(load)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("ran"))
+                .collect()
+        });
+        assert!(all.iter().all(|other| *other == all[0]));
+    }
+
+    #[test]
+    fn an_identity_open_to_others_or_damaged_is_refused() {
+        let place = tempfile::tempdir().expect("a folder");
+        Identity::load_or_create(place.path()).expect("made");
+        let path = place.path().join(IDENTITY_FILE);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
+        let error = Identity::load_or_create(place.path()).expect_err("open to others");
+        assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("0640"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("chmod");
+        fs::write(&path, "no PEM").expect("written");
+        let error = Identity::load_or_create(place.path()).expect_err("damaged");
+        assert_eq!(error.kind, ErrorKind::InvalidRequest);
+    }
+
+    #[test]
+    fn odd_fingerprints_are_refused() {
+        for bad in [
+            "",
+            "sha256:",
+            "md5:00",
+            &format!("sha256:{}", "g".repeat(64)),
+            &format!("sha256:{}", "0".repeat(63)),
+            &format!("sha256:{}é", "0".repeat(62)),
+        ] {
+            assert!(bad.parse::<Fingerprint>().is_err(), "{bad}");
+        }
+    }
+}

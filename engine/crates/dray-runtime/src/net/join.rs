@@ -1,0 +1,73 @@
+//! How a data stream comes to belong to a session: a challenge, and a proof that the dialler has
+//! the session's key.
+
+use super::channel::Channel;
+use super::fail;
+use dray_core::{Result, StreamId};
+use dray_wire::codec::{
+    CHALLENGE_FRAME_BYTES, Challenge, JOIN_FRAME_BYTES, decode_challenge, decode_join,
+    encode_challenge, encode_join,
+};
+use dray_wire::message::Join;
+use dray_wire::negotiate::proof_input;
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::io::{self, Read};
+
+/// Bytes nobody can guess.
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| fail::system("draw random bytes", "the system gave none"))?;
+    Ok(bytes)
+}
+
+fn failed(error: &io::Error) -> dray_core::Error {
+    fail::io_error("join a stream", error)
+}
+
+/// The listener's half; whether the proof holds is for [`proof_holds`].
+pub(super) fn challenge(channel: &mut Channel) -> Result<(Join, Challenge)> {
+    let challenge = Challenge(random()?);
+    channel
+        .write_both(&encode_challenge(&challenge), &[])
+        .map_err(|error| failed(&error))?;
+    let mut frame = [0; JOIN_FRAME_BYTES];
+    channel
+        .read_exact(&mut frame)
+        .map_err(|error| failed(&error))?;
+    Ok((decode_join(&frame)?, challenge))
+}
+
+/// Compares in constant time.
+pub(super) fn proof_holds(key: &[u8; 32], join: &Join, challenge: &Challenge) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let input = proof_input(&join.ticket, join.stream, &challenge.0);
+    hmac::verify(&key, &input, &join.proof).is_ok()
+}
+
+/// The dialler's half. There is no answer: a stream that was refused is closed.
+pub(super) fn join(
+    channel: &mut Channel,
+    ticket: &[u8; 16],
+    key: &[u8; 32],
+    stream: StreamId,
+) -> Result<()> {
+    let mut frame = [0; CHALLENGE_FRAME_BYTES];
+    channel
+        .read_exact(&mut frame)
+        .map_err(|error| failed(&error))?;
+    let challenge = decode_challenge(&frame)?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let tag = hmac::sign(&key, &proof_input(ticket, stream, &challenge.0));
+    let proof = tag.as_ref().try_into();
+    let join = Join {
+        ticket: *ticket,
+        stream,
+        proof: proof.map_err(|_| fail::internal("join a stream", "an HMAC of another length"))?,
+    };
+    channel
+        .write_both(&encode_join(&join), &[])
+        .map_err(|error| failed(&error))
+}

@@ -1,0 +1,109 @@
+//! The driver's data streams: dialled at first, and dialled again when one dies.
+
+use super::channel::Channel;
+use super::dial::secure;
+use super::hub::{Hub, Lost};
+use super::{Timing, fail, join, socket};
+use crossbeam_channel::Receiver;
+use dray_core::retry::{RetryPolicy, Verdict};
+use dray_core::{Error, ErrorKind, Result, StreamId};
+use dray_wire::codec::{Connection, Security};
+use rustls::ClientConfig;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a waiting redialler looks whether the link is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How to reach one session's streams.
+pub(super) struct Streams {
+    /// Where streams may join, each `host:port`; at least one.
+    pub(super) addresses: Vec<String>,
+    pub(super) bind: Vec<IpAddr>,
+    pub(super) timing: Timing,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) security: Security,
+    pub(super) ticket: [u8; 16],
+    pub(super) key: [u8; 32],
+    pub(super) next: AtomicU32,
+}
+
+impl Streams {
+    /// Dials a new stream. Numbers go round over the addresses of both sides, so that each pair of
+    /// interfaces gets its share and a second try takes another way.
+    pub(super) fn dial(&self) -> Result<(StreamId, Channel)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let turn = usize::try_from(number).unwrap_or(0);
+        let address = turn
+            .checked_rem(self.addresses.len())
+            .and_then(|place| self.addresses.get(place))
+            .ok_or_else(|| fail::internal("dial a stream", "there is no address"))?;
+        let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
+        let until = Instant::now() + self.timing.handshake;
+        let socket = socket::Socket::new(Arc::new(stream), until);
+        let mut channel = secure(socket, Connection::Data, self.security, &self.tls)
+            .map_err(|error| fail::io_error(format!("open a stream to {address}"), &error))?;
+        let stream = StreamId(number);
+        join::join(&mut channel, &self.ticket, &self.key, stream)?;
+        Ok((stream, channel))
+    }
+}
+
+/// Dials a new stream for each that is noted lost, until the link is over.
+pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Lost>, retry: RetryPolicy) {
+    // Tries since the last stream that was of use: a way that is gone for good ends somewhere.
+    let mut tries = 0;
+    for lost in notes {
+        if lost.was_useful {
+            tries = 0;
+        }
+        let mut last = lost.error;
+        loop {
+            tries += 1;
+            let draw = join::random().map_or(0, u32::from_le_bytes);
+            let wait = match retry.verdict(last.status, tries, draw) {
+                Verdict::RetryAfter(wait) => wait,
+                Verdict::GiveUp => break give_up(hub, notes, last),
+            };
+            if !rest(hub, wait) {
+                return;
+            }
+            match streams
+                .dial()
+                .and_then(|(stream, channel)| hub.attach(stream, channel))
+            {
+                Ok(()) => break,
+                Err(error) => last = error,
+            }
+        }
+    }
+}
+
+/// Whether the link still wants streams after this long.
+fn rest(hub: &Hub, wait: Duration) -> bool {
+    let until = Instant::now() + wait;
+    while !hub.is_over() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+    false
+}
+
+/// Without any stream nothing can ever move again, whatever the control connection says.
+fn give_up(hub: &Hub, notes: &Receiver<Lost>, last: Error) {
+    if hub.live_streams() == 0 && notes.is_empty() {
+        let mut error = last;
+        error.cause = format!("all data streams are lost, the last by: {}", error.cause);
+        if error.kind == ErrorKind::Protocol {
+            // Seen from here a stream that is refused and one that breaks look alike.
+            error.kind = ErrorKind::Unreachable;
+        }
+        hub.peer_lost(error);
+    }
+}

@@ -1,0 +1,454 @@
+//! The passive end: listens, lets in who has the token, and runs each session on a thread of its own.
+
+use super::channel::Channel;
+use super::greet::{Greeting, hello, unexpected};
+use super::hub::{Closer, Hub, Inbox};
+use super::pending::Pending;
+use super::session::Sessions;
+use super::socket::{Socket, resolve};
+use super::tls::server_config;
+use super::{Identity, SOFTWARE, Timing, Token, control, fail, join};
+use crate::link::{SinkLink, SourceLink};
+use crate::pool::Pool;
+use crossbeam_channel::unbounded;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
+use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, optional};
+use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
+use rustls::{ServerConfig, ServerConnection};
+use socket2::SockRef;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+/// Wait after the system refused a connection, so that a lack of descriptors does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a passive end is built with.
+#[derive(Debug)]
+pub struct Serve {
+    /// Who it is.
+    pub identity: Identity,
+    /// What dialling ends must say.
+    pub token: Token,
+    /// Bounds of this end. No buffer of a passive sink's pool needs to be longer than
+    /// `object_bytes_max`.
+    pub limits: Limits,
+    /// Whether data streams may run in clear.
+    pub allow_clear_data: bool,
+    /// Data streams granted to one session at the most.
+    pub streams_max: u16,
+    /// Sessions at one time.
+    pub sessions_max: usize,
+    /// Connections at one time that have not proved themselves; a further one takes the place of
+    /// the oldest.
+    pub pending_max: usize,
+    /// Addresses (`host:port`) where streams may join, told to the driver; empty: where its control
+    /// connection went.
+    pub advertise: Vec<String>,
+    /// How long things may take.
+    pub timing: Timing,
+}
+
+impl Serve {
+    /// With what is usual for the rest.
+    #[must_use]
+    pub fn new(identity: Identity, token: Token) -> Self {
+        Self {
+            identity,
+            token,
+            limits: Limits::default(),
+            allow_clear_data: false,
+            // A DTN's eight NICs with eight streams each: guess, revisit.
+            streams_max: 64,
+            sessions_max: 64,
+            pending_max: 64,
+            advertise: Vec::new(),
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// What a driver that has proved itself asks for.
+#[derive(Debug)]
+pub struct Request {
+    /// The request itself. Paths in it are not checked.
+    pub connect: Connect,
+    /// What both ends agreed on; the machine's configuration must keep to it.
+    pub agreed: Agreed,
+    /// Where the driver connected from.
+    pub peer: SocketAddr,
+    /// Name and version of its program, as it says; shown to people only escaped.
+    pub peer_software: String,
+}
+
+/// A passive end's part of a session, ready to run. `run` gets the link and returns when the session
+/// is over; it is called on a thread of its own.
+pub enum Prepared<'h> {
+    /// This end writes.
+    Sink {
+        /// The pool its receivers fill: the one `run` gives its conductor.
+        pool: Arc<Pool>,
+        /// Runs the conductor.
+        run: Box<dyn FnOnce(SinkLink) + Send + 'h>,
+    },
+    /// This end reads.
+    Source {
+        /// Runs the conductor.
+        run: Box<dyn FnOnce(SourceLink) + Send + 'h>,
+    },
+}
+
+/// Decides what a request means. Called from many threads.
+pub trait Handler: Sync {
+    /// Opens what `request` asks for, within [`Timing::prepare`].
+    ///
+    /// # Errors
+    /// What the driver is refused with.
+    fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>>;
+
+    /// Somebody was turned away, or came to nothing before a session began. Strangers can cause
+    /// this as often as they like: whoever writes it down should have a limit.
+    fn rejected(&self, peer: SocketAddr, error: &Error) {
+        let _ = (peer, error);
+    }
+}
+
+struct Shared {
+    serve: Serve,
+    tls: Arc<ServerConfig>,
+    sockets: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    pending: Pending,
+    sessions: Sessions,
+    /// Threads of connections, sessions included.
+    running: AtomicUsize,
+    is_stopping: AtomicBool,
+}
+
+/// A listening passive end.
+pub struct Listener(Arc<Shared>);
+
+/// Stops a [`Listener`] from another thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Listens no more and asks the sessions to stop, keeping what is safe; [`Listener::run`]
+    /// returns when they have.
+    pub fn stop(&self) {
+        self.0.is_stopping.store(true, Ordering::Release);
+        for socket in &self.0.sockets {
+            // Wakes the accepting thread.
+            let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+        }
+        self.0.pending.cut();
+        self.0.sessions.stop();
+    }
+
+    /// The same, and ends all connections at once.
+    pub fn abort(&self) {
+        self.stop();
+        self.0.sessions.cut();
+    }
+}
+
+impl Listener {
+    /// Listens on each of `addresses` (`host:port`; port 0 leaves the choice to the system).
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, or the identity's key is of no use.
+    pub fn bind(addresses: &[String], serve: Serve) -> Result<Self> {
+        let tls = server_config(&serve.identity)?;
+        let mut sockets = Vec::new();
+        let mut bound = Vec::new();
+        for address in addresses {
+            for to in resolve(address)? {
+                let socket = TcpListener::bind(to).map_err(|error| cannot_listen(to, &error))?;
+                let at = socket
+                    .local_addr()
+                    .map_err(|error| cannot_listen(to, &error))?;
+                sockets.push(socket);
+                bound.push(at);
+            }
+        }
+        Ok(Self(Arc::new(Shared {
+            tls,
+            sockets,
+            addresses: bound,
+            pending: Pending::new(serve.pending_max),
+            sessions: Sessions::new(serve.sessions_max),
+            running: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+            serve,
+        })))
+    }
+
+    /// Where it listens, ports filled in.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.0.addresses
+    }
+
+    /// The way to stop it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.0))
+    }
+
+    /// Accepts and serves until stopped and all sessions are over.
+    pub fn run(&self, handler: &dyn Handler) {
+        let shared = &*self.0;
+        thread::scope(|scope| {
+            for socket in &shared.sockets {
+                scope.spawn(move || shared.accept(scope, socket, handler));
+            }
+        });
+    }
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::AddrInUse => ErrorKind::Busy,
+        io::ErrorKind::AddrNotAvailable => ErrorKind::InvalidRequest,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, End::Here, format!("listen on {address}"))
+        .cause(error.to_string())
+        .remedy("choose another address or port")
+}
+
+/// Counts a thread of a connection.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Shared {
+    fn accept<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        socket: &TcpListener,
+        handler: &'env dyn Handler,
+    ) {
+        // Those that were shown out of a full waiting room end soon, but may not have yet.
+        let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
+        loop {
+            let accepted = socket.accept();
+            if self.is_stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let Ok((stream, peer)) = accepted else {
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            };
+            if self.running.fetch_add(1, Ordering::AcqRel) >= most {
+                drop((Running(&self.running), stream));
+                continue;
+            }
+            let running = Running(&self.running);
+            // Without a thread the connection is dropped, and so closed.
+            let _ = thread::Builder::new()
+                .name("dray-session".to_owned())
+                .spawn_scoped(scope, move || {
+                    let _running = running;
+                    let served =
+                        catch_unwind(AssertUnwindSafe(|| self.connection(stream, peer, handler)));
+                    let died = || Err(fail::internal("serve a connection", "its thread panicked"));
+                    if let Err(error) = served.unwrap_or_else(|_| died()) {
+                        handler.rejected(peer, &error);
+                    }
+                });
+        }
+    }
+
+    fn connection(&self, stream: TcpStream, peer: SocketAddr, handler: &dyn Handler) -> Result<()> {
+        let failed = |error: io::Error| fail::io_error("let a connection in", &error);
+        let until = Instant::now() + self.serve.timing.handshake;
+        stream.set_nodelay(true).map_err(failed)?;
+        let stream = Arc::new(stream);
+        let place = self.pending.admit(&stream);
+        let mut socket = Socket::new(stream, until);
+        let mut preamble = [0; PREAMBLE_BYTES];
+        socket.read_exact(&mut preamble).map_err(failed)?;
+        let preamble = Preamble::parse(&preamble)?;
+        let channel = match preamble.security {
+            Security::Clear => Channel::Clear(socket),
+            Security::Tls => {
+                let tls = ServerConnection::new(Arc::clone(&self.tls));
+                let tls = tls.map_err(|error| fail::tls(&error))?;
+                Channel::tls(socket, tls.into()).map_err(failed)?
+            }
+        };
+        match (preamble.connection, preamble.security) {
+            (Connection::Control, Security::Clear) => {
+                let cause = "a control connection in clear, which would show the token";
+                Err(fail::protocol("let a connection in", cause))
+            }
+            (Connection::Control, Security::Tls) => {
+                let mut greeting = Greeting::new(channel);
+                let request = self.greet(&mut greeting, peer);
+                drop(place);
+                self.session(greeting, request?, handler)
+            }
+            (Connection::Data, security) => self.stream(channel, security == Security::Clear),
+        }
+    }
+
+    /// Hears who it is and what is wanted.
+    fn greet(&self, greeting: &mut Greeting, peer: SocketAddr) -> Result<Request> {
+        let theirs = match greeting.receive()? {
+            Message::Hello(theirs) => theirs,
+            other => return Err(unexpected("HELLO", &other)),
+        };
+        if !self.serve.token.matches(&theirs.token) {
+            return Err(refuse(greeting, wrong_token()));
+        }
+        let ours = self.hello();
+        greeting.send(&Message::Hello(ours.clone()))?;
+        let agreed = match negotiate(&ours, &theirs) {
+            Ok(agreed) => agreed,
+            Err(error) => return Err(refuse(greeting, error)),
+        };
+        greeting.set_limits(agreed.limits);
+        match greeting.receive()? {
+            Message::Connect(connect) => Ok(Request {
+                connect,
+                agreed,
+                peer,
+                peer_software: theirs.software,
+            }),
+            other => Err(unexpected("CONNECT", &other)),
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let bits = match self.serve.allow_clear_data {
+            true => OPTIONAL_KNOWN,
+            false => OPTIONAL_KNOWN & !optional::CLEAR_DATA,
+        };
+        hello(SOFTWARE, self.serve.limits, bits, &[])
+    }
+
+    /// Runs a session to its end.
+    fn session(
+        &self,
+        mut greeting: Greeting,
+        request: Request,
+        handler: &dyn Handler,
+    ) -> Result<()> {
+        let timing = self.serve.timing;
+        greeting
+            .socket_mut()
+            .set_deadline(Instant::now() + timing.prepare);
+        let mut seat = match self.sessions.reserve() {
+            Ok(seat) => seat,
+            Err(error) => return Err(refuse(&mut greeting, error)),
+        };
+        let (agreed, role) = (request.agreed, request.connect.passive_role);
+        let clear_data = request.connect.clear_data;
+        let streams = request
+            .connect
+            .streams
+            .clamp(1, self.serve.streams_max.max(1));
+        if clear_data && !agreed.has(optional::CLEAR_DATA) {
+            return Err(refuse(&mut greeting, no_clear_data()));
+        }
+        let prepared = match handler.prepare(request) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(refuse(&mut greeting, error)),
+        };
+        let (inbox, run): (_, Runner<'_>) = match (prepared, role) {
+            (Prepared::Sink { pool, run }, Role::Sink) => {
+                let (events_in, events) = unbounded();
+                let inbox = Inbox::Sink(events_in.clone(), pool);
+                let run = move |out, closer: Closer| {
+                    run(SinkLink {
+                        events,
+                        events_in,
+                        control: Box::new(out),
+                        close: Box::new(move || closer.close()),
+                    });
+                };
+                (inbox, Box::new(run))
+            }
+            (Prepared::Source { run }, Role::Source) => {
+                let (events_in, events) = unbounded();
+                let inbox = Inbox::Source(events_in.clone());
+                let run = move |out, closer: Closer| {
+                    run(SourceLink {
+                        events,
+                        events_in,
+                        control: Box::new(out),
+                        close: Box::new(move || closer.close()),
+                    });
+                };
+                (inbox, Box::new(run))
+            }
+            _ => {
+                let error = fail::internal("begin a session", "the other role was prepared");
+                return Err(refuse(&mut greeting, error));
+            }
+        };
+        let hub = Hub::new(inbox, agreed.limits, timing, streams, None);
+        let closer = Closer::new(Arc::clone(&hub));
+        // Streams may join as soon as the driver has read its ticket.
+        let (ticket, key) = seat.seat(&hub, clear_data)?;
+        greeting.send(&Message::Accept(Accept {
+            ticket,
+            key,
+            addresses: self.serve.advertise.clone(),
+            streams,
+        }))?;
+        let (out, control) = control::start(greeting.finish()?, timing, &hub)?;
+        hub.set_control(control);
+        run(out, closer);
+        // A conductor that has returned without closing its link has dropped it.
+        Ok(())
+    }
+
+    /// Lets a data stream join, or closes it without a word.
+    fn stream(&self, mut channel: Channel, is_clear: bool) -> Result<()> {
+        let (join, challenge) = join::challenge(&mut channel)?;
+        let Some(hub) = self.sessions.find(&join, &challenge, is_clear) else {
+            return Err(
+                Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
+                    .cause("no session with that ticket, key and security"),
+            );
+        };
+        hub.attach(join.stream, channel)
+    }
+}
+
+type Runner<'h> = Box<dyn FnOnce(control::Out, Closer) + 'h>;
+
+/// Tells the driver, if it still listens.
+fn refuse(greeting: &mut Greeting, error: Error) -> Error {
+    let _ = greeting.send(&Message::Refuse(error.clone()));
+    error
+}
+
+/// Says no more than it must: the peer is a stranger.
+fn wrong_token() -> Error {
+    Error::new(ErrorKind::Unauthorized, End::Network, "log in")
+        .cause("the other end does not know this token")
+        .remedy("give the token that end was started with")
+}
+
+fn no_clear_data() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        End::Network,
+        "open clear data streams",
+    )
+    .cause("the other end does not allow them")
+    .remedy("leave out the option, or have clear data allowed there")
+}

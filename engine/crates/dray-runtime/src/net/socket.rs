@@ -1,0 +1,185 @@
+//! TCP sockets: connecting from a chosen address, deadlines over many calls, settings.
+
+use super::fail;
+use dray_core::{End, Error, ErrorKind, Result};
+use socket2::{Domain, Protocol, SockAddr, SockRef, TcpKeepalive, Type};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Probes of an idle connection before it counts as dead.
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// A socket that, until it is trusted, has one deadline for everything: a peer that sends a byte
+/// now and then does not get more time by it.
+#[derive(Debug, Clone)]
+pub(super) struct Socket {
+    stream: Arc<TcpStream>,
+    until: Option<Instant>,
+}
+
+impl Socket {
+    /// A socket that must be done with its handshake at `until`.
+    pub(super) fn new(stream: Arc<TcpStream>, until: Instant) -> Self {
+        Self {
+            stream,
+            until: Some(until),
+        }
+    }
+
+    pub(super) const fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    /// Moves the deadline.
+    pub(super) const fn set_deadline(&mut self, until: Instant) {
+        self.until = Some(until);
+    }
+
+    /// Lifts the deadline. From now on a read waits as long as the peer's host lives, and a write
+    /// fails when nothing was acknowledged for `lost_after`.
+    pub(super) fn settle(&mut self, lost_after: Duration) -> io::Result<()> {
+        self.until = None;
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(Some(lost_after))?;
+        let socket = SockRef::from(&*self.stream);
+        let keepalive = TcpKeepalive::new()
+            .with_time(lost_after / 2)
+            .with_interval((lost_after / 2 / KEEPALIVE_PROBES).max(Duration::from_secs(1)))
+            .with_retries(KEEPALIVE_PROBES);
+        // Hosts that know neither find a dead path by the control connection's pings.
+        let _ = socket.set_tcp_keepalive(&keepalive);
+        #[cfg(target_os = "linux")]
+        let _ = socket.set_tcp_user_timeout(Some(lost_after));
+        Ok(())
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let Some(until) = self.until else {
+            return Ok(None);
+        };
+        match until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            _ => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let left @ Some(_) = self.left()? {
+            self.stream.set_read_timeout(left)?;
+        }
+        (&*self.stream).read(buffer)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        if let left @ Some(_) = self.left()? {
+            self.stream.set_write_timeout(left)?;
+        }
+        (&*self.stream).write(buffer)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let left @ Some(_) = self.left()? {
+            self.stream.set_write_timeout(left)?;
+        }
+        (&*self.stream).write_vectored(buffers)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Ends a connection in both directions; whoever waits on it wakes up.
+pub(super) fn shut(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// The addresses behind `host:port`.
+pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
+    let operation = || format!("find the address {}", address.escape_debug());
+    let found: Vec<SocketAddr> = match address.to_socket_addrs() {
+        Ok(found) => found.collect(),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(
+                Error::new(ErrorKind::InvalidRequest, End::Here, operation())
+                    .cause(error.to_string())
+                    .remedy("write HOST:PORT, or [IPV6]:PORT"),
+            );
+        }
+        Err(error) => {
+            return Err(
+                Error::new(ErrorKind::Unreachable, End::Network, operation())
+                    .cause(error.to_string())
+                    .remedy("look at the name, and at this host's name service"),
+            );
+        }
+    };
+    if found.is_empty() {
+        return Err(fail::lost("the name has no address"));
+    }
+    Ok(found)
+}
+
+/// Connects to `address` (`host:port`), trying what its name stands for one after the other, from
+/// one of the `bind` addresses of the same family; number `turn` of them if there are several.
+pub(super) fn connect(
+    address: &str,
+    bind: &[IpAddr],
+    turn: usize,
+    timeout: Duration,
+) -> Result<TcpStream> {
+    let until = Instant::now() + timeout;
+    let mut last = None;
+    for to in resolve(address)? {
+        let from: Vec<&IpAddr> = bind
+            .iter()
+            .filter(|ip| ip.is_ipv4() == to.is_ipv4())
+            .collect();
+        if from.is_empty() && !bind.is_empty() {
+            continue;
+        }
+        let from = from.get(turn % from.len().max(1)).map(|ip| **ip);
+        let left = until.saturating_duration_since(Instant::now());
+        match connect_one(to, from, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some((to, from, error)),
+        }
+    }
+    let operation = format!("connect to {}", address.escape_debug());
+    let Some((to, from, error)) = last else {
+        return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+            .cause("none of the addresses to bind is of the same IP version")
+            .remedy("choose another --bind"));
+    };
+    let whence = from.map(|from| format!(" from {from}")).unwrap_or_default();
+    let failed = fail::io_error(operation, &error);
+    let cause = format!("{to}{whence}: {}", failed.cause);
+    if error.kind() == io::ErrorKind::AddrNotAvailable && from.is_some() {
+        return Err(failed
+            .cause(cause)
+            .remedy("choose an address of this host for --bind"));
+    }
+    Err(failed.cause(cause).remedy(
+        "look whether `dray serve` runs there and whether a firewall lets the port through",
+    ))
+}
+
+fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::Result<TcpStream> {
+    if timeout.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let socket = socket2::Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(from) = from {
+        socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+    }
+    socket.connect_timeout(&SockAddr::from(to), timeout)?;
+    // Frames are written whole: waiting for more to fill a packet only delays them.
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,127 @@
+//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key.
+
+use super::fail::internal;
+use super::identity::{Fingerprint, Identity};
+use dray_core::Result;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::cipher_suite;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, PeerIncompatible, ServerConfig,
+    SignatureScheme,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// AES-128 first: on DTNs, which all have instructions for it, it is the cheapest per byte (ten
+/// rounds, not fourteen) and no weaker where it counts.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites = vec![
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    Arc::new(provider)
+}
+
+/// Accepts the pinned key and no other, whatever the certificate around it says, and keeps which
+/// key was offered last, so that a refusal can name it.
+#[derive(Debug)]
+pub struct Pinned {
+    pin: Fingerprint,
+    algorithms: WebPkiSupportedAlgorithms,
+    offered: Mutex<Option<Fingerprint>>,
+}
+
+impl Pinned {
+    /// The key the server offered, if it is not the pinned one.
+    #[must_use]
+    pub fn other_key(&self) -> Option<Fingerprint> {
+        *self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let offered =
+            Fingerprint::of_certificate(end_entity).ok_or(CertificateError::BadEncoding)?;
+        if offered == self.pin {
+            return Ok(ServerCertVerified::assertion());
+        }
+        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(offered);
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        // A certificate is public: only this says that the peer holds its key.
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// What a dialler needs to reach the holder of `pin`'s key; the second part tells afterwards which
+/// other key was offered.
+///
+/// # Errors
+/// [`dray_core::ErrorKind::Internal`] when the library refuses our choice of algorithms.
+pub fn client_config(pin: Fingerprint) -> Result<(Arc<ClientConfig>, Arc<Pinned>)> {
+    let provider = provider();
+    let pinned = Arc::new(Pinned {
+        pin,
+        algorithms: provider.signature_verification_algorithms,
+        offered: Mutex::new(None),
+    });
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| internal("set up TLS", error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(&pinned) as _)
+        .with_no_client_auth();
+    // Connections are few and long; a resumed one would skip the look at the key.
+    config.resumption = rustls::client::Resumption::disabled();
+    config.enable_sni = false;
+    Ok((Arc::new(config), pinned))
+}
+
+/// What a listener needs to prove that it is `identity`.
+///
+/// # Errors
+/// [`dray_core::ErrorKind::Internal`] when the key is of a kind the library cannot use.
+pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
+    let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(wrong)?
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.certificate()], identity.key())
+        .map_err(wrong)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,67 @@
+//! The static token that opens a passive end.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_wire::bounds::TOKEN_BYTES_MAX;
+use ring::hmac;
+use ring::rand::SystemRandom;
+use std::fmt;
+
+/// A shared secret. It has no readable form, so that no log can hold it.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// Takes a token as it was read; white space around it (a file's last newline) does not count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] when nothing is left or it is longer than the wire carries.
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        let bytes = bytes.trim_ascii();
+        let cause = match bytes.len() {
+            0 => "it is empty".to_owned(),
+            length if length > TOKEN_BYTES_MAX => {
+                format!("it has {length} bytes, at most {TOKEN_BYTES_MAX} travel")
+            }
+            _ => return Ok(Self(bytes.to_vec())),
+        };
+        Err(
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the token")
+                .cause(cause)
+                .remedy("give a file with one line of random characters"),
+        )
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Compares in a time that depends on the offered length alone: both are hashed under a key of
+    /// this call, and the hashes are compared in constant time.
+    pub(super) fn matches(&self, offered: &[u8]) -> bool {
+        hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).is_ok_and(|key| {
+            hmac::verify(&key, offered, hmac::sign(&key, &self.0).as_ref()).is_ok()
+        })
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Token;
+
+    #[test]
+    fn only_the_same_token_matches_and_it_is_never_shown() {
+        let token = Token::new(b" s3cret-value\n").expect("a token");
+        assert!(token.matches(b"s3cret-value"));
+        for wrong in [&b""[..], b"s3cret-valu", b"s3cret-value ", b"S3cret-value"] {
+            assert!(!token.matches(wrong));
+        }
+        assert!(!format!("{token:?}").contains("s3cret"));
+        assert!(Token::new(b" \n").is_err());
+    }
+}

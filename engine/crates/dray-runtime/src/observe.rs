@@ -1,0 +1,36 @@
+//! What a running end tells its caller.
+
+use dray_core::StreamId;
+use dray_session::source::Listed;
+use dray_session::{Event, Progress};
+use dray_wire::message::BlockHead;
+
+/// Somebody who watches a transfer. Called from the conductor's thread: must not block.
+pub trait Observer: Sync {
+    /// Something happened.
+    fn event(&self, event: &Event) {
+        let _ = event;
+    }
+
+    /// The counters, several times a second and once at the end.
+    fn progress(&self, progress: &Progress) {
+        let _ = progress;
+    }
+
+    /// Entries were listed (at a source).
+    fn listed(&self, entries: &[Listed]) {
+        let _ = entries;
+    }
+
+    /// An object is handed to a stream (at a source), or came in by one (at a sink, which does not
+    /// know by which).
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        let _ = (stream, head);
+    }
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}

@@ -1,0 +1,528 @@
+//! What SRC and DST mean. It follows from how they are written, never from what exists at the
+//! destination, so the same command means the same when it is run again.
+
+use dray_core::options::Links;
+use dray_core::path::escape;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_store::TargetMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Paths of a copy as somebody wrote them.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    /// Each SRC.
+    pub sources: &'a [OsString],
+    /// DST.
+    pub destination: &'a OsStr,
+    /// Whether folders are copied with everything in them.
+    pub recursive: bool,
+    /// How links are treated.
+    pub links: Links,
+    /// Whether something is asked that only makes sense of one file (a byte range, a checksum).
+    pub about_one_file: bool,
+}
+
+/// Port of `dray serve` when none is named. In IANA's list 4734 to 4736 belong to nobody, between
+/// 4733 (resorcs) and 4737 (ipdr-sp); to be registered when others speak the protocol.
+pub const PORT: u16 = 4735;
+
+/// How a remote side begins.
+const SCHEME: &[u8] = b"dray://";
+
+/// A host, and a path beneath the root that it serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// `host:port`.
+    pub address: String,
+    /// As typed, without the slash that separates it from the host.
+    pub path: Vec<u8>,
+}
+
+/// One thing to read on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalSource {
+    /// As typed.
+    pub words: String,
+    /// Absolute; every link on the way resolved, but for the last name.
+    pub path: PathBuf,
+    /// Its contents, not the folder itself.
+    pub contents: bool,
+}
+
+/// What is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sources {
+    /// Files and folders of this host.
+    Local(Vec<LocalSource>),
+    /// Paths on one host.
+    Remote(String, Vec<Vec<u8>>),
+}
+
+/// The folder that is written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folder {
+    /// Absolute, without links as far as it exists.
+    Local(PathBuf),
+    /// Of another host.
+    Remote(Remote),
+}
+
+/// A command's places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// What is read.
+    pub sources: Sources,
+    /// What is written to.
+    pub folder: Folder,
+    /// The one file's name there, if it is given a new one.
+    pub rename: Option<Name>,
+    /// What will be written in the folder; empty for all of it.
+    pub claims: Vec<RelPath>,
+    /// DST as typed.
+    pub words: String,
+}
+
+impl Places {
+    /// Reads the paths of a command line.
+    ///
+    /// # Errors
+    /// A request that makes no sense, with what to write instead.
+    pub fn read(written: &Written<'_>) -> Result<Self> {
+        let (sources, destination) = (written.sources, written.destination);
+        if sources.is_empty() {
+            return Err(usage("SRC and DST are needed", "name both"));
+        }
+        let single = sources.len() == 1 && !written.recursive;
+        if written.about_one_file && !single {
+            return Err(usage(
+                "--range and --checksum are about one file",
+                "name one file, without --recursive",
+            ));
+        }
+        let read = read_sources(sources, written.recursive)?;
+        let is_folder = !single || is_folder_by_spelling(destination);
+        let words = escape(destination.as_bytes());
+        let (folder, rename) = match remote(destination)? {
+            None => local_destination(destination, is_folder)?,
+            Some(remote) => remote_destination(remote, is_folder)?,
+        };
+        if let (Sources::Remote(..), Folder::Remote(_)) = (&read.sources, &folder) {
+            return Err(usage(
+                "both sides are on other hosts",
+                "run dray on one of them: copies between two other hosts need an endpoint at both \
+                 sites, which comes later",
+            ));
+        }
+        let claims = match &rename {
+            Some(name) => vec![RelPath::root().join(name)?],
+            None => read.claims()?,
+        };
+        let places = Self {
+            sources: read.sources,
+            folder,
+            rename,
+            claims,
+            words,
+        };
+        places.refuse_itself(written.links)?;
+        Ok(places)
+    }
+
+    /// A folder copied into itself never ends; a file onto itself is a mistake.
+    fn refuse_itself(&self, links: Links) -> Result<()> {
+        let (Sources::Local(sources), Folder::Local(folder)) = (&self.sources, &self.folder) else {
+            return Ok(());
+        };
+        for source in sources {
+            let Ok(state) = source.path.symlink_metadata() else {
+                continue;
+            };
+            let is_followed = source.contents || links == Links::Follow;
+            if state.is_symlink() && !is_followed {
+                continue;
+            }
+            let real = source.path.canonicalize();
+            let real = real.unwrap_or_else(|_| source.path.clone());
+            let target = match (&self.rename, source.contents, source.path.file_name()) {
+                (_, true, _) | (None, _, None) => folder.clone(),
+                (Some(name), ..) => folder.join(OsStr::from_bytes(name.as_bytes())),
+                (None, false, Some(name)) => folder.join(name),
+            };
+            if target == real {
+                let cause = format!("{} and {} are the same", source.words, self.words);
+                return Err(usage(cause, "name another destination"));
+            }
+            if target.starts_with(&real) {
+                let cause = format!("{} lies in {}, which is copied", self.words, source.words);
+                return Err(usage(cause, "name a destination outside of it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+        .cause(cause)
+        .remedy(remedy)
+}
+
+struct ReadSources {
+    sources: Sources,
+    /// Base names; none for a folder's contents.
+    names: Vec<Option<Name>>,
+}
+
+impl ReadSources {
+    fn claims(&self) -> Result<Vec<RelPath>> {
+        let mut claims = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            match name {
+                Some(name) => claims.push(RelPath::root().join(name)?),
+                // Contents may bear any name.
+                None => return Ok(Vec::new()),
+            }
+        }
+        Ok(claims)
+    }
+}
+
+fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
+    let mut local = Vec::new();
+    let mut far: Option<(String, Vec<Vec<u8>>)> = None;
+    let mut names: Vec<Option<Name>> = Vec::new();
+    for source in sources {
+        let name = match remote(source)? {
+            None => {
+                let (read, name) = local_source(source, recursive)?;
+                local.push(read);
+                name
+            }
+            Some(Remote { address, path }) => {
+                let name = remote_name(&path, recursive)?;
+                match &mut far {
+                    Some((host, paths)) if *host == address => paths.push(path),
+                    Some((host, _)) => {
+                        let cause = format!("sources on two hosts, {host} and {address}");
+                        return Err(usage(cause, "copy from one host at a time"));
+                    }
+                    None => far = Some((address, vec![path])),
+                }
+                name
+            }
+        };
+        if let Some(twice) = name.as_ref().filter(|_| names.contains(&name)) {
+            let cause = format!("two sources are called {twice}: one would replace the other");
+            return Err(usage(cause, "copy them one by one, under different names"));
+        }
+        names.push(name);
+    }
+    let sources = match (local.is_empty(), far) {
+        (false, None) => Sources::Local(local),
+        (true, Some((host, paths))) => Sources::Remote(host, paths),
+        _ => {
+            return Err(usage(
+                "some sources are on this host and some on another",
+                "copy from one host at a time",
+            ));
+        }
+    };
+    Ok(ReadSources { sources, names })
+}
+
+/// Whether a path can only be a folder, by how it is written.
+fn is_folder_by_spelling(path: &OsStr) -> bool {
+    let last = path.as_bytes().rsplit(|b| *b == b'/').next();
+    matches!(last, Some(b"" | b"." | b".."))
+}
+
+fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<Name>)> {
+    let words = escape(source.as_bytes());
+    if source.is_empty() {
+        return Err(usage("a SRC is empty", "name a file or a folder"));
+    }
+    let typed = Path::new(source);
+    let contents = source.as_bytes().ends_with(b"/");
+    let last = source.as_bytes().rsplit(|b| *b == b'/').next();
+    // A link named as a folder is followed; one that is named itself is not.
+    let path = if contents || matches!(last, Some(b"." | b"..")) {
+        resolve(typed)?
+    } else {
+        match typed.file_name() {
+            Some(name) => resolve(typed.parent().unwrap_or(Path::new("")))?.join(name),
+            None => resolve(typed)?,
+        }
+    };
+    let follows = if contents {
+        path.metadata()
+    } else {
+        path.symlink_metadata()
+    };
+    if follows.is_ok_and(|state| state.is_dir()) && !recursive {
+        let cause = format!("{words} is a folder");
+        return Err(usage(
+            cause,
+            "add --recursive (-r) to copy it with everything in it",
+        ));
+    }
+    let name = match (contents, path.file_name()) {
+        (true, _) => None,
+        (false, Some(name)) => Some(own_name(name.as_bytes())?),
+        (false, None) => {
+            let cause = format!("{words} has no name of its own");
+            return Err(usage(cause, format!("write {words}/ for its contents")));
+        }
+    };
+    Ok((
+        LocalSource {
+            words,
+            path,
+            contents,
+        },
+        name,
+    ))
+}
+
+/// A name that may appear at the destination.
+fn own_name(bytes: &[u8]) -> Result<Name> {
+    let name = Name::new(bytes)?;
+    if name.is_reserved() {
+        let cause = format!("{name}: names that begin with .dray- are dray's own");
+        return Err(usage(cause, "choose another name"));
+    }
+    Ok(name)
+}
+
+fn remote_name(path: &[u8], recursive: bool) -> Result<Option<Name>> {
+    let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    if last.is_empty() {
+        if !recursive {
+            let cause = format!("{} means a folder's contents", escape(path));
+            return Err(usage(cause, "add --recursive (-r)"));
+        }
+        return Ok(None);
+    }
+    own_name(last).map(Some)
+}
+
+fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+    if typed.is_empty() {
+        return Err(usage("DST is empty", "name a file or a folder"));
+    }
+    let path = Path::new(typed);
+    if is_folder {
+        let folder = resolve(path)?;
+        refuse_file(&folder)?;
+        return Ok((Folder::Local(folder), None));
+    }
+    let Some(name) = path.file_name() else {
+        return Err(usage(
+            "DST has no file name",
+            "end it in a slash for a folder",
+        ));
+    };
+    let folder = resolve(path.parent().unwrap_or(Path::new("")))?;
+    refuse_file(&folder)?;
+    Ok((Folder::Local(folder), Some(own_name(name.as_bytes())?)))
+}
+
+fn refuse_file(folder: &Path) -> Result<()> {
+    if folder.metadata().is_ok_and(|state| !state.is_dir()) {
+        let words = escape(folder.as_os_str().as_bytes());
+        return Err(
+            Error::new(ErrorKind::NotADirectory, End::Sink, "open the destination")
+                .cause(format!("{words} is no folder"))
+                .remedy("name another destination"),
+        );
+    }
+    Ok(())
+}
+
+fn remote_destination(remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+    let path = &remote.path;
+    if is_folder || is_folder_by_spelling(OsStr::from_bytes(path)) {
+        return Ok((Folder::Remote(remote), None));
+    }
+    let slash = path.iter().rposition(|b| *b == b'/');
+    let name = own_name(&path[slash.map_or(0, |slash| slash + 1)..])?;
+    let folder = Remote {
+        path: path[..slash.unwrap_or(0)].to_vec(),
+        address: remote.address,
+    };
+    Ok((Folder::Remote(folder), Some(name)))
+}
+
+/// `dray://host[:port]/path`; `None` for a path on this host.
+fn remote(text: &OsStr) -> Result<Option<Remote>> {
+    let Some(rest) = text.as_bytes().strip_prefix(SCHEME) else {
+        return Ok(None);
+    };
+    let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+    let bad = |why: &str| {
+        usage(
+            format!("{}: {why}", escape(text.as_bytes())),
+            "write it as dray://HOST[:PORT]/PATH",
+        )
+    };
+    let host = std::str::from_utf8(&rest[..slash]).map_err(|_| bad("the host is no text"))?;
+    let address = with_port(host).ok_or_else(|| bad("no host, or a port that is no number"))?;
+    let path = rest.get(slash + 1..).unwrap_or_default().to_vec();
+    Ok(Some(Remote { address, path }))
+}
+
+/// An address with the default port unless it has one; an IPv6 address stands in brackets.
+pub fn with_port(host: &str) -> Option<String> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (name, after) = rest.split_once(']')?;
+            let port = match after {
+                "" => None,
+                after => Some(after.strip_prefix(':')?),
+            };
+            (format!("[{name}]"), port)
+        }
+        None => match host.split_once(':') {
+            Some((name, port)) => (name.to_owned(), Some(port)),
+            None => (host.to_owned(), None),
+        },
+    };
+    let port = match port {
+        Some(port) => port.parse::<u16>().ok()?,
+        None => PORT,
+    };
+    (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
+}
+
+/// Makes a path absolute and free of links, as far as it exists; what does not exist yet is taken
+/// as it is written.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    let failed = |error: &std::io::Error| {
+        let words = escape(path.as_os_str().as_bytes());
+        Error::new(ErrorKind::NotFound, End::Here, "find the folder")
+            .cause(format!("{words}: {error}"))
+            .remedy("name another one")
+    };
+    let mut done = match path.has_root() {
+        true => PathBuf::from("/"),
+        false => std::env::current_dir()
+            .and_then(|here| here.canonicalize())
+            .map_err(|error| failed(&error))?,
+    };
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            // What was done so far has no links, so the folder above is the one that is written.
+            Component::ParentDir => {
+                done.pop();
+            }
+            Component::Normal(name) => {
+                let next = done.join(name);
+                done = match next.canonicalize() {
+                    Ok(real) => real,
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => next,
+                    // A link that leads in a circle, or a folder that may not be entered: whoever
+                    // opens it says so.
+                    Err(_) => next,
+                };
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// A path as the store at `/` knows it.
+pub fn from_top(path: &Path) -> Result<RelPath> {
+    let bytes = path.as_os_str().as_bytes();
+    RelPath::parse(bytes.strip_prefix(b"/").unwrap_or(bytes))
+}
+
+/// The folders of `--target DIR=NAME`, absolute.
+pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
+    let read = |text: &OsString| {
+        let bytes = text.as_bytes();
+        let cut = bytes.iter().rposition(|b| *b == b'=');
+        let name = cut.and_then(|cut| std::str::from_utf8(&bytes[cut + 1..]).ok());
+        match (cut, name) {
+            (Some(cut), Some(name)) if cut > 0 && !name.is_empty() => {
+                let folder = OsString::from_vec(bytes[..cut].to_vec());
+                Ok((resolve(Path::new(&folder))?, name.to_owned()))
+            }
+            _ => {
+                let cause = format!("--target {} names no folder and target", escape(bytes));
+                Err(usage(cause, "write it as DIR=NAME"))
+            }
+        }
+    };
+    given.iter().map(read).collect()
+}
+
+/// The map of a store whose root is `root`: folders beneath it, and the nearest one that it lies in.
+pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
+    let mut folders = Vec::new();
+    let mut around: Option<&(PathBuf, String)> = None;
+    for target in targets {
+        let (folder, name) = target;
+        if let Ok(below) = folder.strip_prefix(root) {
+            folders.push((RelPath::parse(below.as_os_str().as_bytes())?, name.clone()));
+        } else if root.starts_with(folder)
+            && around.is_none_or(|(other, _)| folder.starts_with(other))
+        {
+            around = Some(target);
+        }
+    }
+    if let (Some((_, name)), false) = (around, folders.iter().any(|(path, _)| path.is_root())) {
+        folders.push((RelPath::root(), name.clone()));
+    }
+    Ok(TargetMap::new(folders))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_folder_by_spelling, remote, target_map, with_port};
+    use dray_core::RelPath;
+    use std::ffi::OsStr;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn addresses() {
+        for (given, wanted) in [
+            ("h", Some("h:4735")),
+            ("h:1", Some("h:1")),
+            ("[::1]", Some("[::1]:4735")),
+            ("[::1]:9", Some("[::1]:9")),
+            ("", None),
+            (":9", None),
+            ("[]:9", None),
+            ("h:x", None),
+            ("[::1]x", None),
+        ] {
+            assert_eq!(with_port(given).as_deref(), wanted, "{given}");
+        }
+        let path = |text: &str| remote(OsStr::new(text)).expect("good").map(|r| r.path);
+        assert_eq!(path("dray://h/a/b/"), Some(b"a/b/".to_vec()));
+        assert_eq!(path("dray://h"), Some(Vec::new()));
+        assert_eq!(path("a/dray://h"), None);
+    }
+
+    #[test]
+    fn folders_by_spelling() {
+        for folder in ["a/", ".", "..", "a/.", "a/..", "/"] {
+            assert!(is_folder_by_spelling(OsStr::new(folder)), "{folder}");
+        }
+        for file in ["a", "a/b", "...", "a/.b"] {
+            assert!(!is_folder_by_spelling(OsStr::new(file)), "{file}");
+        }
+    }
+
+    #[test]
+    fn targets_as_a_root_sees_them() {
+        let given = |folder: &str, name: &str| (PathBuf::from(folder), name.to_owned());
+        let targets = [given("/d/in/slow", "s"), given("/d", "d"), given("/x", "x")];
+        let map = target_map(&targets, Path::new("/d/in")).expect("good");
+        let path = |text: &str| RelPath::parse(text.as_bytes()).expect("good");
+        assert_eq!(map.name_of(&path("slow/a")), Some("s"));
+        assert_eq!(map.name_of(&path("a")), Some("d"));
+    }
+}

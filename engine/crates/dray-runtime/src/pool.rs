@@ -1,0 +1,118 @@
+//! The buffer pool: preallocated, page-aligned (direct I/O asks for it), named by id.
+//!
+//! Each buffer has a lock of its own, taken by the one thread that works on it; there is no lock
+//! that all threads share. Memory is reserved at once and touched as it is used.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use dray_core::BufferId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const PAGE: usize = 4096;
+
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Page([u8; PAGE]);
+
+/// A page-aligned piece of memory.
+pub struct Buffer(Box<[Page]>);
+
+impl Buffer {
+    fn new(bytes: usize) -> Self {
+        Self(bytemuck::allocation::zeroed_slice_box(bytes.div_ceil(PAGE)))
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+
+    /// The memory, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.0)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.0.len() * PAGE)
+    }
+}
+
+/// All buffers of one end of one transfer.
+#[derive(Debug)]
+pub struct Pool {
+    buffers: Box<[Mutex<Buffer>]>,
+    free: (Sender<BufferId>, Receiver<BufferId>),
+    buffer_bytes: usize,
+}
+
+impl Pool {
+    /// `count` buffers of `buffer_bytes` (rounded up to pages).
+    #[must_use]
+    pub fn new(count: u32, buffer_bytes: u64) -> Self {
+        let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        let free = bounded(count as usize);
+        for id in 0..count {
+            // The channel has room for all of them.
+            let _ = free.0.try_send(BufferId(id));
+        }
+        Self {
+            buffers: (0..count)
+                .map(|_| Mutex::new(Buffer::new(buffer_bytes)))
+                .collect(),
+            free,
+            buffer_bytes,
+        }
+    }
+
+    /// Number of buffers.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.buffers.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of each that may be used.
+    #[must_use]
+    pub const fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// The buffer of this id, for the thread that was given it; `None` for an unknown id.
+    #[must_use]
+    pub fn buffer(&self, id: BufferId) -> Option<MutexGuard<'_, Buffer>> {
+        // A thread that panicked left bytes, not structure: the buffer is as good as any.
+        let buffer = self.buffers.get(id.0 as usize)?;
+        Some(buffer.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a free buffer (receivers; a source's buffers are dealt out by its machine).
+    #[must_use]
+    pub fn take(&self) -> Option<BufferId> {
+        self.free.1.try_recv().ok()
+    }
+
+    /// Gives a taken buffer back.
+    pub fn give(&self, id: BufferId) {
+        // Room for all of them; a buffer given twice would be a defect of the machine.
+        let _ = self.free.0.try_send(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pool;
+
+    #[test]
+    fn buffers_are_aligned_and_come_back() {
+        let pool = Pool::new(2, 5000);
+        let (first, second) = (pool.take().expect("one"), pool.take().expect("two"));
+        assert!(pool.take().is_none());
+        let buffer = pool.buffer(first).expect("known");
+        assert_eq!(buffer.bytes().as_ptr() as usize % 4096, 0);
+        assert_eq!(buffer.bytes().len(), 8192);
+        drop(buffer);
+        pool.give(second);
+        assert_eq!(pool.take(), Some(second));
+    }
+}

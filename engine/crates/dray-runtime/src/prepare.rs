@@ -1,0 +1,409 @@
+//! This host's side of a transfer, from what was asked to what an end needs: stores, the
+//! destination with its log and lease, the machines' configurations.
+//!
+//! The command line and the Python package both come through here, so that one goes on with what
+//! the other began. [`open`] does all of it for a copy on this host; a transfer with another host
+//! uses the pieces.
+
+use crate::place::{self, Folder, LocalSource, Places, Sources};
+use crate::sink::{self, Destination, DestinationRequest};
+use crate::source::{self, Root};
+use dray_core::options::{Links, Options};
+use dray_core::path::escape;
+use dray_core::rate::BytesPerSecond;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    ByteRange, Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan,
+};
+use dray_session::Failure;
+use dray_store::wrap::limit::LimitOptions;
+use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
+use dray_wire::message::{Limits, Selection};
+use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of all buffers, unless somebody says otherwise.
+pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// Fewest buffers of an end: enough that reading, sending and writing overlap.
+const BUFFERS_MIN: u64 = 8;
+/// Most buffers of an end: each has a number of 32 bits and a few bytes of bookkeeping.
+const BUFFERS_MAX: u64 = 1 << 20;
+
+/// Reads, and writes, that may be under way on one storage target (LADS runs a handful of I/O
+/// threads for each OST; guess, revisit).
+pub const THREADS_PER_TARGET: u32 = 4;
+
+/// Entries announced and not closed at the most: files of one sync group and more, in about
+/// 32 MiB of bookkeeping at both ends together (guess, revisit).
+const LIVE_ENTRIES_MAX: u32 = 1 << 15;
+
+/// Objects of one file on the way to a store without random writes (a guess that keeps them close
+/// together; only stores to come need it).
+const ORDERED_WINDOW: u32 = 16;
+
+/// A sync group: at most so many bytes, at most so long (the bound on what a fault costs).
+const SYNC_GROUP_BYTES: u64 = 64 << 20;
+/// See [`SYNC_GROUP_BYTES`].
+const SYNC_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Buffers of one end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// How many.
+    pub count: u32,
+    /// Bytes of each.
+    pub bytes: u64,
+}
+
+impl Buffers {
+    /// As many buffers of `bytes` as fit into `pool` bytes, and a few at least.
+    #[must_use]
+    pub fn new(pool: u64, bytes: u64) -> Self {
+        let count = (pool / bytes.max(1)).clamp(BUFFERS_MIN, BUFFERS_MAX);
+        Self {
+            // Clamped right above.
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            bytes,
+        }
+    }
+}
+
+/// Storage targets of this host, by folder, and their limits.
+#[derive(Debug, Clone, Default)]
+pub struct Targets {
+    /// Absolute folders and the names of the targets they lie on.
+    pub folders: Vec<(PathBuf, String)>,
+    /// Targets, and bytes per second that each gives at the most.
+    pub limits: Vec<(String, u64)>,
+}
+
+impl Targets {
+    /// Opens a store with these targets.
+    ///
+    /// # Errors
+    /// As [`PosixStore::open`].
+    pub fn open(
+        &self,
+        root: &Path,
+        end: End,
+        links: LinkScope,
+        create: bool,
+    ) -> Result<Arc<dyn Store>> {
+        let options = PosixOptions {
+            links,
+            targets: place::target_map(&self.folders, root)?,
+            create,
+            ..PosixOptions::default()
+        };
+        Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
+    }
+
+    /// Puts the targets' limits around a store.
+    #[must_use]
+    pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let limits = self.limits.iter();
+        let targets = limits.map(|(name, rate)| (name.clone(), BytesPerSecond(*rate)));
+        let limit = (!self.limits.is_empty()).then(|| LimitOptions {
+            whole: None,
+            targets: targets.collect(),
+        });
+        let wrapped = WrapOptions {
+            limit,
+            ..WrapOptions::default()
+        };
+        wrap(store, wrapped)
+    }
+}
+
+/// What the sink's machine must know of the one file.
+#[derive(Debug, Clone, Default)]
+pub struct Content {
+    /// What its checksum must be.
+    pub demanded: Option<Checksum>,
+    /// The bytes of it that are taken.
+    pub range: Option<ByteRange>,
+}
+
+impl Content {
+    /// Names the content beyond size and time: another range of a file is another content.
+    #[must_use]
+    pub fn identity(&self) -> Vec<u8> {
+        self.range.map_or_else(Vec::new, |range| {
+            format!("range:{}:{}", range.offset, range.length).into_bytes()
+        })
+    }
+}
+
+/// Bounds that this end declares.
+#[must_use]
+pub fn limits(buffers: Buffers) -> Limits {
+    Limits {
+        object_bytes_max: buffers.bytes.min(plan::OBJECT_BYTES_MAX),
+        live_entries_max: LIVE_ENTRIES_MAX,
+        ..Limits::default()
+    }
+}
+
+/// The source's machine.
+#[must_use]
+pub fn source_config(
+    options: Options,
+    buffers: Buffers,
+    limits: &Limits,
+    attempt: u32,
+) -> dray_session::source::Config {
+    dray_session::source::Config {
+        options,
+        buffers: buffers.count,
+        buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
+        reads_max: THREADS_PER_TARGET,
+        segments_max: limits.segments_max,
+        live_entries_max: limits.live_entries_max,
+        retry: RetryPolicy::default(),
+        seed: random(),
+        attempt,
+    }
+}
+
+/// The sink's machine. `ends` is what its own storage can do, and the source's where it is known.
+#[must_use]
+pub fn sink_config(
+    options: Options,
+    content: &Content,
+    buffers: Buffers,
+    limits: &Limits,
+    ends: (Capabilities, Option<Capabilities>),
+    attempt: u32,
+) -> dray_session::sink::Config {
+    let (own, source) = ends;
+    let source_precision = source.map_or(1, |source| source.time_precision_nanoseconds);
+    dray_session::sink::Config {
+        options,
+        demanded: content.demanded,
+        identity: content.identity(),
+        buffers: buffers.count,
+        buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
+        live_entries_max: limits.live_entries_max,
+        precision_nanoseconds: own.time_precision_nanoseconds.max(source_precision),
+        ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
+        holes: own.holes,
+        sync_group_bytes: SYNC_GROUP_BYTES,
+        sync_interval: SYNC_INTERVAL,
+        attempt,
+    }
+}
+
+/// The one store that all sources on this host are read from. It begins at `/`, because storage
+/// targets are numbered by store.
+///
+/// # Errors
+/// As [`PosixStore::open`].
+pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
+    let scope = match links {
+        // Whoever runs this could go there anyway.
+        Links::Follow => LinkScope::Anywhere,
+        // The sources' own paths have no links left in them.
+        Links::Keep | Links::Refuse => LinkScope::Never,
+    };
+    targets.open(Path::new("/"), End::Source, scope, false)
+}
+
+/// What to read of it.
+///
+/// # Errors
+/// For a path that is none.
+pub fn roots(
+    store: &Arc<dyn Store>,
+    sources: &[LocalSource],
+    rename: Option<&Name>,
+) -> Result<Vec<Root>> {
+    let root = |source: &LocalSource| {
+        Ok(Root {
+            store: Arc::clone(store),
+            path: place::from_top(&source.path)?,
+            contents: source.contents,
+            rename: rename.cloned(),
+        })
+    };
+    sources.iter().map(root).collect()
+}
+
+/// The sources as failures when none of them is there, else nothing. Then the destination is not
+/// touched: a mistyped name leaves no empty folder.
+#[must_use]
+pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
+    let is_missing = |source: &LocalSource| {
+        let looked = source.path.symlink_metadata();
+        looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    if !sources.iter().all(is_missing) {
+        return Vec::new();
+    }
+    let failure = |source: &LocalSource| {
+        let name = source.path.file_name().map(OsStrExt::as_bytes);
+        let path = name.and_then(|name| RelPath::parse(name).ok());
+        Failure {
+            path: path.unwrap_or_else(RelPath::root),
+            error: Error::new(ErrorKind::NotFound, End::Source, "read")
+                .cause(format!("there is no {}", source.words))
+                .remedy("check the name"),
+        }
+    };
+    sources.iter().map(failure).collect()
+}
+
+/// Opens the folder to write to, with its log and lease, and says what its storage can do.
+///
+/// # Errors
+/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should; what
+/// [`PosixStore::open`] and [`Destination::open`] say.
+pub fn open_destination(
+    folder: &Path,
+    places: &Places,
+    targets: &Targets,
+    transfer: &TransferId,
+    options: &Options,
+) -> Result<(Destination, Capabilities)> {
+    if let Some(name) = &places.rename {
+        let path = folder.join(OsStr::from_bytes(name.as_bytes()));
+        if path.symlink_metadata().is_ok_and(|state| state.is_dir()) {
+            let words = &places.words;
+            return Err(
+                Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
+                    .cause(escape(path.as_os_str().as_bytes()))
+                    .remedy(format!("write {words}/ to copy into it")),
+            );
+        }
+    }
+    let store = targets.open(folder, End::Sink, LinkScope::Never, true)?;
+    let can = store.capabilities();
+    // A folder whose own parents may not be looked into has no logs above that concern it.
+    let top = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default()).ok();
+    let above: Option<(Arc<dyn Store>, RelPath)> = match top {
+        Some(top) => Some((Arc::new(top), place::from_top(folder)?)),
+        None => None,
+    };
+    let destination = Destination::open(DestinationRequest {
+        store,
+        above,
+        claims: places.claims.clone(),
+        transfer: transfer.clone(),
+        owner: owner(),
+        durability: options.durability,
+        words: places.words.clone(),
+    })?;
+    Ok((destination, can))
+}
+
+/// A copy on this host.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// From where to where; both on this host.
+    pub places: Places,
+    /// Which of it.
+    pub selection: Selection,
+    /// How.
+    pub options: Options,
+    /// What the one file must be.
+    pub content: Content,
+    /// The transfer's name.
+    pub transfer: TransferId,
+    /// Bytes of all buffers; both ends share them.
+    pub pool_bytes: u64,
+    /// Storage targets.
+    pub targets: Targets,
+}
+
+/// Opens both ends of a copy on this host, for [`crate::local::run`].
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] for an object size out of bounds or a side on another host; as
+/// [`open_source`] and [`open_destination`].
+pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
+    let (places, options) = (&request.places, &request.options);
+    let object_bytes = options.object_bytes;
+    if !(plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&object_bytes) {
+        let cause = format!("objects of {object_bytes} bytes");
+        return Err(invalid(cause, "4 KiB to 64 MiB are allowed"));
+    }
+    let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
+        let cause = "one side is on another host";
+        return Err(invalid(cause, "name paths on this host"));
+    };
+    let (destination, can) =
+        open_destination(folder, places, &request.targets, &request.transfer, options)?;
+    // What an earlier run cut into larger objects goes on in them.
+    let object_bytes = object_bytes
+        .max(destination.object_bytes_max())
+        .min(plan::OBJECT_BYTES_MAX);
+    let buffers = Buffers::new(request.pool_bytes / 2, object_bytes);
+    let limits = limits(buffers);
+    let store = open_source(&request.targets, request.selection.links)?;
+    let source_can = store.capabilities();
+    let source = source::Setup {
+        roots: roots(&store, sources, places.rename.as_ref())?,
+        selection: request.selection.clone(),
+        machine: source_config(options.clone(), buffers, &limits, 1),
+    };
+    let sink = sink::Setup {
+        destination,
+        machine: sink_config(
+            options.clone(),
+            &request.content,
+            buffers,
+            &limits,
+            (can, Some(source_can)),
+            1,
+        ),
+        writers_per_target: THREADS_PER_TARGET,
+    };
+    Ok((source, sink))
+}
+
+/// A new transfer's name.
+///
+/// # Errors
+/// None in practice: it is made of letters and digits.
+pub fn new_transfer_id() -> Result<TransferId> {
+    TransferId::new(format!("{:016x}", random()))
+}
+
+/// Whom partial data belongs to: this process's user.
+#[must_use]
+pub fn owner() -> Vec<u8> {
+    format!("uid:{}", rustix::process::geteuid().as_raw()).into_bytes()
+}
+
+/// Differs each time; not for secrets.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn invalid(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+        .cause(cause)
+        .remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUFFERS_MIN, Buffers, new_transfer_id};
+
+    #[test]
+    fn the_pool_is_cut_into_buffers_of_one_object() {
+        assert_eq!(Buffers::new(64 << 20, 1 << 20).count, 64);
+        assert_eq!(u64::from(Buffers::new(0, 1 << 20).count), BUFFERS_MIN);
+        assert!(Buffers::new(u64::MAX, 4096).count > 1000);
+    }
+
+    #[test]
+    fn names_differ() {
+        let name = || new_transfer_id().expect("a good name");
+        assert_ne!(name(), name());
+    }
+}

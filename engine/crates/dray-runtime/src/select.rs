@@ -1,0 +1,140 @@
+//! Which entries of a listing are taken: include and exclude patterns.
+//!
+//! A pattern without a slash is held against the last name, one with a slash against the whole path
+//! below the transfer's root. `*` and `?` stay within a name, `**` crosses folders.
+
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_wire::message::Selection;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+#[derive(Debug, Default)]
+struct Patterns {
+    names: GlobSet,
+    paths: GlobSet,
+    any: bool,
+}
+
+impl Patterns {
+    fn compile(patterns: &[String]) -> Result<Self> {
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for pattern in patterns {
+            let text = pattern.trim_start_matches("./").trim_end_matches('/');
+            let anchored = text.trim_start_matches('/');
+            let glob = GlobBuilder::new(anchored)
+                .literal_separator(true)
+                .backslash_escape(true)
+                .build()
+                .map_err(|error| {
+                    Error::new(ErrorKind::InvalidRequest, End::Here, "read the pattern")
+                        .cause(format!("{pattern:?}: {}", error.kind()))
+                        .remedy("use shell patterns such as '*.root' or 'run?/**'")
+                })?;
+            if text.contains('/') {
+                paths.add(glob);
+            } else {
+                names.add(glob);
+            }
+        }
+        let too_large = |error: globset::Error| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the patterns")
+                .cause(error.to_string())
+                .remedy("use fewer or simpler patterns")
+        };
+        Ok(Self {
+            names: names.build().map_err(too_large)?,
+            paths: paths.build().map_err(too_large)?,
+            any: !patterns.is_empty(),
+        })
+    }
+
+    fn match_path(&self, path: &RelPath) -> bool {
+        let name = path.name();
+        let name = name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        self.names.is_match(Path::new(OsStr::from_bytes(name)))
+            || self
+                .paths
+                .is_match(Path::new(OsStr::from_bytes(path.as_bytes())))
+    }
+}
+
+/// The compiled patterns of a selection.
+#[derive(Debug, Default)]
+pub struct Filter {
+    include: Patterns,
+    exclude: Patterns,
+}
+
+impl Filter {
+    /// Compiles the patterns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] names the pattern that is none.
+    pub fn new(selection: &Selection) -> Result<Self> {
+        Ok(Self {
+            include: Patterns::compile(&selection.include)?,
+            exclude: Patterns::compile(&selection.exclude)?,
+        })
+    }
+
+    /// Whether a folder is entered. Only an exclusion keeps it out: what is to be included may lie
+    /// anywhere beneath.
+    #[must_use]
+    pub fn enters(&self, folder: &RelPath) -> bool {
+        !self.exclude.match_path(folder)
+    }
+
+    /// Whether a file or a link is taken.
+    #[must_use]
+    pub fn takes(&self, path: &RelPath) -> bool {
+        !self.exclude.match_path(path) && (!self.include.any || self.include.match_path(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+    use dray_core::RelPath;
+    use dray_wire::message::Selection;
+
+    fn filter(include: &[&str], exclude: &[&str]) -> Filter {
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        Filter::new(&Selection {
+            include: own(include),
+            exclude: own(exclude),
+            ..Selection::default()
+        })
+        .expect("good patterns")
+    }
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).expect("a path")
+    }
+
+    #[test]
+    fn names_and_paths() {
+        let chosen = filter(&["*.root"], &["tmp", "run/old/**"]);
+        assert!(chosen.takes(&path("run/a.root")));
+        assert!(!chosen.takes(&path("run/a.txt")));
+        assert!(!chosen.takes(&path("run/old/a.root")));
+        assert!(chosen.enters(&path("run")));
+        assert!(!chosen.enters(&path("run/tmp")));
+        assert!(filter(&[], &[]).takes(&path("anything")));
+        assert!(!filter(&[], &["a*b"]).takes(&path("x/ab")));
+        assert!(
+            filter(&[], &["a*b"]).takes(&path("a/b")),
+            "a star stays within a name"
+        );
+    }
+
+    #[test]
+    fn a_bad_pattern_is_named() {
+        let bad = Selection {
+            exclude: vec!["[".into()],
+            ..Selection::default()
+        };
+        assert!(Filter::new(&bad).expect_err("bad").cause.contains('['));
+    }
+}

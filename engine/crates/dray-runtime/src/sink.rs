@@ -1,0 +1,356 @@
+//! The sink's conductor: looks, writes, syncs, logs and publishes what its machine says.
+
+mod chores;
+mod files;
+mod handles;
+mod log_file;
+mod place;
+mod write;
+
+pub use handles::OpenFile;
+pub use log_file::StoredLog;
+pub use place::{Destination, DestinationRequest};
+
+use crate::clock::Clock;
+use crate::link::{ControlSender, SinkEvent, SinkLink};
+use crate::observe::Observer;
+use crate::pool::Pool;
+use chores::Chore;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, TargetId};
+use dray_session::sink::{Config, Effect, Input, Sink};
+use dray_session::{Outcome, Progress};
+use dray_wire::message::Message;
+use files::Space;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+use write::{WriteJob, WriteJobPart};
+
+/// How often the observer hears the counters.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Inputs handed to the machine before its effects are carried out.
+const INPUTS_AT_ONCE: usize = 64;
+
+/// Sink targets that get writers of their own; further ones share.
+const WRITER_GROUPS_MAX: usize = 64;
+
+/// Threads that publish, read back and set attributes.
+const CHORE_THREADS: usize = 2;
+
+/// Files published by one chore.
+const PUBLISH_CHUNK: usize = 128;
+
+/// What a sink's conductor needs.
+pub struct Setup {
+    /// Where to write, with its log and lease.
+    pub destination: Destination,
+    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool.
+    pub machine: Config,
+    /// Writers for each target.
+    pub writers_per_target: u32,
+}
+
+/// Runs a sink to its end on the calling thread. `pool` is the one its link's receivers fill.
+pub fn run(
+    setup: Setup,
+    pool: &Pool,
+    link: SinkLink,
+    observer: &dyn Observer,
+) -> (Outcome, Progress) {
+    let options = setup.machine.options.clone();
+    let space = Space::new(setup.destination, options);
+    let machine = Sink::new(setup.machine);
+    std::thread::scope(|scope| {
+        let space = &space;
+        let (control_out, control_jobs) = unbounded();
+        let close = link.close;
+        scope.spawn(move || run_control(link.control, &control_jobs, close));
+        // Looking and preparing keep their order, so one thread does them; so do syncs and records.
+        let (names_out, names) = unbounded();
+        let (log_out, log) = unbounded();
+        let (chores_out, chores) = unbounded();
+        let start = |jobs: &Receiver<Chore>| {
+            let (jobs, events) = (jobs.clone(), link.events_in.clone());
+            scope.spawn(move || chores::run(&jobs, space, &events));
+        };
+        start(&names);
+        start(&log);
+        (0..CHORE_THREADS).for_each(|_| start(&chores));
+        let mut conductor = Conductor {
+            scope,
+            machine,
+            space,
+            pool,
+            clock: Clock::start(),
+            observer,
+            events: link.events_in,
+            control: control_out,
+            names: names_out,
+            log: log_out,
+            chores: chores_out,
+            writers_per_target: setup.writers_per_target.max(1),
+            writer_groups: Vec::new(),
+            open: HashMap::new(),
+            outcome: None,
+        };
+        conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
+        let outcome = conductor.run(&link.events);
+        let progress = *conductor.machine.progress();
+        observer.progress(&progress);
+        (outcome, progress)
+    })
+}
+
+fn run_control(
+    mut control: Box<dyn ControlSender>,
+    jobs: &Receiver<Message>,
+    close: Box<dyn FnOnce() + Send>,
+) {
+    for message in jobs {
+        if control.send(&message).is_err() {
+            // The receiving half says so to the machine; what follows has nowhere to go.
+            break;
+        }
+    }
+    close();
+}
+
+struct Conductor<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    machine: Sink,
+    space: &'scope Space,
+    pool: &'env Pool,
+    clock: Clock,
+    observer: &'env dyn Observer,
+    events: Sender<SinkEvent>,
+    control: Sender<Message>,
+    names: Sender<Chore>,
+    log: Sender<Chore>,
+    chores: Sender<Chore>,
+    writers_per_target: u32,
+    writer_groups: Vec<(TargetId, Sender<WriteJob>)>,
+    open: HashMap<FileIndex, Arc<OpenFile>>,
+    outcome: Option<Outcome>,
+}
+
+impl Conductor<'_, '_> {
+    fn run(&mut self, events: &Receiver<SinkEvent>) -> Outcome {
+        let mut next_progress = Instant::now();
+        loop {
+            self.carry_out();
+            if let Some(outcome) = self.outcome.take() {
+                return outcome;
+            }
+            let now = Instant::now();
+            if now >= next_progress {
+                next_progress = now + PROGRESS_INTERVAL;
+                self.observer.progress(self.machine.progress());
+            }
+            let until_progress = next_progress.saturating_duration_since(now);
+            let wait = match self.machine.next_wake() {
+                Some(then) => then.since(self.clock.now()).min(until_progress),
+                None => until_progress,
+            };
+            match events.recv_timeout(wait) {
+                Ok(event) => {
+                    self.hand_in(event);
+                    for event in events.try_iter().take(INPUTS_AT_ONCE) {
+                        self.hand_in(event);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = self.clock.now();
+                    if self.machine.next_wake().is_some_and(|then| then <= now) {
+                        self.machine.handle(Input::Tick, now);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let error = Error::new(ErrorKind::Internal, End::Here, "run the sink")
+                        .cause("its event channel was closed");
+                    return Outcome::Failed(error);
+                }
+            }
+        }
+    }
+
+    fn hand_in(&mut self, event: SinkEvent) {
+        let now = self.clock.now();
+        match event {
+            SinkEvent::Input(input) => {
+                if let Input::BlockArrived { head, .. } = &input {
+                    self.observer.object(None, head);
+                }
+                self.machine.handle(input, now);
+            }
+            SinkEvent::Prepared(index, result) => {
+                let result = result.map(|file| {
+                    self.open.insert(index, file);
+                });
+                self.machine.handle(Input::Prepared(index, result), now);
+            }
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.machine.poll() {
+            match effect {
+                Effect::Message(_, message) => {
+                    let _ = self.control.send(message);
+                }
+                Effect::Inspect(items) => self.later(Lane::Names, Chore::Inspect(items)),
+                Effect::Prepare {
+                    index,
+                    path,
+                    key,
+                    object_bytes,
+                    resume,
+                } => {
+                    let chore = Chore::Prepare {
+                        index,
+                        path,
+                        key,
+                        object_bytes,
+                        resume,
+                    };
+                    self.later(Lane::Names, chore);
+                }
+                Effect::Write {
+                    block,
+                    buffer,
+                    target,
+                    parts,
+                } => {
+                    let parts = parts.into_iter().map(|part| WriteJobPart {
+                        open: self.open.get(&part.file).cloned(),
+                        part,
+                    });
+                    let job = WriteJob {
+                        block,
+                        buffer,
+                        parts: parts.collect(),
+                    };
+                    let _ = self.writers(target).send(job);
+                }
+                Effect::Free(buffer) => self.pool.give(buffer),
+                Effect::Sync(items) => {
+                    let items = items
+                        .into_iter()
+                        .filter_map(|item| files::sync_path(item, &self.open))
+                        .collect();
+                    self.later(Lane::Log, Chore::Sync(items));
+                }
+                Effect::Log { records, sync } => {
+                    let records = records
+                        .into_iter()
+                        .filter_map(|record| {
+                            let number = self.open.get(&record.file)?.number;
+                            Some((number, record.range, record.sums))
+                        })
+                        .collect();
+                    self.later(Lane::Log, Chore::Log { records, sync });
+                }
+                Effect::ReadBack {
+                    index,
+                    path,
+                    size,
+                    small,
+                } => {
+                    let open = self.open.get(&index).cloned();
+                    self.later(
+                        Lane::Chores,
+                        Chore::ReadBack {
+                            index,
+                            path,
+                            size,
+                            small,
+                            open,
+                        },
+                    );
+                }
+                Effect::Publish(items) => {
+                    let mut items = items.into_iter().peekable();
+                    while items.peek().is_some() {
+                        let chunk = items.by_ref().take(PUBLISH_CHUNK);
+                        let chunk = chunk.map(|item| (self.open.get(&item.index).cloned(), item));
+                        let chunk = chunk.collect();
+                        self.later(Lane::Chores, Chore::Publish(chunk));
+                    }
+                }
+                Effect::SetDirectory {
+                    index,
+                    path,
+                    metadata,
+                } => {
+                    self.later(
+                        Lane::Chores,
+                        Chore::SetDirectory {
+                            index,
+                            path,
+                            metadata,
+                        },
+                    );
+                }
+                Effect::Discard(index) => {
+                    if let Some(open) = self.open.remove(&index) {
+                        self.later(Lane::Log, Chore::Discard(open));
+                    }
+                }
+                Effect::CloseFile(index) => {
+                    if let Some(open) = self.open.remove(&index) {
+                        self.later(Lane::Log, Chore::Close(open));
+                    }
+                }
+                Effect::StoreVerdict(_) => {
+                    // Nobody here keeps verdicts beyond this process: what `run` returns is it.
+                    self.machine.handle(Input::VerdictStored, self.clock.now());
+                }
+                Effect::RemoveLog => self.later(Lane::Log, Chore::RemoveLog),
+                Effect::Purge => self.later(Lane::Log, Chore::Purge),
+                Effect::Report(event) => self.observer.event(&event),
+                Effect::End(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn later(&self, lane: Lane, chore: Chore) {
+        let jobs = match lane {
+            Lane::Names => &self.names,
+            Lane::Log => &self.log,
+            Lane::Chores => &self.chores,
+        };
+        // The threads live as long as this conductor.
+        let _ = jobs.send(chore);
+    }
+
+    /// The writers of a target; they are started when the target is first written.
+    fn writers(&mut self, target: TargetId) -> &Sender<WriteJob> {
+        let known = self
+            .writer_groups
+            .iter()
+            .position(|(other, _)| *other == target);
+        let place = known.unwrap_or_else(|| {
+            if self.writer_groups.len() >= WRITER_GROUPS_MAX {
+                return target.0 as usize % WRITER_GROUPS_MAX;
+            }
+            let (jobs, writer_jobs) = unbounded();
+            for _ in 0..self.writers_per_target {
+                let (jobs, events) = (writer_jobs.clone(), self.events.clone());
+                let (pool, space) = (self.pool, self.space);
+                self.scope
+                    .spawn(move || write::run(&jobs, pool, space, &events));
+            }
+            self.writer_groups.push((target, jobs));
+            self.writer_groups.len() - 1
+        });
+        &self.writer_groups[place].1
+    }
+}
+
+enum Lane {
+    Names,
+    Log,
+    Chores,
+}

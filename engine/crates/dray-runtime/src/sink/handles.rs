@@ -1,0 +1,116 @@
+//! The partial files a sink has open: a bounded number of handles, whatever the number of files.
+
+use dray_core::{RelPath, Result};
+use dray_log::FileNumber;
+use dray_store::{Partial, PartialId, PartialRequest, Store};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Handles open at once. Half of the 1024 descriptors that a process has by default; the other half
+/// is for folders, streams and what is being read.
+const OPEN_MAX: usize = 512;
+
+/// A partial file that was prepared, and its number in the log.
+pub struct OpenFile {
+    pub(super) path: RelPath,
+    pub(super) number: FileNumber,
+    /// Whether it is known to read as zeros where nothing was written.
+    pub(super) is_new: bool,
+    size: u64,
+    name: dray_core::Name,
+    id: PartialId,
+    published: AtomicBool,
+    /// Its handle; none once it had to give way to others'.
+    handle: Mutex<Option<Arc<dyn Partial>>>,
+}
+
+impl OpenFile {
+    pub(super) fn set_published(&self) {
+        self.published.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_published(&self) -> bool {
+        self.published.load(Ordering::Acquire)
+    }
+}
+
+/// Opens handles again when they are needed, and closes the oldest when there are too many.
+pub(super) struct Handles {
+    store: Arc<dyn Store>,
+    opened: Mutex<VecDeque<Weak<OpenFile>>>,
+}
+
+impl Handles {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            opened: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Takes over a partial file that was just begun.
+    pub(super) fn adopt(
+        &self,
+        path: &RelPath,
+        size: u64,
+        number: FileNumber,
+        name: dray_core::Name,
+        partial: Box<dyn Partial>,
+        is_new: bool,
+    ) -> Arc<OpenFile> {
+        let file = Arc::new(OpenFile {
+            path: path.clone(),
+            number,
+            is_new,
+            size,
+            name,
+            id: partial.id(),
+            published: AtomicBool::new(false),
+            handle: Mutex::new(Some(Arc::from(partial))),
+        });
+        self.note(&file);
+        file
+    }
+
+    /// The file's handle, opened again if it was closed.
+    ///
+    /// # Errors
+    /// `NotFound` when the partial file is gone: then nothing of it is safe.
+    pub(super) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
+        let mut handle = file.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*handle {
+            return Ok(Arc::clone(handle));
+        }
+        let request = PartialRequest {
+            name: file.name.clone(),
+            reuse: Some(file.id),
+            preallocate: false,
+        };
+        let opened: Arc<dyn Partial> =
+            Arc::from(self.store.begin(&file.path, file.size, &request)?);
+        *handle = Some(Arc::clone(&opened));
+        drop(handle);
+        self.note(file);
+        Ok(opened)
+    }
+
+    fn note(&self, file: &Arc<OpenFile>) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.push_back(Arc::downgrade(file));
+        let oldest = if opened.len() > OPEN_MAX {
+            opened.pop_front()
+        } else {
+            None
+        };
+        drop(opened);
+        if let Some(oldest) = oldest.and_then(|file| file.upgrade()) {
+            // Whoever is writing with it keeps it alive until then.
+            oldest
+                .handle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+        }
+    }
+}

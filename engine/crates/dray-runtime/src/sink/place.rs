@@ -1,0 +1,447 @@
+//! The destination: finds or makes the object log that speaks for it, and takes its lease.
+
+use crate::sink::log_file::StoredLog;
+use dray_core::options::Durability;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_log::lease::{self, LEASE_BYTES};
+use dray_log::{
+    BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
+    place, recover, trust,
+};
+use dray_store::{ControlFile, ControlMode, Store};
+use std::sync::Arc;
+
+/// What is to be written where, and by whom.
+pub struct DestinationRequest {
+    /// The destination folder's store.
+    pub store: Arc<dyn Store>,
+    /// The exported root's store and the destination folder's path in it: logs of whole trees are
+    /// looked for in the folders above.
+    pub above: Option<(Arc<dyn Store>, RelPath)>,
+    /// Paths below the destination folder that will be written; empty for all of it.
+    pub claims: Vec<RelPath>,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// Who writes, as the owner mapping says.
+    pub owner: Vec<u8>,
+    /// What "done" means.
+    pub durability: Durability,
+    /// The destination in the caller's words, for messages.
+    pub words: String,
+}
+
+/// The lease on a log. It is given back when dropped.
+pub(super) struct Lease {
+    file: Box<dyn ControlFile>,
+    record: LeaseRecord,
+}
+
+impl Lease {
+    /// Whether it is still ours.
+    pub(super) fn check(&self) -> Result<()> {
+        let found = read_lease(self.file.as_ref())?;
+        if lease::is_fenced(&self.record, found.as_ref()) {
+            return Err(lease::fenced_error(found.as_ref()));
+        }
+        Ok(())
+    }
+}
+
+pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
+
+/// Where a log lies.
+struct LogPlace {
+    store: Arc<dyn Store>,
+    /// The folder `.dray-log`.
+    folder: RelPath,
+    log: Name,
+    /// The destination folder as seen from the log's top.
+    prefix: RelPath,
+}
+
+/// A destination that may be written: its log is open and its lease is held.
+pub struct Destination {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) log: Log,
+    pub(super) lease: Option<Lease>,
+    /// What the log said when it was opened, without its files.
+    pub(super) found: Option<Recovery>,
+    /// The log in words.
+    pub(super) log_words: String,
+    pub(super) prefix: RelPath,
+    pub(super) owner: Vec<u8>,
+    pub(super) boot_id: BootId,
+    pub(super) durability: Durability,
+    pub(super) notices: Vec<Error>,
+    place: Option<LogPlace>,
+}
+
+impl Destination {
+    /// Finds the log that covers the claims, in the destination folder or above it, or makes one;
+    /// takes its lease.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseHeld`] names the transfer that is writing there; `LogVersion` and
+    /// `LogDamaged` for logs that cannot be read; what the store says.
+    pub fn open(request: DestinationRequest) -> Result<Self> {
+        let boot_id = boot_id()?;
+        if !request.store.capabilities().can_hold_log {
+            return Self::without_log(request, boot_id);
+        }
+        let place = find(&request)?;
+        let lease_name = place::lease_of_log(&place.log).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
+        })?;
+        let lease_path = place.folder.join(&lease_name)?;
+        let log_path = place.folder.join(&place.log)?;
+        let file = lock(&place, &lease_path, &request)?;
+        let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
+        let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
+        let recovery = recover(&mut log_file)?;
+        let log_words = format!("the log {log_path} of {}", request.words);
+        let epoch = lease::next_epoch(
+            read_lease(file.as_ref())?.as_ref(),
+            recovery.as_ref().map(|recovery| recovery.tenure.epoch),
+        )?;
+        let record = record(&request, &boot_id, epoch);
+        file.write_at(record.slot_offset(), &record.encode()?)?;
+        file.sync()?;
+        check_not_removed(&place, &lease_path, &record, &request)?;
+        let tenure = tenure(&request, &boot_id, epoch, &record);
+        let mut notices = Vec::new();
+        let (log, found) = match recovery {
+            None => (new_log(log_file, &request, &place, tenure)?, None),
+            Some(mut recovery) => {
+                let judge = trust::Sink {
+                    log: &log_words,
+                    owner: &request.owner,
+                    boot_id: &boot_id,
+                    durability: request.durability,
+                };
+                trust::check_owner(&recovery, &judge)?;
+                notices.extend(
+                    recovery
+                        .damage
+                        .as_ref()
+                        .map(|damage| damage.error(&log_words)),
+                );
+                let files = std::mem::take(&mut recovery.files);
+                let shell = recovery.clone();
+                recovery.files = files;
+                (
+                    UniversalLog::resume(log_file, recovery, tenure)?,
+                    Some(shell),
+                )
+            }
+        };
+        Ok(Self {
+            store: request.store,
+            log,
+            lease: Some(Lease { file, record }),
+            found,
+            log_words,
+            prefix: place.prefix.clone(),
+            owner: request.owner,
+            boot_id,
+            durability: request.durability,
+            notices,
+            place: Some(place),
+        })
+    }
+
+    /// For a store that keeps no files: the log lives as long as this process.
+    fn without_log(request: DestinationRequest, boot_id: BootId) -> Result<Self> {
+        let record = record(&request, &boot_id, 1);
+        let tenure = tenure(&request, &boot_id, 1, &record);
+        let header = header(&request, request.claims.clone(), tenure);
+        let file: Box<dyn LogFile + Send> = Box::new(MemoryFile::new());
+        Ok(Self {
+            store: request.store,
+            log: UniversalLog::create(file, header)?,
+            lease: None,
+            found: None,
+            log_words: "the log in memory".to_owned(),
+            prefix: RelPath::root(),
+            owner: request.owner,
+            boot_id,
+            durability: request.durability,
+            notices: Vec::new(),
+            place: None,
+        })
+    }
+
+    /// What was noticed while opening: damage in a log that could be read in part.
+    #[must_use]
+    pub fn notices(&self) -> &[Error] {
+        &self.notices
+    }
+
+    /// The largest object that an unfinished file was cut into; a resume goes on in it, so buffers
+    /// should be no smaller. 0 when nothing is unfinished.
+    #[must_use]
+    pub fn object_bytes_max(&self) -> u64 {
+        let files = self.log.files();
+        files
+            .map(|(_, file)| file.object_bytes.get())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Removes log and lease, and their folder if nothing else is in it.
+    pub(super) fn remove_log(&mut self) -> Result<()> {
+        let Some(place) = &self.place else {
+            return Ok(());
+        };
+        let lease = place::lease_of_log(&place.log);
+        place
+            .store
+            .remove_control(&place.folder.join(&place.log)?)?;
+        if let Some(lease) = lease {
+            place.store.remove_control(&place.folder.join(&lease)?)?;
+        }
+        self.lease = None;
+        // Another transfer's log may lie beside it: then the folder stays.
+        let _ = place.store.remove(&place.folder);
+        Ok(())
+    }
+}
+
+fn record(request: &DestinationRequest, boot_id: &BootId, epoch: u64) -> LeaseRecord {
+    LeaseRecord {
+        epoch,
+        holder: format!(
+            "dray {} process {}",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id()
+        ),
+        transfer: request.transfer.clone(),
+        boot_id: boot_id.clone(),
+        host: host_name(),
+    }
+}
+
+fn tenure(
+    request: &DestinationRequest,
+    boot_id: &BootId,
+    epoch: u64,
+    record: &LeaseRecord,
+) -> Tenure {
+    Tenure {
+        epoch,
+        holder: format!("{} on {}", record.holder, record.host),
+        transfer: request.transfer.clone(),
+        boot_id: boot_id.clone(),
+        durability: request.durability,
+    }
+}
+
+fn header(request: &DestinationRequest, claims: Vec<RelPath>, tenure: Tenure) -> Header {
+    let software = concat!("dray ", env!("CARGO_PKG_VERSION"));
+    Header::new(claims, request.owner.clone(), nonce(), software, tenure)
+}
+
+fn new_log(
+    file: Box<dyn LogFile + Send>,
+    request: &DestinationRequest,
+    place: &LogPlace,
+    tenure: Tenure,
+) -> Result<Log> {
+    let claims = request
+        .claims
+        .iter()
+        .map(|claim| place.prefix.join_path(claim));
+    UniversalLog::create(
+        file,
+        header(request, claims.collect::<Result<_>>()?, tenure),
+    )
+}
+
+fn nonce() -> u64 {
+    // Only has to differ from other logs': the standard hasher's keys are random for each process.
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The folder `.dray-log` of a folder.
+fn log_folder(top: &RelPath) -> Result<RelPath> {
+    top.join(&place::log_folder_name()?)
+}
+
+/// Looks for a log that covers the claims: beside the destination, then upward to the root.
+fn find(request: &DestinationRequest) -> Result<LogPlace> {
+    let own = place::log_name(&request.claims)?;
+    let here = LogPlace {
+        store: Arc::clone(&request.store),
+        folder: log_folder(&RelPath::root())?,
+        log: own,
+        prefix: RelPath::root(),
+    };
+    if let Some(found) = look_in(&here, request)? {
+        return Ok(found);
+    }
+    if let Some((store, top)) = &request.above {
+        let mut prefix = RelPath::root();
+        let mut folder = top.clone();
+        while let (Some(parent), Some(name)) = (folder.parent(), folder.name()) {
+            prefix = RelPath::root().join(&name)?.join_path(&prefix)?;
+            folder = parent;
+            let candidate = LogPlace {
+                store: Arc::clone(store),
+                folder: log_folder(&folder)?,
+                log: here.log.clone(),
+                prefix: prefix.clone(),
+            };
+            if let Some(found) = look_in(&candidate, request)? {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(here)
+}
+
+/// The log in one folder that covers the claims, if any. One that overlaps them without covering
+/// them must not be in use.
+fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
+    let names = match at.store.list_control(&at.folder) {
+        Ok(names) => names,
+        Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mine: Vec<RelPath> = if request.claims.is_empty() {
+        vec![at.prefix.clone()]
+    } else {
+        let below = request
+            .claims
+            .iter()
+            .map(|claim| at.prefix.join_path(claim));
+        below.collect::<Result<_>>()?
+    };
+    for name in names {
+        let Some(lease_name) = place::lease_of_log(&name) else {
+            continue;
+        };
+        let path = at.folder.join(&name)?;
+        let file = match at.store.open_control(&path, ControlMode::ReadOnly) {
+            Ok(file) => file,
+            // It was finished and removed while we looked.
+            Err(error) if error.kind == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(recovery) = recover(&mut StoredLog::new(file))? else {
+            continue;
+        };
+        let theirs = &recovery.header.claims;
+        if mine.iter().all(|claim| place::covers(theirs, claim)) {
+            return Ok(Some(LogPlace {
+                store: Arc::clone(&at.store),
+                folder: at.folder.clone(),
+                log: name,
+                prefix: at.prefix.clone(),
+            }));
+        }
+        let overlaps = mine.iter().any(|claim| {
+            place::covers(theirs, claim) || theirs.iter().any(|other| other.starts_with(claim))
+        });
+        if overlaps {
+            refuse_if_held(
+                at.store.as_ref(),
+                &at.folder.join(&lease_name)?,
+                &request.words,
+            )?;
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses when the lease at `path` is held by anybody.
+///
+/// # Errors
+/// [`ErrorKind::LeaseHeld`] names the holder.
+pub(super) fn refuse_if_held(store: &dyn Store, path: &RelPath, words: &str) -> Result<()> {
+    let file = match store.open_control(path, ControlMode::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if file.try_lock()? {
+        file.unlock()?;
+        return Ok(());
+    }
+    Err(held(file.as_ref(), words))
+}
+
+fn held(file: &dyn ControlFile, words: &str) -> Error {
+    match read_lease(file) {
+        Ok(Some(record)) => record.held_error(words),
+        _ => Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
+            .cause(format!("another transfer is beginning to write to {words}"))
+            .remedy("wait for it, or cancel it"),
+    }
+}
+
+fn lock(
+    place: &LogPlace,
+    path: &RelPath,
+    request: &DestinationRequest,
+) -> Result<Box<dyn ControlFile>> {
+    let file = place.store.open_control(path, ControlMode::Create)?;
+    if file.try_lock()? {
+        Ok(file)
+    } else {
+        Err(held(file.as_ref(), &request.words))
+    }
+}
+
+/// Between opening the lease and locking it, a finishing transfer may have removed it: then the lock
+/// is on a file without a name, and somebody else may lock the next one.
+fn check_not_removed(
+    place: &LogPlace,
+    path: &RelPath,
+    record: &LeaseRecord,
+    request: &DestinationRequest,
+) -> Result<()> {
+    let named = place
+        .store
+        .open_control(path, ControlMode::ReadOnly)
+        .and_then(|file| read_lease(file.as_ref()));
+    match named {
+        Ok(found) if found.as_ref() == Some(record) => Ok(()),
+        _ => Err(
+            Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
+                .cause(format!(
+                    "another transfer to {} ended at this moment",
+                    request.words
+                ))
+                .remedy("run the same command again"),
+        ),
+    }
+}
+
+fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
+    let mut bytes = [0; LEASE_BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(filled as u64, &mut bytes[filled..])? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    lease::newest(&bytes[..filled])
+}
+
+fn boot_id() -> Result<BootId> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        Error::new(ErrorKind::Io, End::Sink, "read this host's boot id")
+            .cause(error.to_string())
+            .remedy("mount /proc")
+    })?;
+    BootId::new(text.trim().as_bytes())
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    name.chars().take(64).collect()
+}

@@ -1,0 +1,317 @@
+//! The source's conductor: lists, reads and sends what its machine says.
+
+mod list;
+mod read;
+
+use crate::clock::Clock;
+use crate::link::{BlockSender, ControlSender, SourceEvent, SourceLink};
+use crate::observe::Observer;
+use crate::pool::Pool;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use dray_core::{
+    BlockId, BufferId, End, Error, ErrorKind, FileIndex, Name, RelPath, Result, StreamId, TargetId,
+};
+use dray_session::source::{Config, Effect, Input, Source};
+use dray_session::{Outcome, Progress};
+use dray_store::Store;
+use dray_wire::message::{BlockHead, Message, Selection};
+use list::Listing;
+pub use list::Origin;
+use read::{ReadJob, ReadJobPart};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+/// How often the observer hears the counters.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Inputs handed to the machine before its effects are carried out.
+const INPUTS_AT_ONCE: usize = 64;
+
+/// Source targets that get readers of their own; further ones share.
+const READER_GROUPS_MAX: usize = 64;
+
+/// One thing to read: a file, or a folder with everything in it.
+#[derive(Clone)]
+pub struct Root {
+    /// Where it lies.
+    pub store: Arc<dyn Store>,
+    /// Its path there.
+    pub path: RelPath,
+    /// For a folder: its contents only, not the folder itself.
+    pub contents: bool,
+    /// Another name at the destination.
+    pub rename: Option<Name>,
+}
+
+/// What a source's conductor needs.
+pub struct Setup {
+    /// What to read, in order.
+    pub roots: Vec<Root>,
+    /// Which of it.
+    pub selection: Selection,
+    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool.
+    pub machine: Config,
+}
+
+/// Runs a source to its end on the calling thread.
+///
+/// # Errors
+/// Before anything moves: patterns that cannot be read, a root that cannot be listed is reported as
+/// a failed entry instead.
+pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
+    let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
+    let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
+    let readers = setup.machine.reads_max;
+    let machine = Source::new(setup.machine);
+    std::thread::scope(|scope| {
+        let (list_jobs, lister_jobs) = bounded::<u32>(1);
+        let events = link.events_in.clone();
+        scope.spawn(move || list::run(listing, &lister_jobs, &events));
+        let (control_out, control_jobs) = unbounded();
+        let close = link.close;
+        scope.spawn(move || run_control(link.control, &control_jobs, close));
+        let mut conductor = Conductor {
+            scope,
+            machine,
+            pool: &pool,
+            clock: Clock::start(),
+            observer,
+            events: link.events_in,
+            control: control_out,
+            list_jobs,
+            readers_per_target: readers.max(1),
+            reader_groups: Vec::new(),
+            streams: HashMap::new(),
+            origins: HashMap::new(),
+            outcome: None,
+        };
+        let outcome = conductor.run(&link.events);
+        let progress = *conductor.machine.progress();
+        observer.progress(&progress);
+        Ok((outcome, progress))
+    })
+}
+
+/// Sends control messages until the conductor is gone, then ends the link.
+fn run_control(
+    mut control: Box<dyn ControlSender>,
+    jobs: &Receiver<Message>,
+    close: Box<dyn FnOnce() + Send>,
+) {
+    for message in jobs {
+        if control.send(&message).is_err() {
+            // The receiving half says so to the machine; what follows has nowhere to go.
+            break;
+        }
+    }
+    close();
+}
+
+type ReaderGroup = (TargetId, Sender<ReadJob>);
+
+struct Conductor<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    machine: Source,
+    pool: &'env Pool,
+    clock: Clock,
+    observer: &'env dyn Observer,
+    events: Sender<SourceEvent>,
+    control: Sender<Message>,
+    list_jobs: Sender<u32>,
+    readers_per_target: u32,
+    reader_groups: Vec<ReaderGroup>,
+    streams: HashMap<StreamId, Sender<SendJob>>,
+    origins: HashMap<FileIndex, Arc<Origin>>,
+    outcome: Option<Outcome>,
+}
+
+struct SendJob {
+    head: BlockHead,
+    buffer: Option<BufferId>,
+}
+
+impl<'scope, 'env> Conductor<'scope, 'env> {
+    fn run(&mut self, events: &Receiver<SourceEvent>) -> Outcome {
+        let mut next_progress = Instant::now();
+        loop {
+            self.carry_out();
+            if let Some(outcome) = self.outcome.take() {
+                return outcome;
+            }
+            let now = Instant::now();
+            if now >= next_progress {
+                next_progress = now + PROGRESS_INTERVAL;
+                self.observer.progress(self.machine.progress());
+            }
+            let until_progress = next_progress.saturating_duration_since(now);
+            let wait = match self.machine.next_wake() {
+                Some(then) => then.since(self.clock.now()).min(until_progress),
+                None => until_progress,
+            };
+            match events.recv_timeout(wait) {
+                Ok(event) => {
+                    self.hand_in(event);
+                    for event in events.try_iter().take(INPUTS_AT_ONCE) {
+                        self.hand_in(event);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = self.clock.now();
+                    if self.machine.next_wake().is_some_and(|then| then <= now) {
+                        self.machine.handle(Input::Tick, now);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let error = Error::new(ErrorKind::Internal, End::Here, "run the source")
+                        .cause("its event channel was closed");
+                    return Outcome::Failed(error);
+                }
+            }
+        }
+    }
+
+    fn hand_in(&mut self, event: SourceEvent) {
+        let now = self.clock.now();
+        match event {
+            SourceEvent::Stream(stream, sender) => {
+                let (jobs, stream_jobs) = unbounded();
+                self.streams.insert(stream, jobs);
+                let (pool, events) = (self.pool, self.events.clone());
+                self.scope
+                    .spawn(move || run_stream(stream, sender, &stream_jobs, pool, &events));
+                self.machine.handle(Input::StreamUp(stream), now);
+            }
+            SourceEvent::Input(input) => {
+                if let Input::StreamLost(stream) = &input {
+                    self.streams.remove(stream);
+                }
+                self.machine.handle(input, now);
+            }
+            SourceEvent::Listed {
+                entries,
+                origins,
+                failed,
+                finished,
+            } => {
+                self.origins.extend(origins);
+                self.observer.listed(&entries);
+                self.machine.handle(
+                    Input::Listed {
+                        entries,
+                        failed,
+                        finished,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.machine.poll() {
+            match effect {
+                Effect::List { max } => {
+                    // One request at a time: the machine waits for the answer.
+                    let _ = self.list_jobs.send(max);
+                }
+                Effect::Message(message) => {
+                    let _ = self.control.send(message);
+                }
+                Effect::Read {
+                    block,
+                    buffer,
+                    target,
+                    parts,
+                } => {
+                    let parts = parts
+                        .into_iter()
+                        .filter_map(|part| {
+                            let origin = Arc::clone(self.origins.get(&part.file)?);
+                            Some(ReadJobPart { origin, part })
+                        })
+                        .collect();
+                    let _ = self.readers(target).send(ReadJob {
+                        block,
+                        buffer,
+                        parts,
+                    });
+                }
+                Effect::Send {
+                    stream,
+                    buffer,
+                    head,
+                } => {
+                    self.observer.object(Some(stream), &head);
+                    self.send(stream, SendJob { head, buffer });
+                }
+                Effect::CloseFile(index) => {
+                    self.origins.remove(&index);
+                }
+                Effect::Report(event) => self.observer.event(&event),
+                Effect::StoreVerdict(_) => {
+                    // Nobody here keeps verdicts beyond this process: what `run` returns is it.
+                    self.machine.handle(Input::VerdictStored, self.clock.now());
+                }
+                Effect::End(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, job: SendJob) {
+        let id = job.head.id;
+        let sent = self
+            .streams
+            .get(&stream)
+            .is_some_and(|jobs| jobs.send(job).is_ok());
+        if !sent {
+            // The stream's end is in the event channel already.
+            let _ = id;
+        }
+    }
+
+    /// The readers of a target; they are started when the target is first read.
+    fn readers(&mut self, target: TargetId) -> &Sender<ReadJob> {
+        let known = self
+            .reader_groups
+            .iter()
+            .position(|(other, _)| *other == target);
+        let place = known.unwrap_or_else(|| {
+            if self.reader_groups.len() >= READER_GROUPS_MAX {
+                return target.0 as usize % READER_GROUPS_MAX;
+            }
+            let (jobs, reader_jobs) = unbounded();
+            for _ in 0..self.readers_per_target {
+                let (jobs, pool, events) = (reader_jobs.clone(), self.pool, self.events.clone());
+                self.scope.spawn(move || read::run(&jobs, pool, &events));
+            }
+            self.reader_groups.push((target, jobs));
+            self.reader_groups.len() - 1
+        });
+        &self.reader_groups[place].1
+    }
+}
+
+fn run_stream(
+    stream: StreamId,
+    mut sender: Box<dyn BlockSender>,
+    jobs: &Receiver<SendJob>,
+    pool: &Pool,
+    events: &Sender<SourceEvent>,
+) {
+    let tell = |input| {
+        let _ = events.send(SourceEvent::Input(input));
+    };
+    for job in jobs {
+        let block: BlockId = job.head.id;
+        let mut guard = job.buffer.and_then(|id| pool.buffer(id));
+        let result = sender.send(&job.head, guard.as_deref_mut());
+        drop(guard);
+        if result.is_err() {
+            tell(Input::StreamLost(stream));
+            return;
+        }
+        tell(Input::Sent { block });
+    }
+}

@@ -1,0 +1,339 @@
+//! The lister: walks the roots and announces what the filter takes, batch by batch, on request.
+
+use crate::link::SourceEvent;
+use crate::select::Filter;
+use crate::source::Root;
+use crossbeam_channel::{Receiver, Sender};
+use dray_core::options::{Options, Order};
+use dray_core::{
+    ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, RelPath, Result,
+};
+use dray_session::Failure;
+use dray_session::source::Listed;
+use dray_store::{ListOptions, Lister, ReadHandle, ReadPurpose, Store};
+use dray_wire::message::Selection;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+/// Where the bytes of an announced file come from.
+pub struct Origin {
+    store: Arc<dyn Store>,
+    path: RelPath,
+    /// First byte that is sent (a byte range of a file).
+    pub(super) offset: u64,
+    /// Size of the whole file as listed.
+    pub(super) listed_bytes: u64,
+    handle: OnceLock<Box<dyn ReadHandle>>,
+    /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
+    /// which would keep all of them open.
+    is_shared: bool,
+}
+
+impl Origin {
+    /// Opens the file for one read.
+    fn open(&self) -> Result<Box<dyn ReadHandle>> {
+        self.store.open_read(&self.path, ReadPurpose::Transfer)
+    }
+
+    /// Calls `read` with a handle: the one that all reads of a large file share, where that is
+    /// wanted. A failed opening is not remembered: a later try may fare better.
+    pub(super) fn with_handle<T>(
+        &self,
+        is_whole: bool,
+        read: impl FnOnce(&dyn ReadHandle) -> Result<T>,
+    ) -> Result<T> {
+        if is_whole || !self.is_shared {
+            return read(self.open()?.as_ref());
+        }
+        if let Some(handle) = self.handle.get() {
+            return read(handle.as_ref());
+        }
+        let opened = self.open()?;
+        read(self.handle.get_or_init(|| opened).as_ref())
+    }
+}
+
+struct Folder {
+    index: FileIndex,
+    path: RelPath,
+}
+
+struct Walk {
+    root: Root,
+    lister: Box<dyn Lister>,
+}
+
+/// The listing of all roots, in order.
+pub(super) struct Listing {
+    roots: VecDeque<Root>,
+    options: ListOptions,
+    filter: Filter,
+    range: Option<ByteRange>,
+    walk: Option<Walk>,
+    folders: Vec<Folder>,
+    next_index: u64,
+    is_shared: bool,
+}
+
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Listed>,
+    origins: Vec<(FileIndex, Arc<Origin>)>,
+    failed: Vec<Failure>,
+    counted: u32,
+}
+
+impl Listing {
+    pub(super) fn new(roots: Vec<Root>, selection: &Selection, asked: &Options) -> Result<Self> {
+        let options = ListOptions {
+            recursive: selection.recursive,
+            contents: false,
+            links: selection.links,
+            xattrs: asked.xattrs,
+        };
+        Ok(Self {
+            roots: roots.into(),
+            options,
+            filter: Filter::new(selection)?,
+            range: selection.range,
+            walk: None,
+            folders: Vec::new(),
+            next_index: 0,
+            is_shared: !matches!(asked.order, Order::Random { .. }),
+        })
+    }
+
+    /// Up to `max` entries; whether the listing is complete.
+    fn batch(&mut self, max: u32) -> (Batch, bool) {
+        let mut batch = Batch::default();
+        while batch.counted < max && batch.failed.len() < max as usize {
+            let Some(walk) = &mut self.walk else {
+                match self.roots.pop_front() {
+                    Some(root) => self.begin(root, &mut batch),
+                    None => return (batch, true),
+                }
+                continue;
+            };
+            match walk.lister.next() {
+                Some(Ok(item)) => self.take(item, &mut batch),
+                Some(Err(error)) => {
+                    let error = rebase(&walk.root, error);
+                    batch.fail(error);
+                }
+                None => {
+                    self.walk = None;
+                    self.folders.clear();
+                }
+            }
+        }
+        (batch, false)
+    }
+
+    fn begin(&mut self, root: Root, batch: &mut Batch) {
+        let options = ListOptions {
+            contents: root.contents,
+            ..self.options
+        };
+        match root.store.list(&root.path, &options) {
+            Ok(lister) => self.walk = Some(Walk { root, lister }),
+            Err(error) => batch.fail(rebase(&root, error)),
+        }
+    }
+
+    fn take(&mut self, item: dray_store::Listed, batch: &mut Batch) {
+        let Some(walk) = &mut self.walk else { return };
+        self.folders
+            .truncate(item.depth + usize::from(item.kind == EntryKind::DirectoryEnd));
+        if item.kind == EntryKind::DirectoryEnd {
+            if let Some(folder) = self.folders.pop() {
+                let parent = self.folders.last().map(|folder| folder.index);
+                batch.entries.push(Listed {
+                    entry: Entry {
+                        index: folder.index,
+                        parent,
+                        name: item.name,
+                        kind: item.kind,
+                        metadata: item.metadata,
+                    },
+                    path: folder.path,
+                    layout: item.layout,
+                });
+            }
+            return;
+        }
+        let above = self.folders.last();
+        let here = above.map_or_else(RelPath::root, |folder| folder.path.clone());
+        let name = match &walk.root.rename {
+            Some(name) if item.depth == 0 => name.clone(),
+            _ => item.name.clone(),
+        };
+        let is_folder = item.kind == EntryKind::Directory;
+        let path = match here.join(&name) {
+            Ok(path) => path,
+            Err(error) => {
+                if is_folder {
+                    walk.lister.skip_folder();
+                }
+                batch.fail(error.at(End::Source));
+                return;
+            }
+        };
+        // The thing named by the caller is never filtered away; what lies in it is.
+        let named = item.depth == 0 && !walk.root.contents;
+        if is_folder && !named && !self.filter.enters(&path) {
+            walk.lister.skip_folder();
+            return;
+        }
+        if !(is_folder || named || self.filter.takes(&path)) {
+            return;
+        }
+        let index = FileIndex(self.next_index);
+        self.next_index += 1;
+        let mut kind = item.kind;
+        if let EntryKind::File { size, sparse } = kind {
+            // The store's path: the lister's names below the root's own.
+            let origin_path = origin_path(&walk.root, &self.folders, &path, &item.name);
+            let listed_bytes = size;
+            let (size, offset) = match self.range {
+                Some(range) => match cut(range, size) {
+                    Ok(cut) => cut,
+                    Err(error) => {
+                        self.next_index -= 1;
+                        batch.fail(error.file(&path));
+                        return;
+                    }
+                },
+                None => (size, 0),
+            };
+            kind = EntryKind::File { size, sparse };
+            match origin_path {
+                Ok(origin_path) => batch.origins.push((
+                    index,
+                    Arc::new(Origin {
+                        store: Arc::clone(&walk.root.store),
+                        path: origin_path,
+                        offset,
+                        listed_bytes,
+                        handle: OnceLock::new(),
+                        is_shared: self.is_shared,
+                    }),
+                )),
+                Err(error) => {
+                    self.next_index -= 1;
+                    batch.fail(error);
+                    return;
+                }
+            }
+        }
+        batch.counted += 1;
+        let parent = above.map(|folder| folder.index);
+        let metadata = if is_folder {
+            Metadata::default()
+        } else {
+            item.metadata
+        };
+        if is_folder {
+            self.folders.push(Folder {
+                index,
+                path: path.clone(),
+            });
+        }
+        batch.entries.push(Listed {
+            entry: Entry {
+                index,
+                parent,
+                name,
+                kind,
+                metadata,
+            },
+            path,
+            layout: item.layout,
+        });
+    }
+}
+
+/// The path in the root's store of an entry whose path at the destination is `path`.
+fn origin_path(
+    root: &Root,
+    folders: &[Folder],
+    path: &RelPath,
+    name: &dray_core::Name,
+) -> Result<RelPath> {
+    if root.contents {
+        return root.path.join_path(path);
+    }
+    if folders.is_empty() {
+        return Ok(root.path.clone());
+    }
+    // Below the root itself, whose first component may bear another name at the destination.
+    let below = path.components().skip(1);
+    let joined = below
+        .into_iter()
+        .try_fold(root.path.clone(), |joined, part| joined.join(&part));
+    debug_assert_eq!(path.name().as_ref(), Some(name));
+    joined
+}
+
+/// An error of the store names a path in the store; the caller knows the one at the destination.
+fn rebase(root: &Root, error: Error) -> Error {
+    let Some(path) = error.file.clone() else {
+        return error;
+    };
+    if !path.starts_with(&root.path) {
+        return error;
+    }
+    let own = match (root.contents, &root.rename) {
+        (true, _) => None,
+        (false, Some(name)) => Some(name.clone()),
+        (false, None) => root.path.name(),
+    };
+    let below = path.components().skip(root.path.components().count());
+    let names = own.into_iter().chain(below);
+    match names
+        .into_iter()
+        .try_fold(RelPath::root(), |joined, name| joined.join(&name))
+    {
+        Ok(path) => error.file(&path),
+        Err(_) => error,
+    }
+}
+
+/// Size and first byte of a range of a file of `size` bytes.
+fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
+    if range.end() > size {
+        let (offset, length) = (range.offset, range.length);
+        return Err(Error::new(
+            ErrorKind::InvalidRequest,
+            End::Source,
+            "take the byte range",
+        )
+        .cause(format!(
+            "{offset}:{length} ends past the file's {size} bytes"
+        ))
+        .remedy("choose a --range inside the file"));
+    }
+    Ok((range.length, range.offset))
+}
+
+impl Batch {
+    fn fail(&mut self, error: Error) {
+        let path = error.file.clone().unwrap_or_else(RelPath::root);
+        self.failed.push(Failure { path, error });
+    }
+}
+
+/// Answers requests for entries until the conductor is gone.
+pub(super) fn run(mut listing: Listing, jobs: &Receiver<u32>, events: &Sender<SourceEvent>) {
+    for max in jobs {
+        let (batch, finished) = listing.batch(max);
+        let event = SourceEvent::Listed {
+            entries: batch.entries,
+            origins: batch.origins,
+            failed: batch.failed,
+            finished,
+        };
+        if events.send(event).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
+
+use crate::link::SourceEvent;
+use crate::pool::Pool;
+use crate::source::list::Origin;
+use crossbeam_channel::{Receiver, Sender};
+use dray_core::checksum::Summer;
+use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
+use dray_session::source::{Input, ReadOutcome, ReadPart};
+use dray_store::ReadHandle;
+use dray_wire::message::{Segment, SegmentKind};
+use std::sync::Arc;
+
+/// Bytes read and summed at once, so that the sum finds them in the second-level cache.
+const PIECE: usize = 256 * 1024;
+
+/// Shortest hole worth a segment of its own; a shorter one travels as zeros.
+const HOLE_MIN: u64 = 16 * 1024;
+
+pub(super) struct ReadJobPart {
+    pub(super) origin: Arc<Origin>,
+    pub(super) part: ReadPart,
+}
+
+pub(super) struct ReadJob {
+    pub(super) block: BlockId,
+    pub(super) buffer: BufferId,
+    pub(super) parts: Vec<ReadJobPart>,
+}
+
+/// Reads until the conductor is gone.
+pub(super) fn run(jobs: &Receiver<ReadJob>, pool: &Pool, events: &Sender<SourceEvent>) {
+    for job in jobs {
+        let outcome = match pool.buffer(job.buffer) {
+            Some(mut buffer) => read(&job.parts, buffer.bytes_mut()),
+            None => ReadOutcome::default(),
+        };
+        let input = Input::ReadDone {
+            block: job.block,
+            outcome,
+        };
+        if events.send(SourceEvent::Input(input)).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(parts: &[ReadJobPart], buffer: &mut [u8]) -> ReadOutcome {
+    let mut outcome = ReadOutcome::default();
+    let mut used = 0;
+    let is_single = parts.len() == 1;
+    for ReadJobPart { origin, part } in parts {
+        let room = buffer.get_mut(used..).unwrap_or_default();
+        match read_part(origin, part, room, is_single) {
+            Ok(Found::Segments(segments)) => {
+                used += segments
+                    .iter()
+                    .filter(|segment| segment.kind != SegmentKind::Hole)
+                    .map(|segment| segment.range.length as usize)
+                    .sum::<usize>();
+                outcome.segments.extend(segments);
+            }
+            Ok(Found::HoleUntil(end)) => outcome.hole_until = Some(end),
+            Err(error) => {
+                outcome
+                    .failed
+                    .push((part.file, error.at(End::Source).file(&part.path)));
+            }
+        }
+    }
+    outcome
+}
+
+enum Found {
+    Segments(Vec<Segment>),
+    HoleUntil(u64),
+}
+
+fn read_part(
+    origin: &Origin,
+    part: &ReadPart,
+    buffer: &mut [u8],
+    is_single: bool,
+) -> Result<Found> {
+    let is_whole = part.range.length == part.size;
+    origin.with_handle(is_whole, |handle| {
+        read_from(handle, origin, part, buffer, is_single)
+    })
+}
+
+fn read_from(
+    handle: &dyn ReadHandle,
+    origin: &Origin,
+    part: &ReadPart,
+    buffer: &mut [u8],
+    is_single: bool,
+) -> Result<Found> {
+    let mut segments = Vec::with_capacity(1);
+    let mut used = 0usize;
+    let mut at = part.range.offset;
+    while at < part.range.end() {
+        let rest = ByteRange::between(at, part.range.end());
+        let (data, hole) = next_run(handle, origin, part, rest, is_single)?;
+        if let Some(end) = hole {
+            let whole_part = at == part.range.offset && end >= part.range.end();
+            if whole_part && is_single {
+                check_unchanged(handle, origin, part)?;
+                return Ok(Found::HoleUntil(end.min(part.size)));
+            }
+            let range = ByteRange::between(at, end.min(part.range.end()));
+            segments.push(Segment {
+                file: part.file,
+                range,
+                kind: SegmentKind::Hole,
+            });
+            at = range.end();
+            continue;
+        }
+        let length = data.length as usize;
+        let Some(room) = buffer.get_mut(used..used + length) else {
+            return Err(
+                Error::new(ErrorKind::Internal, End::Source, "read the file")
+                    .cause("an object larger than its buffer"),
+            );
+        };
+        let mut summer = Summer::new();
+        fill(handle, origin.offset + data.offset, room, &mut summer)?;
+        let kind = SegmentKind::Data(summer.finish());
+        segments.push(Segment {
+            file: part.file,
+            range: data,
+            kind,
+        });
+        used += length;
+        at = data.end();
+    }
+    check_unchanged(handle, origin, part)?;
+    Ok(Found::Segments(segments))
+}
+
+/// What comes next in `rest`: a run of data, or a hole that ends at the returned offset.
+fn next_run(
+    handle: &dyn ReadHandle,
+    origin: &Origin,
+    part: &ReadPart,
+    rest: ByteRange,
+    is_single: bool,
+) -> Result<(ByteRange, Option<u64>)> {
+    if !part.sparse || !is_single {
+        return Ok((rest, None));
+    }
+    let found = handle.next_data(origin.offset + rest.offset)?;
+    let start = found.map_or(part.size, |run| run.offset.saturating_sub(origin.offset));
+    if start >= rest.end() || start - rest.offset >= HOLE_MIN {
+        return Ok((rest, Some(start)));
+    }
+    // Data; up to the next hole worth the name.
+    let mut end = found.map_or(rest.end(), |run| run.end().saturating_sub(origin.offset));
+    while end < rest.end() {
+        let next = handle.next_data(origin.offset + end)?;
+        let next_start = next.map_or(part.size, |run| run.offset.saturating_sub(origin.offset));
+        if next_start.min(rest.end()) - end >= HOLE_MIN {
+            break;
+        }
+        end = next.map_or(rest.end(), |run| run.end().saturating_sub(origin.offset));
+    }
+    Ok((ByteRange::between(rest.offset, end.min(rest.end())), None))
+}
+
+fn fill(
+    handle: &dyn ReadHandle,
+    offset: u64,
+    buffer: &mut [u8],
+    summer: &mut Summer,
+) -> Result<()> {
+    let mut at = offset;
+    for piece in buffer.chunks_mut(PIECE) {
+        let mut filled = 0;
+        while filled < piece.len() {
+            let got = handle.read_at(at + filled as u64, &mut piece[filled..])?;
+            if got == 0 {
+                return Err(
+                    Error::new(ErrorKind::ShortRead, End::Source, "read the file")
+                        .cause(format!("it ends at byte {}", at + filled as u64))
+                        .remedy("run the same command again once the file is left alone"),
+                );
+            }
+            filled += got;
+        }
+        summer.update(piece);
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<()> {
+    let now = handle.state()?;
+    if now.size == origin.listed_bytes && now.modified == part.modified {
+        return Ok(());
+    }
+    let cause = if now.size == origin.listed_bytes {
+        "its modification time is another than when it was listed".to_owned()
+    } else {
+        format!(
+            "it has {} bytes, {} when it was listed",
+            now.size, origin.listed_bytes
+        )
+    };
+    Err(
+        Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
+            .cause(cause)
+            .remedy("run the same command again once the file is left alone"),
+    )
+}

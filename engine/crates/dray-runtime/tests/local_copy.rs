@@ -1,0 +1,270 @@
+//! Both ends in one process on a real file system.
+
+use dray_core::options::{Durability, Options, Order};
+use dray_core::retry::RetryPolicy;
+use dray_core::{End, RelPath, TransferId};
+use dray_runtime::observe::Observer;
+use dray_runtime::sink::{Destination, DestinationRequest};
+use dray_runtime::source::Root;
+use dray_runtime::{local, sink, source};
+use dray_session::{Event, Outcome};
+use dray_store::{PosixOptions, PosixStore};
+use dray_wire::message::Selection;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Default)]
+struct Notes(Mutex<Vec<Event>>);
+
+impl Observer for Notes {
+    fn event(&self, event: &Event) {
+        self.0
+            .lock()
+            .expect("no panic while noting")
+            .push(event.clone());
+    }
+}
+
+fn options() -> Options {
+    Options {
+        object_bytes: 64 * 1024,
+        ..Options::default()
+    }
+}
+
+fn source_setup(from: &Path, options: &Options) -> source::Setup {
+    let store = PosixStore::open(from, End::Source, PosixOptions::default()).expect("a source");
+    source::Setup {
+        roots: vec![Root {
+            store: Arc::new(store),
+            path: RelPath::root(),
+            contents: true,
+            rename: None,
+        }],
+        selection: Selection {
+            recursive: true,
+            ..Selection::default()
+        },
+        machine: dray_session::source::Config {
+            options: options.clone(),
+            buffers: 16,
+            buffer_bytes: options.object_bytes,
+            reads_max: 4,
+            segments_max: 256,
+            live_entries_max: 4096,
+            retry: RetryPolicy::default(),
+            seed: 1,
+            attempt: 1,
+        },
+    }
+}
+
+fn sink_setup(to: &Path, options: &Options) -> dray_core::Result<sink::Setup> {
+    let posix = PosixOptions {
+        create: true,
+        ..PosixOptions::default()
+    };
+    let store = PosixStore::open(to, End::Sink, posix)?;
+    let destination = Destination::open(DestinationRequest {
+        store: Arc::new(store),
+        above: None,
+        claims: Vec::new(),
+        transfer: TransferId::new("test")?,
+        owner: b"uid:0".to_vec(),
+        durability: options.durability,
+        words: to.display().to_string(),
+    })?;
+    Ok(sink::Setup {
+        destination,
+        machine: dray_session::sink::Config {
+            options: options.clone(),
+            demanded: None,
+            identity: Vec::new(),
+            buffers: 16,
+            buffer_bytes: options.object_bytes,
+            live_entries_max: 4096,
+            precision_nanoseconds: 1,
+            ordered_window: None,
+            holes: true,
+            sync_group_bytes: 64 << 20,
+            sync_interval: Duration::from_millis(500),
+            attempt: 1,
+        },
+        writers_per_target: 4,
+    })
+}
+
+fn copy(from: &Path, to: &Path, options: &Options) -> (local::Ends, Vec<Event>) {
+    let notes = Notes::default();
+    let sink = sink_setup(to, options).expect("a destination");
+    let ends = local::run(source_setup(from, options), sink, &notes, |_| {}).expect("started");
+    (ends, notes.0.into_inner().expect("no panic while noting"))
+}
+
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(step).take(length).collect()
+}
+
+fn make_tree(at: &Path) {
+    fs::create_dir_all(at.join("run/deep/er")).expect("folders");
+    fs::create_dir_all(at.join("empty")).expect("a folder");
+    for index in 0..300u64 {
+        let length = (index as usize * 37) % 9000;
+        fs::write(
+            at.join(format!("run/small-{index}")),
+            bytes(index + 1, length),
+        )
+        .expect("a file");
+    }
+    for index in 0..5u64 {
+        let name = format!("run/deep/large-{index}");
+        fs::write(at.join(name), bytes(index + 99, 1_000_003)).expect("a file");
+    }
+    fs::write(at.join("run/deep/er/nothing"), b"").expect("a file");
+    std::os::unix::fs::symlink("../run/small-1", at.join("run/link")).expect("a link");
+    let hidden = at.join("run/private");
+    fs::write(&hidden, b"secret").expect("a file");
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o640)).expect("a mode");
+}
+
+/// Everything of a tree that must arrive: kind, mode, time, content.
+fn picture(at: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut waiting = vec![at.to_path_buf()];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path
+                .strip_prefix(at)
+                .expect("below")
+                .to_string_lossy()
+                .into_owned();
+            let state = fs::symlink_metadata(&path).expect("a state");
+            let content = if state.is_file() {
+                fs::read(&path).expect("content")
+            } else if state.is_symlink() {
+                fs::read_link(&path)
+                    .expect("a link")
+                    .to_string_lossy()
+                    .into_owned()
+                    .into()
+            } else {
+                waiting.push(path.clone());
+                Vec::new()
+            };
+            all.insert(
+                name,
+                (state.mode(), state.mtime(), state.mtime_nsec(), content),
+            );
+        }
+    }
+    all
+}
+
+#[test]
+fn a_tree_arrives_identical_whatever_the_order_and_durability() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let from = scratch.path().join("from");
+    make_tree(&from);
+    let wanted = picture(&from);
+    let orders = [Order::Layout, Order::File, Order::Random { seed: 7 }];
+    let durabilities = [Durability::File, Durability::None, Durability::Object];
+    for (index, (order, durability)) in orders.into_iter().zip(durabilities).enumerate() {
+        let to = scratch.path().join(format!("to-{index}"));
+        let options = Options {
+            order,
+            durability,
+            verify: index == 2,
+            ..options()
+        };
+        let (ends, events) = copy(&from, &to, &options);
+        assert!(
+            matches!(ends.source.0, Outcome::Done(_)),
+            "{:?} {events:?}",
+            ends.source.0
+        );
+        assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+        let failed: Vec<_> = events
+            .iter()
+            .filter(|e| matches!(e, Event::Failed(_)))
+            .collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        let got = picture(&to);
+        assert_eq!(
+            got.keys().collect::<Vec<_>>(),
+            wanted.keys().collect::<Vec<_>>()
+        );
+        for (name, state) in &wanted {
+            assert_eq!(&got[name], state, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_second_run_adopts_everything() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    make_tree(&from);
+    copy(&from, &to, &options());
+    let (ends, _) = copy(&from, &to, &options());
+    assert_eq!(ends.source.1.bytes_sent, 0);
+    assert_eq!(ends.source.1.files_adopted, ends.source.1.files_listed);
+}
+
+#[test]
+fn a_second_writer_is_refused_by_name() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let held = sink_setup(scratch.path(), &options()).expect("a destination");
+    let error = sink_setup(scratch.path(), &options())
+        .map(|_| ())
+        .expect_err("it is held");
+    assert_eq!(error.kind, dray_core::ErrorKind::LeaseHeld);
+    assert!(error.cause.contains("transfer test"), "{error}");
+    drop(held);
+    assert!(sink_setup(scratch.path(), &options()).is_ok());
+}
+
+/// More unfinished files than a process may have open.
+#[test]
+fn many_large_files_at_once_need_few_descriptors() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    for index in 0..1500u64 {
+        fs::write(from.join(format!("f{index}")), bytes(index + 1, 9000)).expect("a file");
+    }
+    let limit = rustix::process::Rlimit {
+        current: Some(1000),
+        maximum: Some(1000),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("a lower limit");
+    let options = Options {
+        object_bytes: 4096,
+        order: Order::Random { seed: 5 },
+        ..options()
+    };
+    let (ends, events) = copy(&from, &to, &options);
+    let failed: Vec<_> = events
+        .iter()
+        .filter(|e| matches!(e, Event::Failed(_)))
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} failed, first {:?}",
+        failed.len(),
+        failed.first()
+    );
+    assert!(matches!(ends.sink.0, Outcome::Done(totals) if totals.files == 1500));
+    assert_eq!(picture(&to), picture(&from));
+}

@@ -1,0 +1,218 @@
+//! What a network does to a session: changed bytes, cut streams, silence.
+
+mod net_common;
+
+use dray_core::ErrorKind;
+use dray_core::retry::RetryPolicy;
+use dray_runtime::net::{Serve, Timing};
+use dray_session::sink;
+use net_common::proxy::{Flip, Proxy};
+use net_common::{
+    Change, Object, Site, arrived, connect, hasty, loss_at_sink, loss_at_source, next_stream,
+    sink_input,
+};
+use std::time::{Duration, Instant};
+
+/// Bytes that a dialler of a clear stream sends before its first object.
+const BEFORE_FIRST_OBJECT: u64 = 8 + 64;
+
+/// Bytes of the head of an object of one data segment, with its frame's prefix.
+const HEAD_BYTES: u64 = 12 + 16 + 33;
+
+/// A site whose data streams pass a proxy.
+fn site_behind(proxy: &Proxy, change: &dyn Fn(&mut Serve)) -> Site {
+    let advertise = proxy.address.to_string();
+    let site = Site::start(&Change {
+        serve: &|serve| {
+            serve.advertise = vec![advertise.clone()];
+            change(serve);
+        },
+        ..Change::default()
+    });
+    proxy.set_target(site.address);
+    site
+}
+
+#[test]
+fn a_changed_payload_is_reported_and_the_next_objects_arrive() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, true));
+    let (_, mut stream) = next_stream(&source.link.events);
+    // In the second of three.
+    let offset = BEFORE_FIRST_OBJECT + HEAD_BYTES + 50_000 + HEAD_BYTES + 31_234;
+    proxy.flip(Flip {
+        is_to_listener: true,
+        offset,
+    });
+    let objects: Vec<_> = (0..3).map(|number| Object::noise(number, 50_000)).collect();
+    for object in &objects {
+        object.send(&mut *stream).expect("sent");
+    }
+    objects[0].expect(&sink.link.events, &pool);
+    let changed = arrived(&sink.link.events);
+    assert_eq!(changed.head, objects[1].head);
+    assert_eq!(
+        changed.verified.expect_err("changed").kind,
+        ErrorKind::ChecksumMismatch
+    );
+    assert!(
+        changed.buffer.is_some(),
+        "its buffer comes along, to be given back"
+    );
+    objects[2].expect(&sink.link.events, &pool);
+}
+
+#[test]
+fn a_changed_head_ends_its_stream_and_takes_no_buffer_along() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, true));
+    let (number, mut stream) = next_stream(&source.link.events);
+    proxy.flip(Flip {
+        is_to_listener: true,
+        offset: BEFORE_FIRST_OBJECT + 20,
+    });
+    let _ = Object::noise(1, 100).send(&mut *stream);
+    match sink_input(&sink.link.events) {
+        sink::Input::StreamLost(_, lost) => assert_eq!(lost, number),
+        other => panic!("the stream's end was due, not {other:?}"),
+    }
+    let free = std::iter::from_fn(|| pool.take()).count();
+    assert_eq!(free, 8);
+}
+
+#[test]
+fn a_changed_byte_under_tls_ends_its_stream() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
+    let (number, mut stream) = next_stream(&source.link.events);
+    proxy.flip(Flip {
+        is_to_listener: true,
+        offset: 100_000,
+    });
+    let _ = Object::noise(1, 1 << 20).send(&mut *stream);
+    match sink_input(&sink.link.events) {
+        sink::Input::StreamLost(_, lost) => assert_eq!(lost, number),
+        other => panic!("the stream's end was due, not {other:?}"),
+    }
+    assert_eq!(
+        std::iter::from_fn(|| pool.take()).count(),
+        8,
+        "buffers come back"
+    );
+}
+
+/// Sends until the stream notices that it is dead.
+fn send_until_dead(stream: &mut dyn dray_runtime::link::BlockSender) {
+    let begin = Instant::now();
+    while Object::noise(9, 1 << 20).send(stream).is_ok() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "it does not notice"
+        );
+    }
+}
+
+#[test]
+fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    for clear in [false, true] {
+        let (source, sink, pool) = site.push(&site.dial(), connect(2, clear));
+        let (first, mut one) = next_stream(&source.link.events);
+        let (_, mut two) = next_stream(&source.link.events);
+        proxy.cut_data();
+        send_until_dead(&mut *one);
+        send_until_dead(&mut *two);
+        let (third, mut three) = next_stream(&source.link.events);
+        let (fourth, _four) = next_stream(&source.link.events);
+        assert!(
+            third.0 >= 2 && fourth.0 >= 2 && third != fourth,
+            "new numbers"
+        );
+        let mut lost = vec![];
+        while lost.len() < 2 {
+            match sink_input(&sink.link.events) {
+                sink::Input::StreamLost(_, stream) => lost.push(stream),
+                sink::Input::BlockArrived { buffer, .. } => {
+                    // What was sent before the cut.
+                    buffer.into_iter().for_each(|buffer| pool.give(buffer));
+                }
+                other => panic!("the streams' ends were due, not {other:?}"),
+            }
+        }
+        assert!(lost.contains(&first));
+        let object = Object::noise(1, 5000);
+        object.send(&mut *three).expect("sent");
+        object.expect(&sink.link.events, &pool);
+    }
+}
+
+#[test]
+fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let (sink, source, pool) = site.pull(&site.dial(), connect(1, false));
+    let (first, mut one) = next_stream(&source.link.events);
+    proxy.cut_data();
+    match sink_input(&sink.link.events) {
+        sink::Input::StreamLost(_, lost) => assert_eq!(lost, first),
+        other => panic!("the stream's end was due, not {other:?}"),
+    }
+    // The passive source has not noticed and grants the place all the same.
+    let (second, mut two) = next_stream(&source.link.events);
+    assert_ne!(first, second);
+    let object = Object::noise(1, 5000);
+    object.send(&mut *two).expect("sent");
+    object.expect(&sink.link.events, &pool);
+    send_until_dead(&mut *one);
+}
+
+#[test]
+fn without_any_stream_the_session_ends_after_the_tries_allowed() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let mut dial = site.dial();
+    dial.retry = RetryPolicy {
+        attempts_max: 3,
+        backoff: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(10),
+    };
+    let (source, _sink, _) = site.push(&dial, connect(1, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    proxy.refuse(true);
+    proxy.cut_data();
+    send_until_dead(&mut *stream);
+    let error = loss_at_source(&source.link.events);
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.to_string().contains("all data streams"), "{error}");
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_lost_in_time_at_both_ends() {
+    let proxy = Proxy::start();
+    let site = Site::start(&Change {
+        serve: &|serve| serve.timing = hasty(),
+        ..Change::default()
+    });
+    proxy.set_target(site.address);
+    // Control and data pass the proxy.
+    let mut dial = site.dial_at(proxy.address);
+    dial.timing = hasty();
+    let (source, sink, _) = site.push(&dial, connect(1, false));
+    let (_, _stream) = next_stream(&source.link.events);
+    let begin = Instant::now();
+    proxy.freeze();
+    for error in [
+        loss_at_source(&source.link.events),
+        loss_at_sink(&sink.link.events),
+    ] {
+        assert_eq!(error.kind, ErrorKind::TimedOut, "{error}");
+        assert!(error.to_string().contains("silent"), "{error}");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(700));
+    assert!(begin.elapsed() < Timing::default().lost_after);
+    assert_eq!(proxy.data_connections(), 1);
+}

@@ -1,0 +1,400 @@
+//! Who is not let in, and what it costs: each is told in plain words if it may know, gets no further,
+//! and no other session notices.
+
+mod net_common;
+
+use dray_core::{ErrorKind, StreamId};
+use dray_runtime::net::{Fingerprint, Token, client_config, push};
+use dray_wire::bounds::HELLO_BYTES_MAX;
+use dray_wire::codec::{
+    CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, encode, encode_join,
+};
+use dray_wire::message::{Hello, Join, Limits, Message};
+use net_common::{
+    Change, Object, PATIENCE, Site, TOKEN, connect, loss_at_sink, next_stream, refusal,
+};
+use rustls::pki_types::ServerName;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn another_key_is_refused_naming_both() {
+    let site = Site::start(&Change::default());
+    let mut dial = site.dial();
+    let wrong = format!("sha256:{}", "5a".repeat(32));
+    dial.pin = wrong.parse::<Fingerprint>().expect("a fingerprint");
+    let error = refusal(push(&dial, connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Unauthorized);
+    let text = error.to_string();
+    for part in [&wrong, &site.pin.to_string(), &site.address.to_string()] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(site.next_rejected().to_string().contains("TLS") || site.sinks.is_empty());
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_shown_to_nobody() {
+    let site = Site::start(&Change::default());
+    let mut dial = site.dial();
+    dial.token = Token::new(b"wrong-token-value").expect("a token");
+    let error = refusal(push(&dial, connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Unauthorized);
+    let there = site.next_rejected();
+    assert_eq!(there.kind, ErrorKind::Unauthorized);
+    for text in [format!("{error:?} {there:?} {dial:?}"), error.to_string()] {
+        assert!(!text.contains("wrong-token-value"), "{text}");
+        assert!(!text.contains("a token for tests"), "{text}");
+    }
+    assert!(site.sinks.is_empty());
+}
+
+#[test]
+fn nobody_there_is_said_with_the_address() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = free.local_addr().expect("an address");
+    drop(free);
+    let site = Site::start(&Change::default());
+    let error = refusal(push(&site.dial_at(address), connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    let mut dial = site.dial();
+    dial.address = "no-port".to_owned();
+    assert_eq!(
+        refusal(push(&dial, connect(1, false))).kind,
+        ErrorKind::InvalidRequest
+    );
+    dial = site.dial();
+    dial.bind = vec!["::1".parse().expect("an address")];
+    let error = refusal(push(&dial, connect(1, false)));
+    assert!(error.to_string().contains("--bind"), "{error}");
+}
+
+#[test]
+fn something_that_never_answers_is_given_up_in_time() {
+    let mute = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let site = Site::start(&Change::default());
+    let mut dial = site.dial_at(mute.local_addr().expect("an address"));
+    dial.timing.handshake = Duration::from_millis(200);
+    let begin = Instant::now();
+    let error = refusal(push(&dial, connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::TimedOut);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn clear_data_needs_the_other_ends_consent() {
+    let site = Site::start(&Change {
+        serve: &|serve| serve.allow_clear_data = false,
+        ..Change::default()
+    });
+    let error = refusal(push(&site.dial(), connect(1, true)));
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    // Under TLS the same end is at service.
+    let (source, _sink, _) = site.push(&site.dial(), connect(1, false));
+    assert_eq!(source.streams, 1);
+}
+
+#[test]
+fn streams_and_sessions_are_granted_up_to_a_limit() {
+    let site = Site::start(&Change {
+        serve: &|serve| {
+            serve.streams_max = 2;
+            serve.sessions_max = 1;
+        },
+        ..Change::default()
+    });
+    let (source, _sink, _) = site.push(&site.dial(), connect(9, false));
+    assert_eq!(source.streams, 2);
+    let error = refusal(push(&site.dial(), connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Busy);
+}
+
+/// A TLS connection past its preamble, and what the test may do with it.
+fn tls(
+    site: &Site,
+    connection: Connection,
+) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    let mut socket = TcpStream::connect(site.address).expect("connected");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    let preamble = Preamble {
+        connection,
+        security: Security::Tls,
+    };
+    socket.write_all(&preamble.to_bytes()).expect("sent");
+    let (config, _) = client_config(site.pin).expect("a configuration");
+    let name = ServerName::try_from("dray").expect("a name");
+    let tls = rustls::ClientConnection::new(config, name).expect("a connection");
+    rustls::StreamOwned::new(tls, socket)
+}
+
+fn hello() -> Hello {
+    Hello {
+        versions: (1, 1),
+        mandatory: 0,
+        optional: 0,
+        limits: Limits::default(),
+        checksums: vec![1],
+        software: "dray test".to_owned(),
+        token: TOKEN.to_vec(),
+    }
+}
+
+fn frames(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &Limits::default(), &mut bytes).expect("encoded");
+    bytes
+}
+
+fn answers(stream: &mut impl Read) -> Vec<Message> {
+    let mut decoder = Decoder::new(Limits::default());
+    let mut messages = Vec::new();
+    let mut bytes = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut bytes) {
+        let mut input = &bytes[..read];
+        while let Ok(Some(message)) = decoder.next(&mut input) {
+            messages.push(message);
+        }
+    }
+    messages
+}
+
+#[test]
+fn a_peer_from_the_future_is_told_what_is_spoken_here() {
+    let site = Site::start(&Change::default());
+    let mut stream = tls(&site, Connection::Control);
+    let mut future = hello();
+    future.versions = (900, 901);
+    stream
+        .write_all(&frames(&Message::Hello(future)))
+        .expect("sent");
+    match &answers(&mut stream)[..] {
+        [Message::Hello(_), Message::Refuse(error)] => {
+            assert_eq!(error.kind, ErrorKind::IncompatiblePeer);
+            assert!(error.to_string().contains("900"), "{error}");
+        }
+        other => panic!("HELLO and REFUSE were due, not {other:?}"),
+    }
+}
+
+/// Whether the listener closes the connection before the test loses patience.
+fn is_closed(stream: &mut impl Read) -> bool {
+    let begin = Instant::now();
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    begin.elapsed() < PATIENCE / 2
+}
+
+#[test]
+fn a_stream_without_the_key_is_closed_without_a_word() {
+    let site = Site::start(&Change::default());
+    let (source, sink, pool) = site.push(&site.dial(), connect(2, true));
+    let (_, mut good) = next_stream(&source.link.events);
+    for security in [Security::Clear, Security::Tls] {
+        let join = Join {
+            ticket: [7; 16],
+            stream: StreamId(90),
+            proof: [7; 32],
+        };
+        let preamble = Preamble {
+            connection: Connection::Data,
+            security,
+        };
+        let mut challenge = [0; CHALLENGE_FRAME_BYTES];
+        let mut rest = Vec::new();
+        let mut speak = |stream: &mut dyn ReadWrite| {
+            stream.read_exact(&mut challenge).expect("a challenge");
+            stream.write_all(&encode_join(&join)).expect("sent");
+            let _ = stream.read_to_end(&mut rest);
+        };
+        match security {
+            Security::Clear => {
+                let mut socket = TcpStream::connect(site.address).expect("connected");
+                socket.set_read_timeout(Some(PATIENCE)).expect("set");
+                socket.write_all(&preamble.to_bytes()).expect("sent");
+                speak(&mut socket);
+            }
+            Security::Tls => speak(&mut tls(&site, Connection::Data)),
+        }
+        assert!(rest.is_empty(), "something was said: {rest:?}");
+        assert_eq!(site.next_rejected().kind, ErrorKind::Unauthorized);
+    }
+    let object = Object::noise(1, 5000);
+    object.send(&mut *good).expect("sent");
+    object.expect(&sink.link.events, &pool);
+}
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
+
+#[test]
+fn hostile_connections_end_while_a_good_session_works() {
+    let site = Site::start(&Change {
+        serve: &|serve| {
+            serve.timing.handshake = Duration::from_millis(1500);
+            serve.pending_max = 8;
+        },
+        ..Change::default()
+    });
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let good = scope.spawn(|| {
+            let mut sent = 0;
+            while !is_over.load(Ordering::SeqCst) || sent < 10 {
+                let object = Object::noise(sent, 200_000);
+                object.send(&mut *stream).expect("sent");
+                object.expect(&sink.link.events, &pool);
+                sent += 1;
+            }
+        });
+        garbage(&site);
+        truncated(&site);
+        oversize(&site);
+        slow(&site);
+        crowd(&site);
+        is_over.store(true, Ordering::SeqCst);
+        good.join().expect("the good session was not harmed");
+    });
+    // And somebody new is let in.
+    let (source, ..) = site.push(&site.dial(), connect(1, false));
+    drop(source);
+}
+
+fn raw(site: &Site, bytes: &[u8]) -> TcpStream {
+    let mut socket = TcpStream::connect(site.address).expect("connected");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    socket.write_all(bytes).expect("sent");
+    socket
+}
+
+fn garbage(site: &Site) {
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"DRAY\x01\x01\x00\x00",
+        b"DRAY\x03\x00\x00\x00",
+        b"DRAY\x01\x00\x00\x00 this is no ClientHello at all, is it?",
+        b"DRAY\x02\x01\x00\x00 and this is no JOIN frame: it should be 64 bytes of something else",
+        &[0xff; 4096],
+    ] {
+        assert!(is_closed(&mut raw(site, bytes)), "{}", bytes.escape_ascii());
+        site.next_rejected();
+    }
+    let mut stream = tls(site, Connection::Control);
+    stream.write_all(&[0xee; 5000]).expect("sent");
+    assert!(is_closed(&mut stream));
+    site.next_rejected();
+    let mut stream = tls(site, Connection::Control);
+    stream.write_all(&frames(&Message::Bye)).expect("sent");
+    assert!(is_closed(&mut stream));
+    site.next_rejected();
+}
+
+fn truncated(site: &Site) {
+    drop(raw(site, b"DRA"));
+    site.next_rejected();
+    drop(raw(site, b"DRAY\x01\x00\x00\x00\x16\x03"));
+    site.next_rejected();
+    let hello = frames(&Message::Hello(hello()));
+    let mut stream = tls(site, Connection::Control);
+    stream.write_all(&hello[..hello.len() / 2]).expect("sent");
+    drop(stream);
+    site.next_rejected();
+}
+
+/// Lengths and counts that would cost memory if they were believed.
+fn oversize(site: &Site) {
+    for length in [HELLO_BYTES_MAX + 1, u32::MAX] {
+        let mut stream = tls(site, Connection::Control);
+        let mut frame = frames(&Message::Hello(hello()));
+        frame[..4].copy_from_slice(&length.to_le_bytes());
+        stream.write_all(&frame).expect("sent");
+        assert!(is_closed(&mut stream));
+        let error = site.next_rejected();
+        assert_eq!(error.kind, ErrorKind::LimitExceeded, "{error}");
+    }
+}
+
+/// A byte now and then does not buy more time.
+fn slow(site: &Site) {
+    let begin = Instant::now();
+    let mut dribble = raw(site, b"DRAY\x01\x00\x00\x00");
+    let mut in_tls = tls(site, Connection::Control);
+    let hello = frames(&Message::Hello(hello()));
+    let mut bytes = hello.iter();
+    while begin.elapsed() < Duration::from_secs(2) {
+        let _ = dribble.write_all(&[0x16]);
+        let _ = in_tls.write_all(&[*bytes.next().expect("not so fast")]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_closed(&mut dribble));
+    assert!(is_closed(&mut in_tls));
+    site.next_rejected();
+    site.next_rejected();
+}
+
+/// More strangers than there is room for: the newcomer is served all the same.
+fn crowd(site: &Site) {
+    let crowd: Vec<_> = (0..40).map(|_| raw(site, b"DRAY")).collect();
+    let (source, sink, pool) = {
+        let source = push(&site.dial(), connect(1, false)).expect("let in past the crowd");
+        let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
+        let pool = site.pools.recv_timeout(PATIENCE).expect("a pool");
+        (source, sink, pool)
+    };
+    let (_, mut stream) = next_stream(&source.link.events);
+    let object = Object::noise(7, 100);
+    object.send(&mut *stream).expect("sent");
+    object.expect(&sink.link.events, &pool);
+    drop(crowd);
+}
+
+#[test]
+fn an_object_without_credit_ends_the_session_and_no_other() {
+    let site = Site::start(&Change {
+        buffers: 2,
+        ..Change::default()
+    });
+    let (good, good_sink, good_pool) = site.push(&site.dial(), connect(1, false));
+    let (_, mut good_stream) = next_stream(&good.link.events);
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    for number in 0..3 {
+        // The third has no buffer to go to.
+        let _ = Object::noise(number, 1000).send(&mut *stream);
+    }
+    let error = loss_at_sink(&sink.link.events);
+    assert_eq!(error.kind, ErrorKind::Protocol);
+    assert!(error.to_string().contains("credit"), "{error}");
+    let object = Object::noise(1, 5000);
+    object.send(&mut *good_stream).expect("sent");
+    object.expect(&good_sink.link.events, &good_pool);
+}
+
+#[test]
+fn a_message_that_is_garbage_ends_its_session_with_a_reason() {
+    let site = Site::start(&Change::default());
+    let mut stream = tls(&site, Connection::Control);
+    stream
+        .write_all(&frames(&Message::Hello(hello())))
+        .expect("sent");
+    stream
+        .write_all(&frames(&Message::Connect(connect(1, false))))
+        .expect("sent");
+    let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
+    stream.write_all(&[0x33; 64]).expect("sent");
+    let error = loss_at_sink(&sink.link.events);
+    assert!(
+        matches!(error.kind, ErrorKind::Protocol | ErrorKind::LimitExceeded),
+        "{error}"
+    );
+    match &answers(&mut stream)[..] {
+        [Message::Hello(_), Message::Accept(_), Message::GoAway(told)] => {
+            assert_eq!(told.kind, error.kind);
+        }
+        other => panic!("HELLO, ACCEPT and GO_AWAY were due, not {other:?}"),
+    }
+}

@@ -1,0 +1,258 @@
+//! Two ends over real sockets: every message and object arrives as it was sent, whoever dialled, and
+//! a session ends in good order.
+
+mod net_common;
+
+use dray_core::{BlockId, ByteRange, Error, ErrorKind, FileIndex, TargetId};
+use dray_session::sink;
+use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
+use net_common::{
+    Change, Object, Site, arrived, connect, data, hasty, loss_at_source, message_at_sink,
+    message_at_source, next_stream, noise, sink_input,
+};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Random messages, the same in each run, until every kind has come that is not the network's own.
+fn messages() -> Vec<Message> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = dray_wire::testing::message();
+    let mut kinds = HashSet::new();
+    let mut messages = Vec::new();
+    for _ in 0..400 {
+        let message = strategy.new_tree(&mut runner).expect("a message").current();
+        if !matches!(message, Message::Ping(_) | Message::Pong(_)) {
+            kinds.insert(std::mem::discriminant(&message));
+            messages.push(message);
+        }
+    }
+    assert_eq!(kinds.len(), 22, "HELLO to BYE without PING and PONG");
+    messages
+}
+
+#[test]
+fn every_message_arrives_in_order_both_ways() {
+    let site = Site::start(&Change::default());
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    let sent = messages();
+    let mut to_sink = source.link.control;
+    let mut to_source = sink.link.control;
+    // All at once: neither end waits for the other's queue to be read.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sent.iter()
+                .for_each(|message| to_sink.send(message).expect("sent"))
+        });
+        scope.spawn(|| {
+            sent.iter()
+                .for_each(|message| to_source.send(message).expect("sent"))
+        });
+        for message in &sent {
+            assert_eq!(&message_at_sink(&sink.link.events), message);
+        }
+        for message in &sent {
+            assert_eq!(&message_at_source(&source.link.events), message);
+        }
+    });
+}
+
+#[test]
+fn both_ends_may_write_more_than_the_network_holds_before_they_read() {
+    let site = Site::start(&Change::default());
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    let ranges = |number: u64| ByteRange {
+        offset: number << 20,
+        length: 1 << 20,
+    };
+    let long = Message::Done {
+        index: FileIndex(1),
+        ranges: (0..60_000).map(ranges).collect(),
+    };
+    let mut to_sink = source.link.control;
+    let mut to_source = sink.link.control;
+    // 24 frames of a megabyte each way are below what conductors leave waiting, and far above what
+    // sockets hold: receivers must go on while senders block.
+    thread::scope(|scope| {
+        let there = scope.spawn(|| (0..24).for_each(|_| to_sink.send(&long).expect("sent")));
+        let back = scope.spawn(|| (0..24).for_each(|_| to_source.send(&long).expect("sent")));
+        there.join().expect("sent");
+        back.join().expect("sent");
+    });
+    for _ in 0..24 {
+        assert_eq!(message_at_sink(&sink.link.events), long);
+        assert_eq!(message_at_source(&source.link.events), long);
+    }
+}
+
+/// A pack of two files, a hole in the middle, and an object longer than one read.
+fn objects() -> Vec<Object> {
+    let (first, second) = (noise(100, 5), noise(101, 70_000));
+    let hole = Segment {
+        file: FileIndex(101),
+        range: ByteRange {
+            offset: 70_000,
+            length: 1 << 40,
+        },
+        kind: SegmentKind::Hole,
+    };
+    let pack = Object::new(
+        0,
+        vec![data(100, 0, &first), hole, data(101, 0, &second)],
+        [first, second].concat(),
+    );
+    let lengths = [1, 1023, 4096, 1 << 18, (1 << 20) - 1, 1 << 20];
+    let plain = lengths.iter().zip(1..);
+    let plain = plain.map(|(length, number)| Object::noise(number, *length));
+    std::iter::once(pack).chain(plain).collect()
+}
+
+fn only_holes(number: u64) -> BlockHead {
+    BlockHead {
+        id: BlockId(number),
+        target: TargetId(3),
+        segments: vec![Segment {
+            file: FileIndex(9),
+            range: ByteRange {
+                offset: 4096,
+                length: 1 << 50,
+            },
+            kind: SegmentKind::Hole,
+        }],
+    }
+}
+
+#[test]
+fn objects_arrive_whole_on_every_stream_in_clear_and_under_tls() {
+    let site = Site::start(&Change::default());
+    for (clear, count) in [(false, 1), (true, 1), (false, 4), (true, 4)] {
+        let (source, sink, pool) = site.push(&site.dial(), connect(count, clear));
+        assert_eq!(source.streams, count);
+        let mut numbers = HashSet::new();
+        for _ in 0..count {
+            let (number, mut stream) = next_stream(&source.link.events);
+            assert!(numbers.insert(number));
+            for object in objects() {
+                object.send(&mut *stream).expect("sent");
+                object.expect(&sink.link.events, &pool);
+            }
+            stream.send(&only_holes(77), None).expect("sent");
+            let hole = arrived(&sink.link.events);
+            assert_eq!((hole.head, hole.buffer), (only_holes(77), None));
+            assert_eq!(hole.verified, Ok(()));
+            // Ended between two objects; everything delivered came before.
+            drop(stream);
+            match sink_input(&sink.link.events) {
+                sink::Input::StreamLost(_, lost) => assert_eq!(lost, number),
+                other => panic!("the stream's end was due, not {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_passive_source_sends_on_the_streams_that_the_driver_dials() {
+    let site = Site::start(&Change::default());
+    for clear in [false, true] {
+        let (sink, source, pool) = site.pull(&site.dial(), connect(3, clear));
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            let (_, mut stream) = next_stream(&source.link.events);
+            for object in objects() {
+                object.send(&mut *stream).expect("sent");
+                object.expect(&sink.link.events, &pool);
+            }
+            streams.push(stream);
+        }
+        let mut to_source = sink.link.control;
+        to_source
+            .send(&Message::ListEnd { entries: 3 })
+            .expect("sent");
+        assert_eq!(
+            message_at_source(&source.link.events),
+            Message::ListEnd { entries: 3 }
+        );
+    }
+}
+
+#[test]
+fn the_last_word_arrives_before_the_end() {
+    let site = Site::start(&Change::default());
+    for _ in 0..20 {
+        let (source, sink, _) = site.push(&site.dial(), connect(2, false));
+        let mut to_source = sink.link.control;
+        to_source.send(&Message::Bye).expect("sent");
+        let closing = thread::spawn(sink.link.close);
+        assert_eq!(message_at_source(&source.link.events), Message::Bye);
+        let begin = Instant::now();
+        (source.link.close)();
+        closing.join().expect("closed");
+        assert!(
+            begin.elapsed() < Duration::from_secs(1),
+            "ends wait for each other"
+        );
+    }
+}
+
+#[test]
+fn an_idle_session_lives_on_pings_that_nobody_sees() {
+    let site = Site::start(&Change {
+        serve: &|serve| serve.timing = hasty(),
+        ..Change::default()
+    });
+    let mut dial = site.dial();
+    dial.timing = hasty();
+    let (source, sink, _) = site.push(&dial, connect(1, false));
+    let (_, _stream) = next_stream(&source.link.events);
+    thread::sleep(Duration::from_secs(4));
+    if let Ok(dray_runtime::link::SourceEvent::Input(input)) = source.link.events.try_recv() {
+        panic!("nothing was due, not {input:?}");
+    }
+    assert!(sink.link.events.is_empty());
+    let mut to_sink = source.link.control;
+    to_sink.send(&Message::Bye).expect("sent");
+    assert_eq!(message_at_sink(&sink.link.events), Message::Bye);
+}
+
+#[test]
+fn a_link_that_is_dropped_ends_the_session() {
+    let site = Site::start(&Change::default());
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    drop(sink);
+    let error = loss_at_source(&source.link.events);
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+}
+
+#[test]
+fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
+    let site = Site::start(&Change::default());
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    site.stopper.stop();
+    match sink_input(&sink.link.events) {
+        sink::Input::Cancel { purge } => assert!(!purge),
+        other => panic!("a cancel was due, not {other:?}"),
+    }
+    // The session still speaks, and nobody new is let in.
+    let mut to_source = sink.link.control;
+    to_source.send(&Message::Bye).expect("sent");
+    assert_eq!(message_at_source(&source.link.events), Message::Bye);
+    let error = net_common::refusal(dray_runtime::net::push(&site.dial(), connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+}
+
+#[test]
+fn what_the_handler_refuses_reaches_the_driver_in_its_own_words() {
+    let site = Site::start(&Change::default());
+    let refusal = Error::new(
+        ErrorKind::PathEscapes,
+        dray_core::End::Sink,
+        "open the destination",
+    )
+    .cause("/etc is not exported")
+    .remedy("choose a path below /data");
+    site.refuse_with(refusal.clone());
+    let error = net_common::refusal(dray_runtime::net::push(&site.dial(), connect(1, false)));
+    assert_eq!(error, refusal);
+}
