@@ -110,7 +110,13 @@ impl Destination {
         let tenure = tenure(&request, &boot_id, epoch, &record);
         let mut notices = Vec::new();
         let (log, found) = match recovery {
-            None => (new_log(log_file, &request, &place, tenure)?, None),
+            None => {
+                let log = new_log(log_file, &request, &place, tenure)?;
+                // Somebody whose claims overlap ours may have begun at the same moment. Whoever
+                // made the later log sees the other's here; both may, and then both give way.
+                look_in(&place, &request, Some(&place.log))?;
+                (log, None)
+            }
             Some(mut recovery) => {
                 let judge = trust::Sink {
                     log: &log_words,
@@ -276,7 +282,7 @@ fn find(request: &DestinationRequest) -> Result<LogPlace> {
         log: own,
         prefix: RelPath::root(),
     };
-    if let Some(found) = look_in(&here, request)? {
+    if let Some(found) = look_in(&here, request, None)? {
         return Ok(found);
     }
     if let Some((store, top)) = &request.above {
@@ -291,7 +297,7 @@ fn find(request: &DestinationRequest) -> Result<LogPlace> {
                 log: here.log.clone(),
                 prefix: prefix.clone(),
             };
-            if let Some(found) = look_in(&candidate, request)? {
+            if let Some(found) = look_in(&candidate, request, None)? {
                 return Ok(found);
             }
         }
@@ -300,8 +306,12 @@ fn find(request: &DestinationRequest) -> Result<LogPlace> {
 }
 
 /// The log in one folder that covers the claims, if any. One that overlaps them without covering
-/// them must not be in use.
-fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
+/// them must not be in use. `own` is passed over.
+fn look_in(
+    at: &LogPlace,
+    request: &DestinationRequest,
+    own: Option<&Name>,
+) -> Result<Option<LogPlace>> {
     let names = match at.store.list_control(&at.folder) {
         Ok(names) => names,
         Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(None),
@@ -317,7 +327,7 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
         below.collect::<Result<_>>()?
     };
     for name in names {
-        let Some(lease_name) = place::lease_of_log(&name) else {
+        let Some(lease_name) = place::lease_of_log(&name).filter(|_| own != Some(&name)) else {
             continue;
         };
         let path = at.folder.join(&name)?;
@@ -331,7 +341,8 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
             continue;
         };
         let theirs = &recovery.header.claims;
-        if mine.iter().all(|claim| place::covers(theirs, claim)) {
+        let covers = mine.iter().all(|claim| place::covers(theirs, claim));
+        if covers && own.is_none() {
             return Ok(Some(LogPlace {
                 store: Arc::clone(&at.store),
                 folder: at.folder.clone(),
