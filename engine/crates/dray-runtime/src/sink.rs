@@ -4,11 +4,13 @@ mod chores;
 mod files;
 mod handles;
 mod log_file;
+mod peek;
 mod place;
 mod write;
 
 pub use handles::OpenFile;
 pub use log_file::StoredLog;
+pub use peek::Peek;
 pub use place::{Destination, DestinationRequest};
 
 use crate::clock::Clock;

@@ -8,6 +8,7 @@ use crate::link::{BlockSender, ControlSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use dray_core::options::Options;
 use dray_core::{
     BlockId, BufferId, End, Error, ErrorKind, FileIndex, Name, RelPath, Result, StreamId, TargetId,
 };
@@ -92,6 +93,20 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
         observer.progress(&progress);
         Ok((outcome, progress))
     })
+}
+
+/// Lists what a transfer of these roots would announce, and moves nothing.
+///
+/// # Errors
+/// For patterns that cannot be read.
+pub fn list_all(
+    roots: Vec<Root>,
+    selection: &Selection,
+    options: &Options,
+    each: impl FnMut(Vec<dray_session::source::Listed>, Vec<dray_session::Failure>),
+) -> Result<()> {
+    list::all(Listing::new(roots, selection, options)?, each);
+    Ok(())
 }
 
 /// Sends control messages until the conductor is gone, then ends the link.

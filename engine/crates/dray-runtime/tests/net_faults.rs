@@ -2,15 +2,17 @@
 
 mod net_common;
 
-use dray_core::ErrorKind;
 use dray_core::retry::RetryPolicy;
+use dray_core::{BlockId, ErrorKind, StreamId};
 use dray_runtime::net::{Serve, Timing};
 use dray_session::sink;
+use dray_wire::message::Message;
 use net_common::proxy::{Flip, Proxy};
 use net_common::{
     Change, Object, Site, arrived, connect, hasty, loss_at_sink, loss_at_source, next_stream,
     sink_input,
 };
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Bytes that a dialler of a clear stream sends before its first object.
@@ -122,7 +124,7 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
     for clear in [false, true] {
         let (source, sink, pool) = site.push(&site.dial(), connect(2, clear));
         let (first, mut one) = next_stream(&source.link.events);
-        let (_, mut two) = next_stream(&source.link.events);
+        let (second, mut two) = next_stream(&source.link.events);
         proxy.cut_data();
         send_until_dead(&mut *one);
         send_until_dead(&mut *two);
@@ -132,22 +134,65 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
             third.0 >= 2 && fourth.0 >= 2 && third != fourth,
             "new numbers"
         );
-        let mut lost = vec![];
+        // As the machine does; whether a join was still on its way when the streams were cut does
+        // not matter then.
+        let mut control = source.link.control;
+        for stream in [first, second] {
+            let blocks = vec![BlockId(9)];
+            control
+                .send(&Message::StreamLost { stream, blocks })
+                .expect("sent");
+        }
+        let mut lost = HashSet::new();
         while lost.len() < 2 {
             match sink_input(&sink.link.events) {
-                sink::Input::StreamLost(_, stream) => lost.push(stream),
-                sink::Input::BlockArrived { buffer, .. } => {
-                    // What was sent before the cut.
-                    buffer.into_iter().for_each(|buffer| pool.give(buffer));
-                }
+                sink::Input::StreamLost(_, stream) => assert!(lost.insert(stream), "twice"),
+                sink::Input::Message(..) => {}
                 other => panic!("the streams' ends were due, not {other:?}"),
             }
         }
-        assert!(lost.contains(&first));
+        assert_eq!(lost, HashSet::from([first, second]));
         let object = Object::noise(1, 5000);
         object.send(&mut *three).expect("sent");
-        object.expect(&sink.link.events, &pool);
+        loop {
+            match sink_input(&sink.link.events) {
+                sink::Input::Message(..) => {}
+                sink::Input::BlockArrived { head, .. } => break assert_eq!(head, object.head),
+                other => panic!("an object was due, not {other:?}"),
+            }
+        }
+        while pool.take().is_some() {}
     }
+}
+
+#[test]
+fn a_sink_that_is_asked_about_a_stream_ends_it_after_what_has_arrived() {
+    let site = Site::start(&Change::default());
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
+    let mut control = source.link.control;
+    let (alive, mut stream) = next_stream(&source.link.events);
+    let object = Object::noise(1, 5000);
+    object.send(&mut *stream).expect("sent");
+    object.expect(&sink.link.events, &pool);
+    let never_joined = StreamId(4711);
+    for asked in [never_joined, alive, never_joined] {
+        let question = Message::StreamLost {
+            stream: asked,
+            blocks: vec![BlockId(1)],
+        };
+        control.send(&question).expect("sent");
+    }
+    let mut lost = Vec::new();
+    let mut questions = 0;
+    while questions < 3 || lost.len() < 2 {
+        match sink_input(&sink.link.events) {
+            sink::Input::StreamLost(_, stream) => lost.push(stream),
+            sink::Input::Message(..) => questions += 1,
+            other => panic!("questions and ends were due, not {other:?}"),
+        }
+    }
+    lost.sort();
+    assert_eq!(lost, [alive, never_joined], "each once");
 }
 
 #[test]

@@ -4,18 +4,23 @@
 mod net_common;
 
 use dray_core::{ErrorKind, StreamId};
-use dray_runtime::net::{Fingerprint, Token, client_config, push};
+use dray_runtime::net::{Dial, Fingerprint, IDENTITY_FILE, Identity, Token, client_config, push};
 use dray_wire::bounds::HELLO_BYTES_MAX;
 use dray_wire::codec::{
     CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, encode, encode_join,
 };
 use dray_wire::message::{Hello, Join, Limits, Message};
 use net_common::{
-    Change, Object, PATIENCE, Site, TOKEN, connect, loss_at_sink, next_stream, refusal,
+    Change, Object, PATIENCE, Site, TOKEN, connect, loss_at_sink, message_at_source, next_stream,
+    refusal,
 };
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,6 +37,54 @@ fn another_key_is_refused_naming_both() {
         assert!(text.contains(part), "{text}");
     }
     assert!(site.next_rejected().to_string().contains("TLS") || site.sinks.is_empty());
+}
+
+/// Shows somebody's certificate, which is public, without having its key.
+#[derive(Debug)]
+struct Impostor(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Impostor {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+fn pem_of_new_identity() -> (Vec<u8>, Fingerprint) {
+    let place = tempfile::tempdir().expect("a folder");
+    let identity = Identity::load_or_create(place.path()).expect("an identity");
+    let pem = std::fs::read(place.path().join(IDENTITY_FILE)).expect("read");
+    (pem, identity.fingerprint())
+}
+
+#[test]
+fn the_pinned_certificate_without_its_key_is_refused() {
+    let (victim, pin) = pem_of_new_identity();
+    let (own, _) = pem_of_new_identity();
+    let certificate = CertificateDer::from_pem_slice(&victim).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(&own).expect("a key");
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).expect("a key");
+    let certified = CertifiedKey::new(vec![certificate], key);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Impostor(Arc::new(certified))));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let heard = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("accepted");
+        let mut tls = rustls::ServerConnection::new(Arc::new(config)).expect("a connection");
+        let _ = socket.read_exact(&mut [0; 8]);
+        while tls.is_handshaking() && tls.complete_io(&mut socket).is_ok() {}
+        let mut bytes = Vec::new();
+        let _ = rustls::Stream::new(&mut tls, &mut socket).read_to_end(&mut bytes);
+        bytes
+    });
+    let dial = Dial::new(address.to_string(), pin, net_common::token());
+    let error = refusal(push(&dial, connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::Protocol, "{error}");
+    assert!(heard.join().expect("ran").is_empty(), "the token was sent");
 }
 
 #[test]
@@ -369,6 +422,11 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
     let error = loss_at_sink(&sink.link.events);
     assert_eq!(error.kind, ErrorKind::Protocol);
     assert!(error.to_string().contains("credit"), "{error}");
+    // The source is told.
+    match message_at_source(&source.link.events) {
+        Message::GoAway(told) => assert_eq!(told, error),
+        other => panic!("GO_AWAY was due, not {other:?}"),
+    }
     let object = Object::noise(1, 5000);
     object.send(&mut *good_stream).expect("sent");
     object.expect(&good_sink.link.events, &good_pool);

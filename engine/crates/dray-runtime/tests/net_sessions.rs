@@ -60,7 +60,7 @@ fn every_message_arrives_in_order_both_ways() {
 }
 
 #[test]
-fn both_ends_may_write_more_than_the_network_holds_before_they_read() {
+fn senders_that_block_do_not_stop_their_receivers() {
     let site = Site::start(&Change::default());
     let (source, sink, _) = site.push(&site.dial(), connect(1, false));
     let ranges = |number: u64| ByteRange {
@@ -73,18 +73,53 @@ fn both_ends_may_write_more_than_the_network_holds_before_they_read() {
     };
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // 24 frames of a megabyte each way are below what conductors leave waiting, and far above what
-    // sockets hold: receivers must go on while senders block.
+    // Far more each way, at the same time, than sockets hold.
     thread::scope(|scope| {
-        let there = scope.spawn(|| (0..24).for_each(|_| to_sink.send(&long).expect("sent")));
-        let back = scope.spawn(|| (0..24).for_each(|_| to_source.send(&long).expect("sent")));
-        there.join().expect("sent");
-        back.join().expect("sent");
+        scope.spawn(|| (0..24).for_each(|_| to_sink.send(&long).expect("sent")));
+        scope.spawn(|| (0..24).for_each(|_| to_source.send(&long).expect("sent")));
+        scope.spawn(|| (0..24).for_each(|_| assert_eq!(message_at_sink(&sink.link.events), long)));
+        for _ in 0..24 {
+            assert_eq!(message_at_source(&source.link.events), long);
+        }
     });
-    for _ in 0..24 {
-        assert_eq!(message_at_sink(&sink.link.events), long);
-        assert_eq!(message_at_source(&source.link.events), long);
-    }
+}
+
+#[test]
+fn what_waits_for_a_slow_conductor_is_bounded() {
+    let site = Site::start(&Change::default());
+    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    let ranges = |number: u64| ByteRange {
+        offset: number << 20,
+        length: 1 << 20,
+    };
+    let long = Message::Done {
+        index: FileIndex(1),
+        ranges: (0..60_000).map(ranges).collect(),
+    };
+    let mut to_sink = source.link.control;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..40).for_each(|_| to_sink.send(&long).expect("sent"));
+            (0..4000).for_each(|_| to_sink.send(&Message::Rate(Some(1))).expect("sent"));
+        });
+        // Nobody listens for a while.
+        thread::sleep(Duration::from_millis(500));
+        assert!(
+            sink.link.events.len() <= 3,
+            "{} long ones wait",
+            sink.link.events.len()
+        );
+        (0..40).for_each(|_| assert_eq!(message_at_sink(&sink.link.events), long));
+        thread::sleep(Duration::from_millis(300));
+        assert!(
+            sink.link.events.len() <= 33,
+            "{} wait",
+            sink.link.events.len()
+        );
+        for _ in 0..4000 {
+            assert_eq!(message_at_sink(&sink.link.events), Message::Rate(Some(1)));
+        }
+    });
 }
 
 /// A pack of two files, a hole in the middle, and an object longer than one read.

@@ -2,7 +2,7 @@
 //!
 //! Purpose: the [`Store`] trait every backend implements, with declared [`Capabilities`]; the
 //! backends every build has ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
-//! trait ([`wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass.
+//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass.
 //!
 //! Non-goals: retries, scheduling, the wire protocol, threads. A store does one thing when told.
 //!

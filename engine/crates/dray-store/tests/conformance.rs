@@ -7,27 +7,21 @@ use dray_store::wrap::limit::LimitOptions;
 use dray_store::wrap::{Operation, trace};
 use dray_store::{MemoryStore, PosixOptions, PosixStore, WrapOptions, conformance, wrap};
 use std::cell::RefCell;
-use std::path::Path;
 use std::sync::Arc;
 
 fn check(make: conformance::Factory<'_>, skipped: &[&str]) {
     let report = conformance::run(make);
-    println!("{report}");
     assert!(report.is_passed(), "{report}");
     let names: Vec<_> = report.skipped.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, skipped);
 }
 
 /// A store in a fresh folder each time; all folders go at the end.
-fn posix_in(parent: Option<&Path>, openat2: bool) {
+fn posix(openat2: bool) {
     let folders = RefCell::new(Vec::new());
     check(
         &|| {
-            let folder = match parent {
-                Some(parent) => tempfile::tempdir_in(parent),
-                None => tempfile::tempdir(),
-            }
-            .expect("a folder");
+            let folder = tempfile::tempdir().expect("a folder");
             let options = PosixOptions {
                 openat2,
                 ..PosixOptions::default()
@@ -42,12 +36,12 @@ fn posix_in(parent: Option<&Path>, openat2: bool) {
 
 #[test]
 fn posix_passes() {
-    posix_in(None, true);
+    posix(true);
 }
 
 #[test]
 fn posix_passes_without_openat2() {
-    posix_in(None, false);
+    posix(false);
 }
 
 #[test]
@@ -90,5 +84,41 @@ fn wrapped_store_passes_with_short_reads_and_delays() {
             wrap(Arc::new(MemoryStore::new(End::Sink)), options)
         },
         &["holes are neither filled nor read"],
+    );
+}
+
+/// A suite that a swallowing store or one that spoils bytes passes would be worth nothing.
+#[test]
+fn broken_stores_do_not_pass() {
+    let null = || -> Arc<dyn dray_store::Store> {
+        Arc::new(dray_store::NullStore::new(
+            End::Sink,
+            dray_store::NullTree::default(),
+        ))
+    };
+    let report = conformance::run(&null);
+    assert!(report.failed.len() > 10, "{report}");
+    let spoiled = || {
+        let rule = Rule {
+            operations: vec![Operation::Write],
+            pattern: b"*".to_vec(),
+            probability: 0.3,
+            fault: Fault::FlipBit,
+        };
+        let options = WrapOptions {
+            chaos: Some(ChaosOptions {
+                seed: 7,
+                end: End::Sink,
+                rules: vec![rule],
+            }),
+            ..WrapOptions::default()
+        };
+        wrap(Arc::new(MemoryStore::new(End::Sink)), options)
+    };
+    let report = conformance::run(&spoiled);
+    let failed: Vec<_> = report.failed.iter().map(|(name, _)| *name).collect();
+    assert!(
+        failed.contains(&"threads write one file at once"),
+        "{report}"
     );
 }

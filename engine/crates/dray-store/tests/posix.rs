@@ -382,3 +382,42 @@ fn sync_takes_unreadable_files_and_links() {
         .sync_all(&[SyncItem::File(&file), SyncItem::File(&link)])
         .expect("syncs");
 }
+
+#[test]
+fn what_may_not_be_read_is_an_item_and_the_rest_is_listed() {
+    if rustix::process::geteuid().is_root() {
+        // Nothing is unreadable to root.
+        return;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let root = folder.path();
+    fs::create_dir(root.join("closed")).expect("makes");
+    fs::write(root.join("closed/inside"), b"x").expect("writes");
+    fs::write(root.join("open"), b"x").expect("writes");
+    fs::write(root.join("secret"), b"x").expect("writes");
+    let chmod = |name: &str, mode: u32| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(root.join(name), permissions).expect("chmod");
+    };
+    chmod("secret", 0);
+    let store = open(root, End::Source, LinkScope::Never);
+    chmod("closed", 0o111);
+    // May be passed through, so a file in it that is named can be read.
+    let opened = store.open_read(&path("closed/inside"), ReadPurpose::Transfer);
+    assert!(opened.is_ok());
+    chmod("closed", 0);
+    let (good, bad) = list(&store, Links::Keep);
+    assert_eq!(names(&good), ["open", "secret"]);
+    assert_eq!(bad.len(), 1);
+    let text = bad[0].to_string();
+    assert!(
+        text.starts_with("cannot list the folder at the source: closed: permission denied"),
+        "{text}"
+    );
+    let secret = store.open_read(&path("secret"), ReadPurpose::Transfer);
+    assert_eq!(
+        secret.err().map(|e| e.kind),
+        Some(ErrorKind::PermissionDenied)
+    );
+    chmod("closed", 0o700);
+}

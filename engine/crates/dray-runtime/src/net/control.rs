@@ -110,9 +110,19 @@ impl Shared {
     /// Ends this end's direction; the receiver goes on until the peer has ended its own.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
+        // A peer that does not read is not waited for longer than one that does not answer.
+        let _ = self
+            .socket
+            .stream()
+            .set_write_timeout(Some(self.timing.linger));
         lock(&self.tls).send_close_notify();
         let _ = self.transmit(&[]);
         let _ = self.socket.stream().shutdown(Shutdown::Write);
+    }
+
+    /// Tells the peer why this end goes away.
+    pub(super) fn go_away(&self, error: &Error) {
+        let _ = self.send(&Message::GoAway(error.clone()), &mut Vec::new());
     }
 
     /// Ends both directions.
@@ -317,7 +327,11 @@ impl ReceiverThread {
     }
 
     fn hand_up(&mut self, mut plain: &[u8]) -> Result<()> {
-        while let Some(message) = self.decoder.next(&mut plain)? {
+        loop {
+            let before = self.decoder.bytes_held() + plain.len();
+            let Some(message) = self.decoder.next(&mut plain)? else {
+                return Ok(());
+            };
             match message {
                 Message::Ping(value) => {
                     let _ = self.pongs.try_send(value);
@@ -325,10 +339,9 @@ impl ReceiverThread {
                 Message::Pong(_) => {}
                 // The machine has ended; only the peer's end is awaited.
                 _ if self.shared.closing.load(Ordering::Acquire) => {}
-                message => self.hub.message(message),
+                message => self.hub.message(message, before - plain.len()),
             }
         }
-        Ok(())
     }
 
     /// Tells the peer what was wrong with what it sent, if that needs no waiting.

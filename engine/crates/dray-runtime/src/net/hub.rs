@@ -15,16 +15,22 @@ use dray_wire::message::{Limits, Message};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Events that may wait for a conductor before its network threads stop reading. Each can be as long
-/// as a control frame, so this many are what a peer can make this end hold; the peer then feels it
-/// as a full socket. Guess, revisit.
+/// Events that may wait for a conductor before its network threads stop reading; the peer then feels
+/// it as a full socket. Guess, revisit.
 const BACKLOG_MAX: usize = 32;
+
+/// The same before a long message is handed in. With [`LONG_BYTES`] this bounds what a peer can make
+/// this end hold: decoded, a message is up to sixteen times as long as its frame.
+const BACKLOG_MAX_LONG: usize = 2;
+
+/// Bytes of a frame from which its message is a long one.
+const LONG_BYTES: usize = 64 << 10;
 
 /// How long a network thread waits before it looks at a backlog again.
 const BACKLOG_WAIT: Duration = Duration::from_micros(200);
@@ -181,19 +187,48 @@ impl Hub {
         self.streams().control = Some(control);
     }
 
-    /// Waits while the conductor has much to do already.
-    pub(super) fn wait_for_room(&self) {
-        while self.inbox.backlog() >= BACKLOG_MAX && !self.is_over() {
+    /// Waits while the conductor has much to do already, before something of this many bytes.
+    pub(super) fn wait_for_room(&self, bytes: usize) {
+        let most = match bytes {
+            LONG_BYTES.. => BACKLOG_MAX_LONG,
+            _ => BACKLOG_MAX,
+        };
+        while self.inbox.backlog() >= most && !self.is_over() {
             thread::sleep(BACKLOG_WAIT);
         }
     }
 
-    /// Hands a control message in, when there is room for it; once the link is over, the machine
-    /// would not listen.
-    pub(super) fn message(&self, message: Message) {
-        self.wait_for_room();
-        if !self.is_over() {
-            self.inbox.message(message);
+    /// Hands in a control message whose frame had so many bytes, when there is room for it; once the
+    /// link is over, the machine would not listen.
+    pub(super) fn message(&self, message: Message, bytes: usize) {
+        self.wait_for_room(bytes);
+        if self.is_over() {
+            return;
+        }
+        let asked = match &message {
+            Message::StreamLost { stream, .. } => Some(*stream),
+            _ => None,
+        };
+        self.inbox.message(message);
+        if let Some(stream) = asked {
+            self.settle_lost(stream);
+        }
+    }
+
+    /// The source has lost a stream and asks what came over it. The sink's machine answers when the
+    /// stream has ended here too, so it must, even if its join never came or its path is dead in a way
+    /// that only the source has noticed.
+    fn settle_lost(&self, stream: StreamId) {
+        let Inbox::Sink(events, _) = &self.inbox else {
+            return;
+        };
+        let mut streams = self.streams();
+        if let Some(socket) = streams.live.get(&stream) {
+            // What has arrived is still read, and then comes the end.
+            let _ = socket.shutdown(Shutdown::Read);
+        } else if streams.used.len() < JOINS_MAX && streams.used.insert(stream) {
+            // It never joined, and now never will.
+            let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
         }
     }
 
@@ -201,6 +236,15 @@ impl Hub {
     pub(super) fn peer_lost(&self, error: Error) {
         self.inbox.peer_lost(error);
         self.cut_streams();
+    }
+
+    /// The same, and the peer is told why.
+    pub(super) fn break_off(&self, error: Error) {
+        let control = self.streams().control.clone();
+        if let Some(control) = control {
+            control.go_away(&error);
+        }
+        self.peer_lost(error);
     }
 
     /// Asks the conductor to stop, keeping what is safe.
@@ -238,12 +282,21 @@ impl Hub {
             hub: Arc::clone(self),
             stream,
         };
-        channel
-            .socket_mut()
-            .settle(self.timing.lost_after)
-            .map_err(|error| fail::io_error("set up a stream", &error))?;
+        let started = match channel.socket_mut().settle(self.timing.lost_after) {
+            Ok(()) => self.start(channel, registration),
+            Err(error) => Err(fail::io_error("set up a stream", &error)),
+        };
+        if let (Err(_), Inbox::Sink(events, _)) = (&started, &self.inbox) {
+            // Its number counts as used, and the source may believe that it is up.
+            let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
+        }
+        started
+    }
+
+    fn start(&self, channel: Channel, registration: Registration) -> Result<()> {
         match &self.inbox {
             Inbox::Source(events) => {
+                let stream = registration.stream();
                 let sender = StreamSender::new(channel, registration);
                 let _ = events.send(SourceEvent::Stream(stream, Box::new(sender)));
                 Ok(())

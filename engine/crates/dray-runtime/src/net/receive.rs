@@ -82,7 +82,7 @@ impl StreamReceiver {
                 was_useful: self.was_useful,
                 error,
             }),
-            End::Session(error) => self.hub().peer_lost(error),
+            End::Session(error) => self.hub().break_off(error),
         }
     }
 
@@ -95,7 +95,7 @@ impl StreamReceiver {
         let bytes = head.payload_bytes().unwrap_or(u64::MAX);
         if bytes == 0 {
             // No credit holds these back, so the conductor's backlog does.
-            self.hub().wait_for_room();
+            self.hub().wait_for_room(self.head.len());
             self.arrived(head, None, Ok(()));
             return Ok(());
         }

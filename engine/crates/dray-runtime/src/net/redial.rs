@@ -104,6 +104,6 @@ fn give_up(hub: &Hub, notes: &Receiver<Lost>, last: Error) {
             // Seen from here a stream that is refused and one that breaks look alike.
             error.kind = ErrorKind::Unreachable;
         }
-        hub.peer_lost(error);
+        hub.break_off(error);
     }
 }

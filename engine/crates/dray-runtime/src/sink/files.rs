@@ -1,20 +1,19 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
 use crate::sink::handles::{Handles, OpenFile};
+use crate::sink::peek;
 use crate::sink::place::{self, Destination, Lease, Log};
 use dray_core::checksum::Summer;
 use dray_core::options::Options;
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Metadata, RelPath, Result, Sums,
 };
-use dray_log::trust::{self, FoundPartial};
+use dray_log::trust;
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
 use dray_session::sink::{
-    Existing, Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume, SyncItem as Wanted,
+    Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume, SyncItem as Wanted,
 };
-use dray_store::{
-    Attributes, FileKind, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem,
-};
+use dray_store::{Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +29,7 @@ pub(super) enum SyncPath {
     Partial(RelPath),
     Small(RelPath),
     Published(RelPath),
+    Adopted(RelPath),
 }
 
 pub(super) fn sync_path(
@@ -42,6 +42,7 @@ pub(super) fn sync_path(
             .map(|open| SyncPath::Partial(open.path.clone())),
         Wanted::Small(path) => Some(SyncPath::Small(path)),
         Wanted::Published(path) => Some(SyncPath::Published(path)),
+        Wanted::Adopted(path) => Some(SyncPath::Adopted(path)),
     }
 }
 
@@ -54,12 +55,19 @@ pub(super) struct Space {
     options: Options,
     /// Used by the one thread that looks.
     fresh: Mutex<HashSet<RelPath>>,
+    /// Folders that have an entry which may not be durable yet: a folder or a partial file was made
+    /// in them.
+    touched: Mutex<HashSet<RelPath>>,
     /// Paths whose partial files stay for the next run.
     kept: Mutex<HashSet<RelPath>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn folder_of(path: &RelPath) -> RelPath {
+    path.parent().unwrap_or_else(RelPath::root)
 }
 
 fn partial_name(path: &RelPath) -> Result<dray_core::Name> {
@@ -78,6 +86,7 @@ impl Space {
             destination: Mutex::new(destination),
             options,
             fresh: Mutex::new(HashSet::new()),
+            touched: Mutex::new(HashSet::new()),
             kept: Mutex::new(HashSet::new()),
         }
     }
@@ -102,6 +111,7 @@ impl Space {
     fn make_directory(&self, path: &RelPath) -> Result<()> {
         match self.store.make_dir(path)? {
             MadeDir::Created => {
+                lock(&self.touched).insert(folder_of(path));
                 let mut fresh = lock(&self.fresh);
                 if fresh.len() >= FRESH_FOLDERS_MAX {
                     fresh.clear();
@@ -157,32 +167,13 @@ impl Space {
         let existing = if is_fresh {
             None
         } else {
-            self.existing(path, key)?
+            peek::existing(self.store.as_ref(), path, key)?
         };
         Ok(Facts {
             existing,
             resume: self.resume(path, key)?,
             layout: self.store.layout(path)?,
         })
-    }
-
-    fn existing(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Existing>> {
-        let Some(state) = self.store.stat(path)? else {
-            return Ok(None);
-        };
-        let is_file = state.kind == FileKind::File;
-        let sums = if is_file && key.demanded.is_some() {
-            self.store.known_sums(path)?
-        } else {
-            None
-        };
-        Ok(Some(Existing {
-            is_file,
-            is_directory: state.kind == FileKind::Directory,
-            size: state.size,
-            modified: state.modified,
-            sums,
-        }))
     }
 
     fn resume(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Result<Resume, Error>>> {
@@ -194,7 +185,7 @@ impl Space {
             return Ok(None);
         };
         let file: LoggedFile = file.clone();
-        let partial = self.find_partial(path, &file)?;
+        let partial = peek::found_partial(self.store.as_ref(), path, &file)?;
         let sink = trust::Sink {
             log: &destination.log_words,
             owner: &destination.owner,
@@ -218,19 +209,6 @@ impl Space {
             trust::Verdict::StartOver(error) => Ok(Some(Err(error))),
             trust::Verdict::Refused(error) => Err(error),
         }
-    }
-
-    fn find_partial(&self, path: &RelPath, file: &LoggedFile) -> Result<Option<FoundPartial>> {
-        let folder = path.parent().unwrap_or_else(RelPath::root);
-        let state = self.store.stat(&folder.join(&file.partial.name)?)?;
-        Ok(state
-            .filter(|state| state.kind == FileKind::File)
-            .map(|state| FoundPartial {
-                device: state.device,
-                inode: state.inode,
-                born: 0,
-                size: state.size,
-            }))
     }
 
     pub(super) fn prepare(
@@ -277,6 +255,7 @@ impl Space {
         };
         let size = key.size;
         let partial = self.store.begin(path, size, &request)?;
+        lock(&self.touched).insert(folder_of(path));
         let id = partial.id();
         let number = destination.log.begin_file(FileBegin {
             path: logged_path,
@@ -320,22 +299,28 @@ impl Space {
 
     pub(super) fn sync(&self, items: &[SyncPath]) -> Result<()> {
         let mut names = Vec::with_capacity(items.len());
-        let mut folders = HashSet::new();
+        let mut files = Vec::new();
+        let mut folders = std::mem::take(&mut *lock(&self.touched));
         for item in items {
             match item {
                 SyncPath::Partial(path) | SyncPath::Small(path) => {
                     names.push((path, partial_name(path)?));
                 }
                 SyncPath::Published(path) => {
-                    folders.insert(path.parent().unwrap_or_else(RelPath::root));
+                    folders.insert(folder_of(path));
+                }
+                SyncPath::Adopted(path) => {
+                    files.push(path);
+                    folders.insert(folder_of(path));
                 }
             }
         }
         let partials = names
             .iter()
             .map(|(path, name)| SyncItem::Partial { path, name });
+        let files = files.into_iter().map(SyncItem::File);
         let folders = folders.iter().map(SyncItem::Folder);
-        let all: Vec<SyncItem<'_>> = partials.chain(folders).collect();
+        let all: Vec<SyncItem<'_>> = partials.chain(files).chain(folders).collect();
         if all.is_empty() {
             Ok(())
         } else {

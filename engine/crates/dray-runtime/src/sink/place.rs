@@ -305,6 +305,31 @@ fn find(request: &DestinationRequest) -> Result<LogPlace> {
     Ok(here)
 }
 
+/// A log that is there.
+pub(super) struct FoundLog {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) log: RelPath,
+    pub(super) lease: RelPath,
+    /// The destination folder as seen from the log's top.
+    pub(super) prefix: RelPath,
+}
+
+/// The log that a transfer to this destination would go on with, if there is one.
+pub(super) fn find_existing(request: &DestinationRequest) -> Result<Option<FoundLog>> {
+    let at = find(request)?;
+    let names = at.store.list_control(&at.folder)?;
+    let lease = place::lease_of_log(&at.log).filter(|_| names.contains(&at.log));
+    let Some(lease) = lease else {
+        return Ok(None);
+    };
+    Ok(Some(FoundLog {
+        log: at.folder.join(&at.log)?,
+        lease: at.folder.join(&lease)?,
+        store: at.store,
+        prefix: at.prefix,
+    }))
+}
+
 /// The log in one folder that covers the claims, if any. One that overlaps them without covering
 /// them must not be in use. `own` is passed over.
 fn look_in(
@@ -440,7 +465,7 @@ fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
     lease::newest(&bytes[..filled])
 }
 
-fn boot_id() -> Result<BootId> {
+pub(super) fn boot_id() -> Result<BootId> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
         Error::new(ErrorKind::Io, End::Sink, "read this host's boot id")
             .cause(error.to_string())

@@ -15,6 +15,9 @@ use dray_wire::message::Selection;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+/// Entries listed at once when nobody asks for a number.
+const ALL_BATCH: u32 = 512;
+
 /// Where the bytes of an announced file come from.
 pub struct Origin {
     store: Arc<dyn Store>,
@@ -319,6 +322,17 @@ impl Batch {
     fn fail(&mut self, error: Error) {
         let path = error.file.clone().unwrap_or_else(RelPath::root);
         self.failed.push(Failure { path, error });
+    }
+}
+
+/// Lists everything, batch by batch.
+pub(super) fn all(mut listing: Listing, mut each: impl FnMut(Vec<Listed>, Vec<Failure>)) {
+    loop {
+        let (batch, finished) = listing.batch(ALL_BATCH);
+        each(batch.entries, batch.failed);
+        if finished {
+            return;
+        }
     }
 }
 

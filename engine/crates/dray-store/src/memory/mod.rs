@@ -1,5 +1,6 @@
 //! A store in memory, for tests: it keeps apart what is written and what is durable.
 
+mod handle;
 mod list;
 mod tree;
 
@@ -7,13 +8,13 @@ use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
-    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::path::PATH_LENGTH_MAX;
-use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
-use std::sync::atomic::{AtomicU64, Ordering};
+use dray_core::{End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
+use handle::MemoryHandle;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tree::{Body, Content, Inode, Key, Tree, above, beside, key_of, now};
+use tree::{Body, Content, Inode, Tree, above, beside, key_of};
 
 /// The device number of everything in memory.
 const DEVICE: u64 = 0;
@@ -142,17 +143,6 @@ impl MemoryStore {
         tree.names.insert(key, inode);
         Ok(())
     }
-
-    fn handle(&self, path: &RelPath, key: Key, inode: Arc<Inode>) -> MemoryHandle {
-        static HANDLES: AtomicU64 = AtomicU64::new(1);
-        MemoryHandle {
-            store: self.clone(),
-            path: path.clone(),
-            key,
-            number: HANDLES.fetch_add(1, Ordering::Relaxed),
-            inode: RwLock::new(inode),
-        }
-    }
 }
 
 fn set(inode: &Inode, attributes: &Attributes<'_>) {
@@ -206,7 +196,7 @@ impl Store for MemoryStore {
         let operation = "open the file";
         let inode = self.find(path, operation)?;
         match inode.body {
-            Body::File(_) => Ok(Box::new(self.handle(path, key_of(path), inode))),
+            Body::File(_) => Ok(Box::new(MemoryHandle::new(self, path, key_of(path), inode))),
             Body::Folder => Err(self.error(ErrorKind::IsADirectory, operation, path)),
             Body::Link(_) => Err(self.error(ErrorKind::PathEscapes, operation, path)),
         }
@@ -306,7 +296,7 @@ impl Store for MemoryStore {
                     .ok_or_else(|| self.error(ErrorKind::NotFound, operation, path))?
             }
         };
-        let handle = self.handle(path, partial, inode);
+        let handle = MemoryHandle::new(self, path, partial, inode);
         drop(tree);
         handle.resize(size_bytes)?;
         Ok(Box::new(handle))
@@ -391,7 +381,7 @@ impl Store for MemoryStore {
             None if makes => tree.put(key.clone(), Body::File(RwLock::default()), 0o600),
             None => return Err(self.error(ErrorKind::NotFound, operation, path)),
         };
-        Ok(Box::new(self.handle(path, key, inode)))
+        Ok(Box::new(MemoryHandle::new(self, path, key, inode)))
     }
 
     fn remove_control(&self, path: &RelPath) -> Result<()> {
@@ -412,213 +402,5 @@ impl Store for MemoryStore {
         Ok(names
             .filter_map(|name| tree::path_of(name).name())
             .collect())
-    }
-}
-
-/// An open file of a [`MemoryStore`], for whatever purpose.
-#[derive(Debug)]
-struct MemoryHandle {
-    store: MemoryStore,
-    path: RelPath,
-    /// The name it was opened by; of a partial file, the partial one.
-    key: Key,
-    /// Tells who holds a lock.
-    number: u64,
-    /// Exchanged when a control file is replaced.
-    inode: RwLock<Arc<Inode>>,
-}
-
-impl MemoryHandle {
-    fn inode(&self) -> Arc<Inode> {
-        Arc::clone(&self.inode.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn change(&self, operation: &str, end: u64, work: impl FnOnce(&mut Content)) -> Result<()> {
-        let inode = self.inode();
-        // A gigabyte is plenty for a test, and no claim may take the host's memory.
-        if end > 1 << 30 {
-            return Err(self.store.error(ErrorKind::NoSpace, operation, &self.path));
-        }
-        if let Body::File(content) = &inode.body {
-            work(&mut tree::write(content));
-            inode.meta().metadata.modified = now();
-        }
-        Ok(())
-    }
-
-    fn resize(&self, size: u64) -> Result<()> {
-        self.change("set the size of the file", size, |content| {
-            content.resize(size as usize);
-        })
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset.saturating_add(bytes.len() as u64);
-        self.change("write the file", end, |content| {
-            content.write_at(offset as usize, bytes);
-        })
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
-        let inode = self.inode();
-        let Body::File(content) = &inode.body else {
-            return 0;
-        };
-        let content = tree::read(content);
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let rest = content.bytes.get(start..).unwrap_or_default();
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        count
-    }
-
-    fn sync(&self) {
-        let mut tree = self.store.write();
-        self.inode().sync();
-        // Its name only while it still has that name.
-        let named = tree.names.get(&self.key).map(|inode| inode.number);
-        if named == Some(self.inode().number) {
-            tree.sync_file(&self.key);
-        }
-    }
-}
-
-impl Drop for MemoryHandle {
-    fn drop(&mut self) {
-        let free = (self.number, 0, Ordering::AcqRel, Ordering::Relaxed);
-        let _ = self
-            .inode()
-            .locked_by
-            .compare_exchange(free.0, free.1, free.2, free.3);
-    }
-}
-
-impl ReadHandle for MemoryHandle {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.read(offset, buffer))
-    }
-
-    fn state(&self) -> Result<ReadState> {
-        let inode = self.inode();
-        let modified = inode.meta().metadata.modified;
-        Ok(ReadState {
-            size: inode.size(),
-            modified,
-        })
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
-        let rest = ByteRange::between(offset, self.inode().size());
-        Ok((!rest.is_empty()).then_some(rest))
-    }
-}
-
-impl Partial for MemoryHandle {
-    fn id(&self) -> PartialId {
-        PartialId {
-            inode: self.inode().number,
-            device: DEVICE,
-        }
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write(offset, bytes)
-    }
-
-    fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        self.change("make a hole in the file", range.end(), |content| {
-            let all = Arc::make_mut(&mut content.bytes);
-            let end = all.len().min(range.end() as usize);
-            let start = end.min(range.offset as usize);
-            all[start..end].fill(0);
-        })
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.read(offset, buffer))
-    }
-
-    fn set_len(&self, size_bytes: u64) -> Result<()> {
-        self.resize(size_bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        MemoryHandle::sync(self);
-        Ok(())
-    }
-
-    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        let partial = tree::path_of(&self.key).name();
-        let partial = partial.ok_or_else(|| {
-            self.store
-                .error(ErrorKind::Internal, "publish the file", &self.path)
-        })?;
-        let inode = self.inode();
-        set(&inode, attributes);
-        self.store
-            .publish(&self.path, &partial, how, Some(inode.number))
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.store.write().names.remove(&self.key);
-        Ok(())
-    }
-}
-
-impl ControlFile for MemoryHandle {
-    fn len(&self) -> Result<u64> {
-        Ok(self.inode().size())
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.read(offset, buffer))
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write(offset, bytes)
-    }
-
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        self.write(self.inode().size(), bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        MemoryHandle::sync(self);
-        Ok(())
-    }
-
-    fn truncate(&self, size_bytes: u64) -> Result<()> {
-        self.resize(size_bytes)
-    }
-
-    fn replace(&self, bytes: &[u8]) -> Result<()> {
-        let mut content = Content::default();
-        content.write_at(0, bytes);
-        let mut tree = self.store.write();
-        let inode = tree.put(self.key.clone(), Body::File(RwLock::new(content)), 0o600);
-        inode.sync();
-        if let Some(folder) = above(&self.key) {
-            tree.sync_folder(folder);
-        }
-        *self.inode.write().unwrap_or_else(PoisonError::into_inner) = inode;
-        Ok(())
-    }
-
-    fn try_lock(&self) -> Result<bool> {
-        let inode = self.inode();
-        let taken =
-            inode
-                .locked_by
-                .compare_exchange(0, self.number, Ordering::AcqRel, Ordering::Acquire);
-        Ok(taken.is_ok() || taken == Err(self.number))
-    }
-
-    fn unlock(&self) -> Result<()> {
-        let inode = self.inode();
-        let _ =
-            inode
-                .locked_by
-                .compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(())
     }
 }

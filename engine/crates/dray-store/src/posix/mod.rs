@@ -1,8 +1,8 @@
 //! Files in folders, by the Linux kernel: local disks, Lustre, GlusterFS, CephFS, NFS.
 //!
-//! Each call costs the fewest system calls it can: folders stay open ([`folders`]), names are looked
+//! Each call costs the fewest system calls it can: folders stay open (`folders.rs`), names are looked
 //! up relative to them, and no path is put together on the way. Nothing leaves the root
-//! ([`resolve`]).
+//! (`resolve.rs`).
 
 mod attributes;
 mod control;
