@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dray import _native
 
-__all__ = ["Sums", "checksum", "combine"]
+__all__ = ["Summer", "Sums", "checksum", "combine"]
 
 
 class Sums(NamedTuple):
@@ -42,3 +42,31 @@ def combine(first: tuple[int, int], second: tuple[int, int], second_length: int)
     :raises OverflowError: if a number is negative or does not fit (sums: 32 bits, length: 64 bits).
     """
     return Sums(*_native.combine(first, second, second_length))
+
+
+class Summer:
+    """Sums bytes as they come. One thread at a time may feed it."""
+
+    __slots__ = ("_summer",)
+
+    def __init__(self) -> None:
+        """Begin with no bytes."""
+        self._summer = _native.Summer()
+
+    def update(self, data: bytes | bytearray) -> None:
+        """Add bytes; other threads run meanwhile.
+
+        :param data: as for :func:`checksum`.
+        :raises TypeError: for anything else.
+        """
+        self._summer.update(data)
+
+    @property
+    def sums(self) -> Sums:
+        """The sums of all bytes so far."""
+        return Sums(*self._summer.sums())
+
+    @property
+    def length(self) -> int:
+        """Number of bytes so far, as :func:`combine` wants it."""
+        return self._summer.length

@@ -76,3 +76,12 @@ def test_other_threads_run_while_summing() -> None:
     is_done.set()
     thread.join()
     assert ticks_meanwhile > 100
+
+
+@given(st.lists(st.binary(max_size=100)))
+def test_summing_in_pieces_equals_summing_the_whole(pieces: list[bytes]) -> None:
+    summer = dray.Summer()
+    for piece in pieces:
+        summer.update(piece)
+    whole = b"".join(pieces)
+    assert (summer.sums, summer.length) == (dray.checksum(whole), len(whole))

@@ -8,30 +8,37 @@
 //!
 //! Import it through the package (`import dray`), never as `dray._native`.
 
-use dray_core::Sums;
+mod copy;
+mod error;
+mod log;
+mod watch;
+mod words;
+
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-
-/// crc32c and adler32, as Python sees them.
-type Pair = (u32, u32);
-
-fn to_pair(sums: Sums) -> Pair {
-    (sums.crc32c, sums.adler32)
-}
-
-fn from_pair((crc32c, adler32): Pair) -> Sums {
-    Sums { crc32c, adler32 }
-}
 
 /// Native half of the package `dray`. Private: its names may change in any release.
 #[pymodule]
 mod _native {
-    use super::{Pair, PyBackedBytes, Python, Sums, from_pair, pyfunction, to_pair};
+    use crate::copy::{Asked, Report};
+    use crate::log::LogWords;
+    use crate::words::{Pair, from_pair, to_pair, word};
+    use dray_core::{ErrorKind, Sums};
+    use pyo3::prelude::*;
+    use pyo3::pybacked::PyBackedBytes;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
 
     /// Return the version of the engine this module was built from.
     #[pyfunction]
     fn version() -> &'static str {
         env!("CARGO_PKG_VERSION")
+    }
+
+    /// Return the words for all kinds of errors.
+    #[pyfunction]
+    fn error_kinds() -> Vec<String> {
+        ErrorKind::ALL.iter().map(word).collect()
     }
 
     /// Return crc32c and adler32 of the bytes. Other threads run meanwhile; `bytes` are not copied.
@@ -46,5 +53,54 @@ mod _native {
     #[pyfunction]
     fn combine(first: Pair, second: Pair, second_length: u64) -> Pair {
         to_pair(from_pair(first).then(from_pair(second), second_length))
+    }
+
+    /// Sums bytes as they come.
+    #[pyclass]
+    struct Summer {
+        sums: dray_core::checksum::Summer,
+        length: u64,
+    }
+
+    #[pymethods]
+    impl Summer {
+        #[new]
+        fn new() -> Self {
+            Self {
+                sums: dray_core::checksum::Summer::new(),
+                length: 0,
+            }
+        }
+
+        fn update(&mut self, python: Python<'_>, data: PyBackedBytes) {
+            python.detach(|| self.sums.update(&data));
+            self.length += data.len() as u64;
+        }
+
+        fn sums(&self) -> Pair {
+            to_pair(self.sums.finish())
+        }
+
+        #[getter]
+        fn length(&self) -> u64 {
+            self.length
+        }
+    }
+
+    /// Copy on this host. `asked` has the arguments of `dray.copy` by name.
+    #[pyfunction]
+    fn copy<'py>(
+        python: Python<'py>,
+        asked: Asked,
+        progress: Option<Bound<'py, PyAny>>,
+        on_event: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Report<'py>> {
+        crate::copy::run(python, asked, progress, on_event)
+    }
+
+    /// Return what the object log at `path` says.
+    #[pyfunction]
+    fn read_log(python: Python<'_>, path: PyBackedBytes) -> PyResult<LogWords> {
+        crate::log::read(python, Path::new(OsStr::from_bytes(&path)))
     }
 }

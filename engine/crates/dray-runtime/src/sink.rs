@@ -19,7 +19,7 @@ use crate::observe::Observer;
 use crate::pool::Pool;
 use chores::Chore;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, TargetId};
+use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, TargetId};
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
@@ -96,6 +96,7 @@ pub fn run(
             writers_per_target: setup.writers_per_target.max(1),
             writer_groups: Vec::new(),
             open: HashMap::new(),
+            small: HashMap::new(),
             outcome: None,
         };
         conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
@@ -135,6 +136,8 @@ struct Conductor<'scope, 'env> {
     writers_per_target: u32,
     writer_groups: Vec<(TargetId, Sender<WriteJob>)>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
+    /// Small files that were written and have no final name yet.
+    small: HashMap<FileIndex, RelPath>,
     outcome: Option<Outcome>,
 }
 
@@ -185,6 +188,11 @@ impl Conductor<'_, '_> {
                 if let Input::BlockArrived { head, .. } = &input {
                     self.observer.object(None, head);
                 }
+                if let Input::Published(results) = &input {
+                    for (index, _) in results.iter().filter(|(_, result)| result.is_ok()) {
+                        self.small.remove(index);
+                    }
+                }
                 self.machine.handle(input, now);
             }
             SinkEvent::Prepared(index, result) => {
@@ -225,6 +233,11 @@ impl Conductor<'_, '_> {
                     target,
                     parts,
                 } => {
+                    for part in &parts {
+                        if let Some((path, _)) = &part.small {
+                            self.small.insert(part.file, path.clone());
+                        }
+                    }
                     let parts = parts.into_iter().map(|part| WriteJobPart {
                         open: self.open.get(&part.file).cloned(),
                         part,
@@ -298,6 +311,9 @@ impl Conductor<'_, '_> {
                 Effect::Discard(index) => {
                     if let Some(open) = self.open.remove(&index) {
                         self.later(Lane::Log, Chore::Discard(open));
+                    }
+                    if let Some(path) = self.small.remove(&index) {
+                        self.later(Lane::Chores, Chore::DiscardSmall(path));
                     }
                 }
                 Effect::CloseFile(index) => {

@@ -80,9 +80,31 @@ struct File {
     is_small: bool,
     ordered_window: Option<u32>,
     under_way: u32,
+    /// One past the highest byte that was ever taken.
+    taken_end: u64,
 }
 
 impl File {
+    /// Whether a sink without random writes must not have the object at `offset` yet: it goes in
+    /// order, and no further ahead than the window. One that comes a second time may always go,
+    /// because all behind it wait for it.
+    fn is_early(&self, offset: u64) -> bool {
+        let Some(window) = self.ordered_window else {
+            return false;
+        };
+        let is_first = self.first().is_some_and(|(first, _)| first == offset);
+        !is_first || (self.under_way >= window && offset >= self.taken_end)
+    }
+
+    /// The first open byte, and where it belongs.
+    fn first(&self) -> Option<(u64, Pair)> {
+        let firsts = self
+            .open
+            .iter()
+            .filter_map(|(pair, open)| Some((open.first()?.offset, *pair)));
+        firsts.min()
+    }
+
     fn pair_at(&self, offset: u64) -> Pair {
         (self.source.target_at(offset), self.sink.target_at(offset))
     }
@@ -102,6 +124,8 @@ pub struct Objects {
     reading: HashMap<TargetId, u32>,
     /// The pair that had the last turn.
     turn: Option<Pair>,
+    /// Whether files go in order.
+    is_ordered: bool,
 }
 
 impl Objects {
@@ -122,6 +146,7 @@ impl Objects {
             credit: HashMap::new(),
             reading: HashMap::new(),
             turn: None,
+            is_ordered: false,
         }
     }
 
@@ -129,6 +154,7 @@ impl Objects {
     pub fn add(&mut self, work: Work) {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
+        self.is_ordered |= work.ordered_window.is_some();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
         let file = File {
             grid: work.grid,
@@ -138,6 +164,7 @@ impl Objects {
             is_small,
             ordered_window: work.ordered_window,
             under_way: 0,
+            taken_end: 0,
         };
         self.files.insert(work.index, file);
         for run in work.wanted.iter() {
@@ -185,7 +212,12 @@ impl Objects {
         let Some(file) = self.files.get_mut(&index) else {
             return 0;
         };
-        file.open.values_mut().map(|open| open.remove(range)).sum()
+        let closed = file.open.values_mut().map(|open| open.remove(range)).sum();
+        file.open.retain(|_, open| !open.is_empty());
+        if file.open.is_empty() {
+            self.listed.remove(&index);
+        }
+        closed
     }
 
     /// Whether all bytes of `range` are open.
@@ -232,6 +264,56 @@ impl Objects {
     /// A credit that was spent by `pick` was not needed after all.
     pub fn refund(&mut self, target: TargetId) {
         self.grant(target, 1);
+    }
+
+    /// Sink targets that have open objects and no credit.
+    #[must_use]
+    pub fn starving(&self) -> BTreeSet<TargetId> {
+        let mut sinks = self.wanted_sinks();
+        sinks.retain(|sink| !self.has_credit(*sink));
+        sinks
+    }
+
+    /// Sink targets whose credit could be used. Stale entries of the queues count as open objects;
+    /// file after file, and of a file that goes in order, only the first object counts.
+    fn wanted_sinks(&self) -> BTreeSet<TargetId> {
+        if self.order == Order::File {
+            let first = self.listed.first().and_then(|index| self.files.get(index));
+            let sink = first.and_then(File::first).map(|(_, (_, sink))| sink);
+            return sink.into_iter().collect();
+        }
+        if self.is_ordered {
+            let files = self.files.values().filter_map(File::first);
+            return files.map(|(_, (_, sink))| sink).collect();
+        }
+        let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
+        queues.map(|((_, sink), _)| *sink).collect()
+    }
+
+    /// Takes the credit that no object can use now, to be given back.
+    pub fn take_idle_credit(&mut self) -> Vec<(TargetId, u32)> {
+        self.sweep();
+        let busy = self.wanted_sinks();
+        let mut idle: Vec<_> = self
+            .credit
+            .extract_if(|target, count| *count > 0 && !busy.contains(target))
+            .collect();
+        idle.sort_unstable();
+        idle
+    }
+
+    /// Drops what `pick` would find stale in the queues.
+    fn sweep(&mut self) {
+        let files = &self.files;
+        for (pair, queue) in &mut self.queues {
+            let is_open = |index: &FileIndex| {
+                files
+                    .get(index)
+                    .is_some_and(|file| file.open.contains_key(pair))
+            };
+            queue.files.retain(is_open);
+            queue.small.retain(is_open);
+        }
     }
 
     /// A read of `source` has ended.
@@ -389,7 +471,13 @@ impl Objects {
 
     /// The next object of the files that take turns in `pair`.
     fn take_object(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        for position in 0..ACTIVE_FILES {
+        // One that goes in order may wait for its turn in another queue, so all are looked at.
+        let places = if self.is_ordered {
+            usize::MAX
+        } else {
+            ACTIVE_FILES
+        };
+        for position in 0..places {
             loop {
                 let queue = self.queues.get_mut(&pair)?;
                 let index = *queue.files.get(position)?;
@@ -402,10 +490,7 @@ impl Objects {
                     queue.files.remove(position);
                     continue;
                 };
-                if file
-                    .ordered_window
-                    .is_some_and(|window| file.under_way >= window)
-                {
+                if file.is_early(run.offset) {
                     break;
                 }
                 queue.files.remove(position);
@@ -424,6 +509,7 @@ impl Objects {
         let open = file.open.get_mut(&pair)?;
         let run = open.run_from(offset)?;
         let part = ByteRange::between(offset, run.end().min(object.end()));
+        file.taken_end = file.taken_end.max(part.end());
         open.remove(part);
         if open.is_empty() {
             file.open.remove(&pair);
@@ -457,10 +543,7 @@ impl Objects {
         if !self.has_credit(pair.1) || !self.has_reader(pair.0) {
             return None;
         }
-        if file
-            .ordered_window
-            .is_some_and(|window| file.under_way >= window)
-        {
+        if file.is_early(offset) {
             return None;
         }
         let parts = if file.is_small {

@@ -2,7 +2,7 @@
 //! acknowledges, verifies, publishes.
 
 mod arrive;
-mod decide;
+pub mod decide;
 mod finish;
 mod groups;
 mod tree;
@@ -11,7 +11,7 @@ use crate::progress::{Event, Failure, Outcome, Progress};
 use dray_core::options::Options;
 use dray_core::{
     BlockId, BufferId, ByteRange, Checksum, ContentKey, End, Error, ErrorKind, FileIndex, Layout,
-    Metadata, ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
+    Metadata, ModifiedTime, PeerId, RangeSet, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
 use dray_sched::credit::CreditLedger;
 use dray_wire::message::{BlockHead, BlockState, FileClosed, FileId, Message, Ready, Totals};
@@ -138,13 +138,15 @@ pub struct WritePart {
     pub file: FileIndex,
     /// Where in the file.
     pub range: ByteRange,
-    /// Whether it is a hole; else its bytes are next in the buffer.
+    /// Whether it is a hole; else its bytes are next in the buffer. A hole may be longer than an
+    /// object, and must read as zeros afterwards.
     pub hole: bool,
     /// For a small file, written whole in one step: where it will stand, and its attributes.
     pub small: Option<(RelPath, Metadata)>,
 }
 
-/// What a sync covers.
+/// What a sync covers. Durable means that it is found again after a crash: the folder entry of a
+/// partial file, and of the folders above it that this session made, belong to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
     /// Data of a partial file that was prepared.
@@ -153,6 +155,9 @@ pub enum SyncItem {
     Small(RelPath),
     /// The folder entry of something that was published or made.
     Published(RelPath),
+    /// Data and folder entry of a file that stood there already: an earlier run may have died before
+    /// it was durable.
+    Adopted(RelPath),
 }
 
 /// A record for the log.
@@ -258,7 +263,8 @@ pub enum Effect {
         /// Whether the partial file and the log's records of it are continued.
         resume: bool,
     },
-    /// Write an object.
+    /// Write an object. A part of a file that is not small and not open (it failed meanwhile, and was
+    /// closed or discarded) is passed over; what is answered for it does not matter.
     Write {
         /// Which.
         block: BlockKey,
@@ -302,14 +308,15 @@ pub enum Effect {
         /// Its attributes.
         metadata: Metadata,
     },
-    /// Remove what was written of a file and end it in the log.
+    /// Remove what was written of a file and end it in the log. Of a small file: forget it.
     Discard(FileIndex),
     /// Nothing more is written to a prepared file: it has its final name, or what is safe of it
     /// stays for the next run.
     CloseFile(FileIndex),
     /// Store the totals durably, if anyone keeps them, then answer `VerdictStored`.
     StoreVerdict(Totals),
-    /// The log is no longer needed.
+    /// The log is no longer needed: no file of this transfer is unfinished. Partial files that only
+    /// the log knows go first (their files have left the source, or stand here already).
     RemoveLog,
     /// Remove all partial data and the log.
     Purge,
@@ -343,8 +350,8 @@ struct Peer {
     dead_streams: HashSet<StreamId>,
     /// What the source asked of streams that this end still believes alive.
     asked: BTreeMap<StreamId, Vec<BlockId>>,
-    /// Attempts answered as dropped that may still arrive.
-    dropped: HashSet<BlockId>,
+    /// Attempts that arrived or were answered as dropped, as ranges of their numbers.
+    seen: RangeSet,
 }
 
 /// The sink's state machine. See the crate's head for how it is driven.
@@ -360,6 +367,14 @@ pub struct Sink {
     list_end: Option<u64>,
     blocks: HashMap<BlockKey, arrive::Block>,
     writing: u32,
+    /// Blocks that wait for their turn in a file that must be written in order.
+    held: u32,
+    /// Bytes written and not yet safe: not logged or, of small files, not closed.
+    unsafe_bytes: u64,
+    /// Inspections and preparations under way.
+    deciding: u64,
+    /// Failed files whose partial file and records stay for the next run.
+    kept: u64,
     gathering: Group,
     syncing: Option<Group>,
     /// Files that still need bytes or a decision.
@@ -390,6 +405,10 @@ impl Sink {
             list_end: None,
             blocks: HashMap::new(),
             writing: 0,
+            held: 0,
+            unsafe_bytes: 0,
+            deciding: 0,
+            kept: 0,
             gathering: Group::default(),
             syncing: None,
             wanting: 0,
@@ -449,10 +468,10 @@ impl Sink {
                 self.on_arrived(peer, head, buffer, verified);
             }
             Input::Inspected(results) => self.on_inspected(results, now),
-            Input::Prepared(index, result) => self.on_prepared(index, result, now),
+            Input::Prepared(index, result) => self.on_prepared(index, result),
             Input::Written(key, results) => self.on_written(key, &results, now),
             Input::Synced(result) => self.on_synced(result),
-            Input::Logged(result) => self.on_logged(result, now),
+            Input::Logged(result) => self.on_logged(result),
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::Published(results) => self.on_published(results, now),
             Input::DirectorySet(index, result) => self.on_directory_set(index, result, now),
@@ -513,6 +532,18 @@ impl Sink {
     }
 
     fn on_message(&mut self, peer: PeerId, message: Message) {
+        let is_work = matches!(
+            message,
+            Message::NewFiles(_)
+                | Message::ListFailed(_)
+                | Message::ListEnd { .. }
+                | Message::FileAbort { .. }
+                | Message::Cancel { .. }
+        );
+        if is_work && !matches!(self.phase, Phase::Moving) {
+            // Stopping, or past the verdict: nothing new is begun, and nothing is left to cancel.
+            return;
+        }
         match message {
             Message::NewFiles(entries) => self.on_new_files(peer, entries),
             Message::ListFailed(errors) => {
@@ -533,7 +564,19 @@ impl Sink {
                     self.protocol_error(peer, cause);
                 }
             }
-            Message::FileAbort { index, error } => self.fail(index, error, true),
+            Message::FileAbort { index, error } => {
+                // Bytes of a source that can only not be read just now are still good.
+                let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
+                self.fail(index, error, changed);
+            }
+            Message::Credit(credit) => {
+                for (target, count) in credit {
+                    if !self.ledger.give_back(target, count) {
+                        self.protocol_error(peer, format!("credit for {target} that it lacks"));
+                        return;
+                    }
+                }
+            }
             Message::StreamLost { stream, blocks } => self.on_asked(peer, stream, blocks),
             Message::Ping(nonce) => {
                 self.out
@@ -547,7 +590,11 @@ impl Sink {
             Message::VerdictStored => {
                 if let Phase::Announced(totals) = self.phase {
                     self.phase = Phase::Removing(totals);
-                    self.out.push_back(Effect::RemoveLog);
+                    if self.kept == 0 {
+                        self.out.push_back(Effect::RemoveLog);
+                    } else {
+                        self.on_log_removed(Ok(()));
+                    }
                 } else {
                     self.protocol_error(peer, "a verdict stored that was not given");
                 }
@@ -565,7 +612,6 @@ impl Sink {
             | Message::Ready(_)
             | Message::Done { .. }
             | Message::FileIds(_)
-            | Message::Credit(_)
             | Message::BlockSync(_)
             | Message::FileClose(_)
             | Message::Verdict(_) => self.protocol_error(peer, "a message only a sink may send"),
@@ -573,6 +619,16 @@ impl Sink {
     }
 
     fn on_cancel(&mut self, purge: bool) {
+        match self.phase {
+            Phase::Moving => {}
+            // Everything is done and told; only the other side's word is missing.
+            Phase::Announced(totals) => {
+                self.say_bye();
+                self.end(Outcome::Done(totals));
+                return;
+            }
+            _ => return,
+        }
         let attempt = self.config.attempt;
         for peer in self.peers.keys() {
             let message = Message::Cancel { attempt, purge };
@@ -634,6 +690,7 @@ impl Sink {
             return;
         }
         if !self.to_inspect.is_empty() {
+            self.deciding += 1;
             let items = std::mem::take(&mut self.to_inspect);
             self.out.push_back(Effect::Inspect(items));
         }
@@ -664,19 +721,20 @@ impl Sink {
             self.out
                 .push_back(Effect::Message(first, Message::FileIds(ids)));
         }
-        for (peer, states) in std::mem::take(&mut self.states) {
-            self.out
-                .push_back(Effect::Message(peer, Message::BlockSync(states)));
-        }
+        // Before the states: a source must not try objects of a failed file again.
         if !self.closed.is_empty() {
             let closed = std::mem::take(&mut self.closed);
             self.out
                 .push_back(Effect::Message(first, Message::FileClose(closed)));
         }
+        for (peer, states) in std::mem::take(&mut self.states) {
+            self.out
+                .push_back(Effect::Message(peer, Message::BlockSync(states)));
+        }
     }
 
     fn grant(&mut self) {
-        if self.unsynced_bytes() >= self.config.sync_group_bytes {
+        if self.unsafe_bytes >= self.config.sync_group_bytes {
             return;
         }
         let Some(first) = self.peers.keys().next().copied() else {
@@ -698,7 +756,11 @@ impl Sink {
     }
 
     fn stop_if_settled(&mut self) {
-        let settled = self.writing == 0 && self.syncing.is_none() && self.gathering.is_empty();
+        let settled = self.writing == 0
+            && self.deciding == 0
+            && self.finishing == 0
+            && self.syncing.is_none()
+            && self.gathering.is_empty();
         let Phase::Stopping {
             outcome,
             purge,

@@ -5,7 +5,7 @@ mod blocks;
 use crate::progress::{Event, Failure, Outcome, Progress};
 use blocks::Block;
 use dray_core::options::Options;
-use dray_core::plan::{Grid, OBJECT_BYTES_MIN};
+use dray_core::plan::Grid;
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{
@@ -16,7 +16,7 @@ use dray_sched::draw::Draw;
 use dray_sched::objects::{Limits, Objects, Work};
 use dray_sched::pace::Pacer;
 use dray_wire::message::{BlockHead, FileClosed, FileId, FileVerdict, Message, Ready, Segment};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -222,11 +222,13 @@ pub struct Source {
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
     /// Handed to a stream and not yet reported sent: its stream and its buffer.
-    sending: HashMap<BlockId, (StreamId, Option<BufferId>)>,
+    sending: BTreeMap<BlockId, (StreamId, Option<BufferId>)>,
     next_block: u64,
     /// Read, and waiting for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
+    /// Sink targets that were asked for credit and have not been granted any since.
+    asked: BTreeSet<TargetId>,
     tries: HashMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     pace_wake: Option<Time>,
@@ -257,10 +259,11 @@ impl Source {
             draw: Draw::new(config.seed),
             free: (0..config.buffers).rev().map(BufferId).collect(),
             blocks: HashMap::new(),
-            sending: HashMap::new(),
+            sending: BTreeMap::new(),
             next_block: 0,
             to_send: VecDeque::new(),
             streams: BTreeMap::new(),
+            asked: BTreeSet::new(),
             tries: HashMap::new(),
             later: BTreeMap::new(),
             pace_wake: None,
@@ -322,7 +325,11 @@ impl Source {
             }
             Input::StreamLost(stream) => self.on_stream_lost(stream),
             Input::PeerLost(error) => self.on_peer_lost(error),
-            Input::VerdictStored => self.out.push_back(Effect::Message(Message::VerdictStored)),
+            Input::VerdictStored => {
+                if matches!(self.phase, Phase::Closing(_)) {
+                    self.out.push_back(Effect::Message(Message::VerdictStored));
+                }
+            }
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::SetRate(rate) => {
                 self.own_rate = rate;
@@ -373,7 +380,8 @@ impl Source {
     }
 
     fn on_cancel(&mut self, purge: bool, now: Time) {
-        if matches!(self.phase, Phase::Stopping(_)) {
+        // After the verdict there is nothing left to stop.
+        if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
         let attempt = self.config.attempt;
@@ -458,6 +466,7 @@ impl Source {
             }
             Message::Credit(grants) => {
                 for (target, count) in grants {
+                    self.asked.remove(&target);
                     self.objects.grant(target, count);
                 }
             }
@@ -482,6 +491,9 @@ impl Source {
                     self.out.push_back(Effect::Message(Message::Bye));
                     self.end(Outcome::Cancelled);
                 }
+            }
+            Message::Verdict(_) if !self.end_announced => {
+                self.protocol_error("a verdict before the end of the list");
             }
             Message::Verdict(totals) => {
                 self.phase = Phase::Closing(totals);
@@ -519,7 +531,7 @@ impl Source {
             .config
             .buffer_bytes
             .min(ready.object_bytes_max)
-            .max(OBJECT_BYTES_MIN);
+            .max(1);
         let limits = Limits {
             pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
             segments_max: self.config.segments_max.max(1) as usize,
@@ -650,6 +662,9 @@ impl Source {
 
     /// A failed try at a range: again later, or the file is given up.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
+        if !self.files.contains_key(&index) {
+            return;
+        }
         let tries = self.tries.entry((index, range.offset)).or_insert(0);
         *tries += 1;
         let draw = self.draw.next_u32();

@@ -38,6 +38,7 @@ pub(super) enum Chore {
         metadata: Metadata,
     },
     Discard(Arc<OpenFile>),
+    DiscardSmall(RelPath),
     Close(Arc<OpenFile>),
     RemoveLog,
     Purge,
@@ -100,6 +101,10 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
             } => Input::DirectorySet(index, space.set_directory(&path, &metadata)),
             Chore::Discard(open) => {
                 space.discard(&open);
+                continue;
+            }
+            Chore::DiscardSmall(path) => {
+                space.discard_small(&path);
                 continue;
             }
             Chore::Close(open) => {

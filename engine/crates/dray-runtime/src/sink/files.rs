@@ -418,6 +418,13 @@ impl Space {
         }
     }
 
+    /// A small file that failed has no record and is of no use to the next run.
+    pub(super) fn discard_small(&self, path: &RelPath) {
+        if let Ok(name) = partial_name(path) {
+            let _ = self.store.discard(path, &name);
+        }
+    }
+
     /// The transfer is over: nothing of it stays but what failed files keep for the next run.
     pub(super) fn remove_log(&self) -> Result<()> {
         self.check_lease()?;

@@ -3,12 +3,16 @@
 use super::tree::{Node, Stage};
 use super::{BlockKey, Effect, Sink, WritePart};
 use dray_core::{
-    BlockId, BufferId, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId, Time,
 };
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
 /// Streams that a source may ask about before this end knows that they are dead.
 const ASKED_STREAMS_MAX: usize = 1024;
+
+/// Gaps in the numbers of a source's attempts that are remembered. What is so far behind the newest
+/// was never sent (it could not be read), because a pool has far fewer buffers.
+const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Block {
@@ -35,6 +39,11 @@ impl Sink {
             peer,
             block: head.id,
         };
+        if !self.see(key) {
+            // It came twice, or after it was answered as dropped: its credit is spent elsewhere.
+            self.out.extend(buffer.map(Effect::Free));
+            return;
+        }
         let holds_credit = head.payload_bytes().is_some_and(|bytes| bytes > 0);
         if holds_credit && !self.ledger.take_back(head.target) {
             self.out.extend(buffer.map(Effect::Free));
@@ -44,12 +53,7 @@ impl Sink {
             );
             return;
         }
-        let dropped = self
-            .peers
-            .get_mut(&peer)
-            .is_none_or(|known| known.dropped.remove(&head.id));
-        let stopping = !matches!(self.phase, super::Phase::Moving);
-        if dropped || stopping || self.blocks.contains_key(&key) {
+        if !matches!(self.phase, super::Phase::Moving) {
             self.out.extend(buffer.map(Effect::Free));
             return;
         }
@@ -59,18 +63,10 @@ impl Sink {
             return;
         }
         // A file may have failed or been given up while its objects were on the way.
-        let alive = head
-            .segments
-            .iter()
-            .all(|segment| self.live.contains_key(&segment.file));
-        if !alive
-            && head
-                .segments
-                .iter()
-                .all(|s| !self.live.contains_key(&s.file))
-        {
+        let is_alive = |segment: &Segment| self.live.contains_key(&segment.file);
+        if !head.segments.iter().any(is_alive) {
             self.out.extend(buffer.map(Effect::Free));
-            self.state(key, BlockState::Dropped);
+            self.state(key, BlockState::Nack(closed()));
             return;
         }
         if let Err(cause) = self.accept(&head.segments) {
@@ -94,6 +90,23 @@ impl Sink {
         } else {
             self.write(key);
         }
+    }
+
+    /// Marks an attempt as come. Returns whether it is the first time, from a known source.
+    fn see(&mut self, key: BlockKey) -> bool {
+        let Some(known) = self.peers.get_mut(&key.peer) else {
+            return false;
+        };
+        let number = ByteRange {
+            offset: key.block.0,
+            length: 1,
+        };
+        let is_new = known.seen.insert(number) > 0;
+        if known.seen.run_count() > SEEN_RUNS_MAX {
+            let gap = known.seen.complement(key.block.0).first();
+            known.seen.insert(gap.unwrap_or(number));
+        }
+        is_new
     }
 
     /// Checks the segments against their files and marks their bytes as arrived. Segments of files
@@ -122,18 +135,21 @@ impl Sink {
             if file.accepted.overlaps(range) {
                 return Err(format!("bytes of entry {} twice", segment.file));
             }
-            let whole = range.offset == 0 && range.length == file.key.size;
-            if file.small && !whole {
-                return Err(format!(
-                    "entry {} in pieces; it is a small file",
-                    segment.file
-                ));
-            }
             file.accepted.insert(range);
+        }
+        // A small file is published in one step, so it comes whole (data and holes) or not at all.
+        for segment in segments {
+            let file = self.file(segment.file);
+            if file.is_some_and(|file| file.small && file.accepted.bytes() < file.key.size) {
+                let index = segment.file;
+                return Err(format!("entry {index} in pieces; it is a small file"));
+            }
         }
         Ok(())
     }
 
+    /// Blocks that wait hold buffers. When too many would, the one that came is sent back, or the
+    /// block that all of them wait for might find no buffer.
     fn hold_for_turn(&mut self, key: BlockKey) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -153,11 +169,44 @@ impl Sink {
             self.write(key);
             return;
         };
-        if is_pack || file.small || offset == file.next_offset {
+        let is_next = is_pack || file.small || offset == file.next_offset;
+        if is_next {
             self.write(key);
+        } else if self.held < self.config.buffers / 2 {
+            self.held += 1;
+            if let Some(file) = self.file(index) {
+                let range = ByteRange::between(offset, end);
+                file.held.push_back((range, key));
+            }
         } else {
-            file.held
-                .push_back((dray_core::ByteRange::between(offset, end), key));
+            let error = Error::new(ErrorKind::Busy, End::Sink, "write the object in turn")
+                .cause("too many objects wait for one before them");
+            self.send_back(key, error);
+        }
+    }
+
+    /// A block that was not written is refused; its buffer and its credit are free.
+    fn send_back(&mut self, key: BlockKey, error: Error) {
+        let Some(block) = self.blocks.remove(&key) else {
+            return;
+        };
+        for segment in &block.segments {
+            if let Some(file) = self.file(segment.file) {
+                file.accepted.remove(segment.range);
+            }
+        }
+        self.out.extend(block.buffer.map(Effect::Free));
+        if block.holds_credit {
+            self.ledger.take_back(block.target);
+        }
+        self.state(key, BlockState::Nack(error));
+    }
+
+    /// What waited for its turn in a file that has failed.
+    pub(super) fn release_held(&mut self, file: &super::tree::File, error: &Error) {
+        for (_, key) in &file.held {
+            self.held = self.held.saturating_sub(1);
+            self.send_back(*key, error.clone());
         }
     }
 
@@ -165,10 +214,19 @@ impl Sink {
     fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
+        // Over what an earlier run, perhaps of another kind of store, made safe behind a gap.
+        let next = file.next_offset;
+        let safe = file
+            .known
+            .iter()
+            .map(|(run, _)| run)
+            .find(|run| run.offset <= next && run.end() > next);
+        file.next_offset = safe.map_or(next, |run| run.end());
         let next = file.next_offset;
         if let Some(place) = file.held.iter().position(|(range, _)| range.offset == next)
             && let Some((_, key)) = file.held.remove(place)
         {
+            self.held = self.held.saturating_sub(1);
             self.write(key);
         }
     }
@@ -238,15 +296,17 @@ impl Sink {
             self.state(key, BlockState::Nack(error));
             return;
         }
-        self.state(key, BlockState::Written);
         let mut small = 0;
         let mut last = None;
+        let mut failed = None;
+        let first = self.gathering.record_count();
         for (segment, result) in segments.iter().zip(results) {
             match result {
                 Err(error) => {
-                    let error = error.clone();
-                    self.fail(segment.file, error, false);
+                    failed = Some(error.clone());
+                    self.fail(segment.file, error.clone(), false);
                 }
+                Ok(()) if !self.live.contains_key(&segment.file) => {}
                 Ok(()) => {
                     let sums = match segment.kind {
                         SegmentKind::Data(sums) => sums,
@@ -257,18 +317,25 @@ impl Sink {
                 }
             }
         }
-        self.gathering.merge_neighbours();
+        self.gathering.merge_neighbours(first);
+        let Some((index, end)) = last else {
+            // All its files have failed: nothing of it will ever be durable.
+            self.blocks.remove(&key);
+            self.state(key, BlockState::Nack(failed.unwrap_or_else(closed)));
+            return;
+        };
+        self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
             Some(block) if small > 0 => block.small_left = small,
             _ => self.gathering.blocks.push(key),
         }
         self.gathering.touch(now);
-        if let (Some(_), Some((index, end))) = (self.config.ordered_window, last) {
+        if self.config.ordered_window.is_some() {
             self.write_next_in_turn(index, end);
         }
     }
 
-    /// Books a written part; returns whether it was a small file.
+    /// Books a written part; returns whether it completed a small file.
     fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
         let index = segment.file;
         let Some(file) = self.file(index) else {
@@ -278,21 +345,25 @@ impl Sink {
         let (all, small) = (file.written == file.key.size, file.small);
         if small {
             file.known.insert(segment.range, sums);
-            file.pack = Some(key);
+            file.pack = all.then_some(key);
         }
+        let size = file.key.size;
         if all {
             self.wanting = self.wanting.saturating_sub(1);
         }
-        if small {
-            self.gathering.add_small(index, segment.range.length, now);
-        } else {
+        if !small {
+            self.unsafe_bytes += segment.range.length;
             self.gathering.add_record(index, segment.range, sums, now);
+        } else if all {
+            self.unsafe_bytes += size;
+            self.gathering.add_small(index, now);
         }
-        small
+        small && all
     }
 
     /// One small file of a pack is closed; with the last the pack is durable.
-    pub(super) fn small_closed(&mut self, key: BlockKey) {
+    pub(super) fn small_closed(&mut self, key: BlockKey, bytes: u64) {
+        self.unsafe_bytes = self.unsafe_bytes.saturating_sub(bytes);
         if let Some(block) = self.blocks.get_mut(&key) {
             block.small_left = block.small_left.saturating_sub(1);
             if block.small_left == 0 && block.written {
@@ -318,7 +389,8 @@ impl Sink {
         if known.dead_streams.contains(&stream) {
             self.answer(peer, blocks);
         } else if known.asked.len() < ASKED_STREAMS_MAX {
-            known.asked.insert(stream, blocks);
+            // A long question comes in several messages.
+            known.asked.entry(stream).or_default().extend(blocks);
         } else {
             self.protocol_error(peer, "questions about too many streams");
         }
@@ -337,15 +409,15 @@ impl Sink {
     fn answer(&mut self, peer: PeerId, blocks: Vec<BlockId>) {
         for id in blocks {
             let key = BlockKey { peer, block: id };
-            match self.blocks.get(&key) {
-                Some(block) if block.written => self.state(key, BlockState::Written),
+            match self.blocks.get(&key).map(|block| block.written) {
+                Some(true) => self.state(key, BlockState::Written),
                 // Its own answer follows when it is written.
-                Some(_) => {}
+                Some(false) => {}
                 None => {
-                    if let Some(known) = self.peers.get_mut(&peer) {
-                        known.dropped.insert(id);
+                    // Seen before and gone: it has been answered for good already.
+                    if self.see(key) {
+                        self.state(key, BlockState::Dropped);
                     }
-                    self.state(key, BlockState::Dropped);
                 }
             }
         }
@@ -366,4 +438,10 @@ impl Sink {
             None => error,
         }
     }
+}
+
+/// Why an object of a file that has failed meanwhile is not taken.
+fn closed() -> Error {
+    Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
+        .cause("its file was closed while it was on the way")
 }

@@ -14,14 +14,20 @@ const RANGES_PER_MESSAGE: usize = 1024;
 
 /// What becomes of a file, as a pure function of what was found.
 #[derive(Debug, PartialEq, Eq)]
-enum Decision {
+pub enum Decision {
+    /// It stands there already.
     Adopt,
+    /// Another one stands there and is left.
     Skip,
+    /// It cannot be put there.
     Refuse(Error),
+    /// Its bytes are wanted, but for those that are safe already.
     Take,
 }
 
-fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
+/// Decides. `existing` is what stands under the final name.
+#[must_use]
+pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing>) -> Decision {
     let Some(existing) = existing else {
         return Decision::Take;
     };
@@ -64,6 +70,10 @@ fn targets_of(layout: &Layout) -> Vec<TargetId> {
 
 impl Sink {
     pub(super) fn on_inspected(&mut self, results: Vec<(FileIndex, Inspected)>, now: Time) {
+        self.deciding = self.deciding.saturating_sub(1);
+        if !matches!(self.phase, super::Phase::Moving) {
+            return;
+        }
         for (index, result) in results {
             match result {
                 Inspected::Failed(error) => self.fail(index, error, false),
@@ -98,11 +108,13 @@ impl Sink {
         let Some(file) = self.file(index) else { return };
         match decide(overwrite, &file.key, facts.existing.as_ref()) {
             Decision::Adopt => {
-                self.verdict(index, FileVerdict::Adopted);
-                self.leave(index, true);
+                file.stage = Stage::Adopted;
+                self.wanting = self.wanting.saturating_sub(1);
+                self.close_when_durable(index, now);
                 return;
             }
             Decision::Skip => {
+                self.wanting = self.wanting.saturating_sub(1);
                 self.verdict(index, FileVerdict::Skipped);
                 self.leave(index, false);
                 return;
@@ -149,8 +161,9 @@ impl Sink {
         file.layout = Some(facts.layout);
         let key = file.key.clone();
         if small {
-            self.open(index, now);
+            self.open(index);
         } else if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
+            self.deciding += 1;
             self.out.push_back(Effect::Prepare {
                 index,
                 path,
@@ -161,19 +174,23 @@ impl Sink {
         }
     }
 
-    pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>, now: Time) {
+    pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
+        self.deciding = self.deciding.saturating_sub(1);
+        if !matches!(self.phase, super::Phase::Moving) {
+            return;
+        }
         match result {
             // It failed while its partial file was being opened.
             Ok(()) if !self.live.contains_key(&index) => {
                 self.out.push_back(Effect::Discard(index));
             }
-            Ok(()) => self.open(index, now),
+            Ok(()) => self.open(index),
             Err(error) => self.fail(index, error, false),
         }
     }
 
     /// From now on bytes may come; the source hears which are not needed.
-    fn open(&mut self, index: FileIndex, now: Time) {
+    fn open(&mut self, index: FileIndex) {
         let Some(peer) = self.live.get(&index).map(|live| live.peer) else {
             return;
         };
@@ -191,6 +208,8 @@ impl Sink {
         }
         self.progress.bytes_durable += written;
         self.progress.bytes_resumed += written;
+        let object = object_bytes.max(1);
+        self.progress.objects_resumed += size.div_ceil(object) - (size - written).div_ceil(object);
         self.verdict(
             index,
             FileVerdict::Want {
@@ -200,17 +219,19 @@ impl Sink {
         );
         if written == size {
             self.wanting = self.wanting.saturating_sub(1);
-            self.complete_without_bytes(index, now);
+            // An empty or completely resumed file: nothing will arrive for it.
+            self.finish(index);
         }
     }
 
-    fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
+    pub(super) fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
         self.file_ids.push(FileId { index, verdict });
     }
 }
 
 /// A resumed file's objects must fit this session's buffers, and nothing safe may lie outside it.
-fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
+#[must_use]
+pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0
         && resume.object_bytes <= largest.get()
         && resume.done.bytes() <= size

@@ -8,6 +8,10 @@ use dray_core::{End, Error, ErrorKind, FileIndex, Status, Sums, Time};
 impl Sink {
     /// All bytes of the file are safe.
     pub(super) fn finish(&mut self, index: FileIndex) {
+        if !matches!(self.phase, super::Phase::Moving) {
+            // What is safe stays safe; the next run finds the file complete.
+            return;
+        }
         let Some(file) = self.file(index) else { return };
         if file.stage != Stage::Open {
             return;

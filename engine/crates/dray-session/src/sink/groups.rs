@@ -1,6 +1,7 @@
 //! Group sync: what is written becomes durable together, then logged together, then acknowledged.
 //! One group gathers while the one before it is synced.
 
+use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
 use crate::progress::Outcome;
 use dray_core::options::Durability;
@@ -14,6 +15,7 @@ const GROUP_ENTRIES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
+    /// Bytes of its records, of files that have failed meanwhile too.
     bytes: u64,
     records: Vec<LogRecord>,
     /// Small files: their data is written, their names are not given yet.
@@ -46,16 +48,20 @@ impl Group {
         self.records.push(LogRecord { file, range, sums });
     }
 
-    pub(super) fn add_small(&mut self, file: FileIndex, bytes: u64, now: Time) {
+    pub(super) fn record_count(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn add_small(&mut self, file: FileIndex, now: Time) {
         self.touch(now);
-        self.bytes += bytes;
         self.small.push(file);
     }
 
-    /// Segments of one object (data, hole, data) become one record of the object.
-    pub(super) fn merge_neighbours(&mut self) {
+    /// Segments of one object (data, hole, data) become one record of the object: those from number
+    /// `first` on.
+    pub(super) fn merge_neighbours(&mut self, first: usize) {
         let mut at = self.records.len();
-        while at >= 2 {
+        while at >= first + 2 {
             let (before, after) = (self.records[at - 2], self.records[at - 1]);
             if before.file != after.file || before.range.end() != after.range.offset {
                 break;
@@ -82,10 +88,6 @@ impl Group {
 }
 
 impl Sink {
-    pub(super) fn unsynced_bytes(&self) -> u64 {
-        self.gathering.bytes + self.syncing.as_ref().map_or(0, |group| group.bytes)
-    }
-
     /// Closes an entry that needs nothing but a durable folder entry.
     pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
         if self.config.options.durability == Durability::None {
@@ -94,16 +96,6 @@ impl Sink {
             self.gathering.touch(now);
             self.gathering.closing.push(index);
         }
-    }
-
-    /// An empty or completely resumed file: nothing will arrive for it.
-    pub(super) fn complete_without_bytes(&mut self, index: FileIndex, now: Time) {
-        let small = self.file(index).is_some_and(|file| file.small);
-        if small {
-            // An empty file: its data is as durable as it will ever be.
-            self.gathering.touch(now);
-        }
-        self.finish(index);
     }
 
     pub(super) fn sync_if_due(&mut self, now: Time) {
@@ -115,7 +107,7 @@ impl Sink {
         let due = match self.config.options.durability {
             Durability::None | Durability::Object => true,
             Durability::File => {
-                group.bytes >= self.config.sync_group_bytes / 2
+                self.unsafe_bytes >= self.config.sync_group_bytes / 2
                     || group.is_due()
                     || now >= group.since + self.config.sync_interval
                     || nothing_more
@@ -138,18 +130,20 @@ impl Sink {
     fn sync_items(&self, group: &Group) -> Vec<SyncItem> {
         let files: BTreeSet<FileIndex> = group.records.iter().map(|r| r.file).collect();
         let path = |index: &FileIndex| self.live.get(index).map(|live| live.path.clone());
+        let closing = |index: &FileIndex| {
+            let live = self.live.get(index)?;
+            let path = live.path.clone();
+            match &live.node {
+                Node::File(file) if file.stage == Stage::Adopted => Some(SyncItem::Adopted(path)),
+                _ => Some(SyncItem::Published(path)),
+            }
+        };
         files
             .iter()
             .filter(|index| self.live.contains_key(index))
             .map(|index| SyncItem::Partial(*index))
             .chain(group.small.iter().filter_map(path).map(SyncItem::Small))
-            .chain(
-                group
-                    .closing
-                    .iter()
-                    .filter_map(path)
-                    .map(SyncItem::Published),
-            )
+            .chain(group.closing.iter().filter_map(closing))
             .collect()
     }
 
@@ -175,7 +169,7 @@ impl Sink {
         self.out.push_back(Effect::Log { records, sync });
     }
 
-    pub(super) fn on_logged(&mut self, result: Result<(), Error>, now: Time) {
+    pub(super) fn on_logged(&mut self, result: Result<(), Error>) {
         let Some(group) = self.syncing.take() else {
             return;
         };
@@ -183,6 +177,7 @@ impl Sink {
             self.end(Outcome::Failed(error));
             return;
         }
+        self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
         for key in group.blocks {
             self.blocks.remove(&key);
             self.state(key, BlockState::Durable);
@@ -204,6 +199,5 @@ impl Sink {
         for index in group.closing {
             self.close(index);
         }
-        let _ = now;
     }
 }

@@ -6,7 +6,7 @@ use dray_core::{
     ByteRange, ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
     PeerId, RangeSet, RelPath, SummedRanges, Sums, Time,
 };
-use dray_wire::message::FileClosed;
+use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
 /// How far a file has come.
@@ -20,6 +20,8 @@ pub(super) enum Stage {
     Finishing,
     /// It has its final name; its folder entry becomes durable with the next group.
     Published,
+    /// It stood there already and is the same; it becomes durable with the next group.
+    Adopted,
 }
 
 #[derive(Debug)]
@@ -301,6 +303,11 @@ impl Sink {
 
     /// The entry is finished and durable: its source hears of it, its folder may be finished too.
     pub(super) fn close(&mut self, index: FileIndex) {
+        if self.file(index).is_some_and(|file| file.stage == Stage::Adopted) {
+            self.verdict(index, FileVerdict::Adopted);
+            self.leave(index, true);
+            return;
+        }
         let Some(live) = self.live.remove(&index) else {
             return;
         };
@@ -327,7 +334,7 @@ impl Sink {
                     self.out.push_back(super::Effect::CloseFile(index));
                 }
                 if let Some(pack) = file.pack {
-                    self.small_closed(pack);
+                    self.small_closed(pack, file.key.size);
                 }
             }
             Node::Directory { .. } | Node::Symlink => {
@@ -349,7 +356,6 @@ impl Sink {
             return;
         };
         self.paths.remove(&live.path);
-        self.wanting = self.wanting.saturating_sub(1);
         if let Node::File(file) = live.node {
             self.progress.files_done += 1;
             self.progress.bytes_durable += file.key.size;
@@ -391,16 +397,19 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.wanting = self.wanting.saturating_sub(1);
             }
-            if !file.small && file.stage != Stage::Deciding {
-                self.out.push_back(if discard {
-                    super::Effect::Discard(index)
-                } else {
+            if !matches!(file.stage, Stage::Deciding | Stage::Adopted) {
+                let keep = !discard && !file.small;
+                self.kept += u64::from(keep);
+                self.out.push_back(if keep {
                     super::Effect::CloseFile(index)
+                } else {
+                    super::Effect::Discard(index)
                 });
             }
             if let Some(pack) = file.pack {
-                self.small_closed(pack);
+                self.small_closed(pack, file.key.size);
             }
+            self.release_held(file, &error);
         }
         self.gathering.forget(index);
         self.closed.push(FileClosed {
@@ -412,7 +421,11 @@ impl Sink {
     }
 
     pub(super) fn is_all_written(&self, file: &File) -> bool {
-        file.stage != Stage::Deciding && file.written == file.key.size
+        match file.stage {
+            Stage::Deciding => false,
+            Stage::Adopted => true,
+            _ => file.written == file.key.size,
+        }
     }
 
     fn child_closed(&mut self, parent: Option<FileIndex>) {

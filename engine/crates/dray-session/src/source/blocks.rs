@@ -42,6 +42,7 @@ impl Source {
                 return;
             }
             let Some(assignment) = self.objects.pick() else {
+                self.balance_credit();
                 return;
             };
             let Some(buffer) = self.free.pop() else {
@@ -83,6 +84,37 @@ impl Source {
         }
     }
 
+    /// A sink target without credit and without anything on the way would wait for ever if the
+    /// credit is out where it cannot be used: such credit goes back, and the target is asked for.
+    fn balance_credit(&mut self) {
+        let mut starving = self.objects.starving();
+        // A sink that writes in order may hold what is on the way until it gets what is starving.
+        let holds = self.ready.is_some_and(|ready| ready.ordered_window.is_some());
+        if !holds && !starving.is_empty() {
+            for block in self.blocks.values() {
+                if block.state != State::Written {
+                    starving.remove(&block.sink);
+                }
+            }
+        }
+        if starving.is_empty() {
+            return;
+        }
+        if starving.is_empty() {
+            return;
+        }
+        let mut credit = self.objects.take_idle_credit();
+        // The sink will not grant what was given back before it is asked again.
+        for (target, _) in &credit {
+            self.asked.remove(target);
+        }
+        starving.retain(|target| self.asked.insert(*target));
+        credit.extend(starving.iter().map(|target| (*target, 0)));
+        if !credit.is_empty() {
+            self.out.push_back(Effect::Message(Message::Credit(credit)));
+        }
+    }
+
     pub(super) fn on_read(&mut self, id: BlockId, outcome: ReadOutcome, now: Time) {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
@@ -103,9 +135,13 @@ impl Source {
             }
         }
         block.segments = outcome.segments;
-        block
-            .segments
-            .retain(|segment| self.files.contains_key(&segment.file));
+        // Segments of files that have failed meanwhile stay: their bytes lie in the buffer between
+        // the others, and the sink passes over them.
+        let is_wanted = |(index, _): &(FileIndex, ByteRange)| self.files.contains_key(index);
+        if !block.parts.iter().any(is_wanted) {
+            block.segments.clear();
+            block.parts.clear();
+        }
         if let (Some(hole_end), [(index, range)]) = (outcome.hole_until, block.parts.as_slice()) {
             let (index, range) = (*index, *range);
             let whole = self.take_hole(index, range, hole_end);
@@ -136,6 +172,12 @@ impl Source {
         self.to_send.push_back(id);
     }
 
+    /// Whether any of the block's files is still to be sent.
+    fn is_wanted(&self, block: &Block) -> bool {
+        let mut segments = block.segments.iter();
+        segments.any(|segment| self.files.contains_key(&segment.file))
+    }
+
     /// Extends a hole over the following objects, as far as they are open and lie in it.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> ByteRange {
         let Some(file) = self.files.get(&index) else {
@@ -155,8 +197,21 @@ impl Source {
 
     pub(super) fn send_ready(&mut self) {
         while let Some(id) = self.to_send.front().copied() {
-            let Some(block) = self.blocks.get_mut(&id) else {
+            let is_wanted = self
+                .blocks
+                .get(&id)
+                .is_some_and(|block| self.is_wanted(block));
+            if !is_wanted {
                 self.to_send.pop_front();
+                if let Some(block) = self.blocks.remove(&id)
+                    && let Some(buffer) = block.buffer
+                {
+                    self.free.push(buffer);
+                    self.objects.refund(block.sink);
+                }
+                continue;
+            }
+            let Some(block) = self.blocks.get_mut(&id) else {
                 continue;
             };
             let room = self
@@ -252,7 +307,14 @@ impl Source {
                 self.blocks.remove(&id);
             }
             BlockState::Nack(error) => self.again(id, Some(error), now),
-            BlockState::Dropped => self.again(id, None, now),
+            BlockState::Dropped => {
+                // It never came, so the sink has not taken its credit back.
+                let carries = |segment: &Segment| segment.kind != SegmentKind::Hole;
+                if block.segments.iter().any(carries) {
+                    self.objects.refund(block.sink);
+                }
+                self.again(id, None, now);
+            }
         }
     }
 

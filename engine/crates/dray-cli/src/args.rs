@@ -1,0 +1,460 @@
+//! The command line: what can be asked, and the words of the help.
+
+use crate::units;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use dray_core::options::{self, Order};
+use dray_core::{ByteRange, Checksum, TransferId};
+use dray_runtime::place::{Places, Written};
+use dray_runtime::prepare::Content;
+use dray_wire::message::Selection;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  everything asked for is safe at the destination
+  1  some files failed (each is named); the others are safe
+  2  the command line makes no sense
+  3  refused before anything moved: somebody else writes there, wrong key or token, no permission
+  4  the other end cannot be reached
+  5  broken off; what is safe stays safe: the same command goes on from there";
+
+const CP_EXAMPLES: &str = "\
+Examples:
+  dray cp big.root /data/new-name.root          one file, under a new name
+  dray cp big.root /data/                       one file, into a folder
+  dray cp -r run42 /data                        makes /data/run42
+  dray cp -r run42/ /data                       the contents of run42, into /data
+  dray cp -r run42 dray://dtn2.example/in \\
+      --peer-key sha256:... --token-file t      push to another host (see dray serve)
+  dray cp -r dray://dtn2.example/run42 /data    pull from one (DRAY_PEER_KEY, DRAY_TOKEN set)
+  dray cp --range 1GiB:64MiB big.root part      64 MiB of it
+
+What DST means never depends on what exists there: it is a folder with -r, with several sources, or
+when it ends in a slash (or is . or ..); otherwise it is the file's new name.
+Run the same command again after any fault: what is safe is not sent again.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  head -c 32 /dev/urandom | base64 > token
+  dray serve --root /data --token-file token --listen 0.0.0.0:4735
+  dray serve --root /data --token-file token --read-only
+
+Without --listen only this host can connect (127.0.0.1:4735): opening a port to the world is for you
+to say, with the address of the network card that is meant. The fingerprint that is printed is what
+the other side gives as --peer-key.";
+
+/// Hauls files between folders and hosts: object by object, verified, resumable.
+#[derive(Debug, Parser)]
+#[command(name = "dray", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Dray {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Copies files and folders
+    Cp(Box<Cp>),
+    /// Serves copies beneath one folder to other hosts
+    Serve(Serve),
+    /// Says what a copy would do, and changes nothing
+    Plan(Box<Plan>),
+    /// Looks into object logs: what is safe of unfinished copies
+    #[command(subcommand)]
+    Log(Log),
+    /// Prints the version
+    Version,
+    /// Prints a completion script for a shell
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Prints the command line reference as Markdown
+    #[command(hide = true)]
+    DocsCli,
+}
+
+/// What is copied where: the same for `cp` and `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct What {
+    /// What to copy, then where to. One side may be dray://HOST[:PORT]/PATH
+    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    pub(crate) paths: Vec<OsString>,
+
+    /// Copy folders with everything in them; DST is a folder then
+    #[arg(short, long, help_heading = "What to copy")]
+    pub(crate) recursive: bool,
+
+    /// Take only files that match (repeatable): '*.root' by name, 'run?/**' by path
+    #[arg(long, value_name = "PATTERN", help_heading = "What to copy")]
+    pub(crate) include: Vec<String>,
+
+    /// Leave out files and folders that match (repeatable)
+    #[arg(long, value_name = "PATTERN", help_heading = "What to copy")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Only LENGTH bytes from OFFSET of one file, which becomes a file of LENGTH bytes
+    #[arg(long, value_name = "OFFSET:LENGTH", value_parser = units::range,
+          help_heading = "What to copy")]
+    pub(crate) range: Option<ByteRange>,
+
+    /// Symbolic links: keep them as links, follow them, or refuse (fail) them
+    #[arg(long, value_enum, default_value_t = Links::Keep, help_heading = "What to copy")]
+    pub(crate) links: Links,
+
+    /// Files that exist: leave them, replace those of another size, time or known checksum, or
+    /// replace all
+    #[arg(long, value_enum, default_value_t = Overwrite::IfDifferent,
+          help_heading = "What to copy")]
+    pub(crate) overwrite: Overwrite,
+
+    /// The checksum the one file must have: adler32:HHHHHHHH or crc32c:HHHHHHHH
+    #[arg(long, value_name = "SUM", value_parser = units::checksum,
+          help_heading = "What to copy")]
+    pub(crate) checksum: Option<Checksum>,
+
+    /// When bytes count as safe: written, file on stable storage before its final name, or each
+    /// object on its own
+    #[arg(long, value_enum, default_value_t = Durability::File, help_heading = "How to copy")]
+    pub(crate) durability: Durability,
+
+    /// Bytes of an object, the unit of transfer: 4KiB to 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::object_size,
+          help_heading = "How to copy")]
+    pub(crate) object_size: u64,
+
+    /// The storage target that a local folder lies on (repeatable; default: its device)
+    #[arg(long, value_name = "DIR=NAME", help_heading = "How to copy")]
+    pub(crate) target: Vec<OsString>,
+
+    /// End with one JSON object on standard output
+    #[arg(long, help_heading = "What to say")]
+    pub(crate) json: bool,
+}
+
+impl What {
+    /// Those options of both ends that decide what becomes of a file.
+    pub(crate) fn options(&self) -> options::Options {
+        options::Options {
+            durability: self.durability.into(),
+            overwrite: self.overwrite.into(),
+            object_bytes: self.object_size,
+            ..options::Options::default()
+        }
+    }
+
+    /// Which entries are taken.
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            recursive: self.recursive,
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            range: self.range,
+            links: self.links.into(),
+        }
+    }
+
+    /// What the one file must be.
+    pub(crate) fn content(&self) -> Content {
+        Content {
+            demanded: self.checksum,
+            range: self.range,
+        }
+    }
+
+    /// What the paths mean.
+    pub(crate) fn places(&self) -> dray_core::Result<Places> {
+        // Clap asks for two paths at least.
+        let (destination, sources) = match self.paths.split_last() {
+            Some((last, rest)) => (last.as_os_str(), rest),
+            None => (OsStr::new(""), &[][..]),
+        };
+        Places::read(&Written {
+            sources,
+            destination,
+            recursive: self.recursive,
+            links: self.links.into(),
+            about_one_file: self.range.is_some() || self.checksum.is_some(),
+        })
+    }
+}
+
+impl Cp {
+    /// Options of both ends.
+    pub(crate) fn options(&self) -> options::Options {
+        options::Options {
+            order: self.order,
+            verify: self.verify,
+            xattrs: self.xattrs,
+            checksum_attributes: self.checksum_attributes,
+            rate: self.rate,
+            ..self.what.options()
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CP_EXAMPLES, override_usage = "dray cp [OPTIONS] SRC... DST")]
+pub(crate) struct Cp {
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    /// Say what would be done, and change nothing (as dray plan)
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) dry_run: bool,
+
+    /// Data connections to the other host, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "How to copy")]
+    pub(crate) streams: u16,
+
+    /// At most so many bytes per second
+    #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]
+    pub(crate) rate: Option<u64>,
+
+    /// Which object goes next: by storage target around busy ones, file after file, or random:SEED
+    #[arg(long, value_name = "ORDER", default_value = "layout", value_parser = units::order,
+          help_heading = "How to copy")]
+    pub(crate) order: Order,
+
+    /// Read every file back from the destination's storage before it gets its name
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) verify: bool,
+
+    /// Carry extended attributes
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) xattrs: bool,
+
+    /// Keep the checksums of written files as extended attributes at the destination
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) checksum_attributes: bool,
+
+    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: a new one, printed)
+    #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "How to copy")]
+    pub(crate) transfer_id: Option<TransferId>,
+
+    /// Memory for buffers; a copy on one host shares it between its ends
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::size,
+          help_heading = "How to copy")]
+    pub(crate) pool: u64,
+
+    /// Limit a storage target of this host to a rate, to try out slow targets (repeatable)
+    #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
+          help_heading = "How to copy")]
+    pub(crate) limit_target: Vec<(String, u64)>,
+
+    #[command(flatten)]
+    pub(crate) peer: Peer,
+
+    #[command(flatten)]
+    pub(crate) say: Say,
+}
+
+/// The other host.
+#[derive(Debug, Args)]
+pub(crate) struct Peer {
+    /// Fingerprint of the other host's key, as dray serve prints it (else DRAY_PEER_KEY)
+    #[arg(long, value_name = "sha256:HEX", help_heading = "The other host")]
+    pub(crate) peer_key: Option<String>,
+
+    /// File with the token of the other host (else DRAY_TOKEN; never an argument, which all users
+    /// of this host could read)
+    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Address of this host to connect from (repeatable: data connections take turns)
+    #[arg(long, value_name = "ADDR", help_heading = "The other host")]
+    pub(crate) bind: Vec<std::net::IpAddr>,
+
+    /// Send data without TLS on trusted networks; connections still prove that they belong to the
+    /// transfer, and control messages stay encrypted
+    #[arg(long, help_heading = "The other host")]
+    pub(crate) clear_data: bool,
+
+    /// Times to connect again and go on after a lost connection
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        help_heading = "The other host"
+    )]
+    pub(crate) retries: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Say {
+    /// What to show meanwhile, on standard error: a bar on a terminal, else lines; or JSON lines
+    #[arg(long, value_enum, default_value_t = Show::Auto, help_heading = "What to say")]
+    pub(crate) progress: Show,
+
+    /// Say nothing but errors
+    #[arg(short, long, help_heading = "What to say")]
+    pub(crate) quiet: bool,
+
+    /// Write the order in which objects go out as JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "What to say")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "dray plan [OPTIONS] SRC... DST")]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct Serve {
+    /// The folder that is served; paths of requests are relative to it, and nothing leaves it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: PathBuf,
+
+    /// Where to listen (repeatable)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4735")]
+    pub(crate) listen: Vec<String>,
+
+    /// File with the token that a client must show
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+
+    /// Folder of this host's key, made when missing
+    #[arg(long, value_name = "DIR")]
+    pub(crate) identity: Option<PathBuf>,
+
+    /// Only let others read
+    #[arg(long, conflicts_with = "write_only")]
+    pub(crate) read_only: bool,
+
+    /// Only let others write
+    #[arg(long)]
+    pub(crate) write_only: bool,
+
+    /// Allow data connections without TLS to those who ask for them
+    #[arg(long)]
+    pub(crate) allow_clear_data: bool,
+
+    /// Address of a listener that others should use for data (repeatable: several network cards)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) advertise: Vec<String>,
+
+    /// The storage target that a folder beneath the root lies on (repeatable)
+    #[arg(long, value_name = "DIR=NAME")]
+    pub(crate) target: Vec<OsString>,
+
+    /// Limit a storage target to a rate, to try out slow targets (repeatable)
+    #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate)]
+    pub(crate) limit_target: Vec<(String, u64)>,
+
+    /// Memory for the buffers of each transfer
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    pub(crate) pool: u64,
+
+    /// Transfers at one time; further ones are refused
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) transfers_max: u16,
+
+    /// Say the fingerprint and the addresses as one JSON object, and each transfer's end as one
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Log {
+    /// Says what logs hold: which unfinished files, how much of each is safe, who wrote
+    Show(LogArgs),
+    /// Reads the partial files and compares them with the logged checksums
+    Verify(LogArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// A log, or a destination (folder or file) whose logs are looked for
+    #[arg(value_name = "LOG|DEST")]
+    pub(crate) path: PathBuf,
+
+    /// Answer with one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// See [`options::Links`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Links {
+    Keep,
+    Follow,
+    Refuse,
+}
+
+/// See [`options::Overwrite`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Overwrite {
+    Never,
+    IfDifferent,
+    Always,
+}
+
+/// See [`options::Durability`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    None,
+    File,
+    Object,
+}
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Show {
+    Auto,
+    Bar,
+    Lines,
+    Json,
+    None,
+}
+
+impl From<Links> for options::Links {
+    fn from(links: Links) -> Self {
+        match links {
+            Links::Keep => Self::Keep,
+            Links::Follow => Self::Follow,
+            Links::Refuse => Self::Refuse,
+        }
+    }
+}
+
+impl From<Overwrite> for options::Overwrite {
+    fn from(overwrite: Overwrite) -> Self {
+        match overwrite {
+            Overwrite::Never => Self::Never,
+            Overwrite::IfDifferent => Self::IfDifferent,
+            Overwrite::Always => Self::Always,
+        }
+    }
+}
+
+impl From<Durability> for options::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::None => Self::None,
+            Durability::File => Self::File,
+            Durability::Object => Self::Object,
+        }
+    }
+}
+
+fn transfer_id(text: &str) -> Result<TransferId, String> {
+    TransferId::new(text).map_err(|error| error.cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Dray;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Dray::command().debug_assert();
+    }
+}

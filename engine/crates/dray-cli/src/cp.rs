@@ -1,0 +1,161 @@
+//! `dray cp`: decides who carries the bytes, runs it, and reports.
+
+use crate::args::Cp;
+use crate::exit::{Exit, Stop};
+use crate::progress::Feed;
+use crate::report::{Ending, Report};
+use crate::{output, plan, remote, signals};
+use dray_core::options::Options;
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_runtime::local;
+use dray_runtime::observe::Observer;
+use dray_runtime::place::{self, Folder, LocalSource, Places, Sources};
+use dray_runtime::prepare::{self, Content, Targets};
+use dray_runtime::select::Filter;
+use dray_session::{Event, Progress};
+use std::time::Instant;
+
+/// Everything that a run needs, whoever is at the other end.
+pub(crate) struct Run<'a> {
+    pub(crate) cp: &'a Cp,
+    pub(crate) places: &'a Places,
+    pub(crate) transfer: TransferId,
+    pub(crate) options: Options,
+    pub(crate) content: Content,
+    pub(crate) targets: Targets,
+    pub(crate) feed: &'a Feed,
+}
+
+/// What came of it.
+pub(crate) struct Ended {
+    pub(crate) ending: Ending,
+    pub(crate) progress: Progress,
+}
+
+/// Runs `dray cp`.
+pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
+    if cp.dry_run {
+        return plan::run(&cp.what);
+    }
+    let places = cp.what.places()?;
+    Filter::new(&cp.what.selection())?;
+    let transfer = match &cp.transfer_id {
+        Some(id) => id.clone(),
+        None => prepare::new_transfer_id()?,
+    };
+    signals::watch(
+        "dray: stopping; what is safe stays safe (again to stop at once; the same command goes on)",
+    )?;
+    let feed = Feed::start(&cp.say)?;
+    if !cp.say.quiet {
+        feed.began(&transfer);
+    }
+    let began = Instant::now();
+    let run = Run {
+        cp,
+        places: &places,
+        transfer,
+        options: cp.options(),
+        content: cp.what.content(),
+        targets: Targets {
+            folders: place::targets(&cp.what.target)?,
+            limits: cp.limit_target.clone(),
+        },
+        feed: &feed,
+    };
+    let ended = carry(&run);
+    let transfer = run.transfer;
+    let collected = feed.finish();
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            let stop = Stop::from(error);
+            let ending = match stop.exit {
+                Exit::Usage => return Err(stop),
+                Exit::Unreachable => Ending::Unreachable(stop.error),
+                _ => Ending::Refused(stop.error),
+            };
+            Ended {
+                ending,
+                progress: Progress::default(),
+            }
+        }
+    };
+    let report = Report {
+        transfer,
+        ending: ended.ending,
+        progress: ended.progress,
+        collected,
+        took: began.elapsed(),
+    };
+    Ok(report.tell(cp.what.json, cp.say.quiet))
+}
+
+fn carry(run: &Run<'_>) -> Result<Ended> {
+    match (&run.places.sources, &run.places.folder) {
+        (Sources::Local(sources), folder) => {
+            if let Some(ended) = nothing_there(run, sources) {
+                return Ok(ended);
+            }
+            match folder {
+                Folder::Local(_) => copy(run),
+                Folder::Remote(remote) => remote::push(run, sources, remote),
+            }
+        }
+        (Sources::Remote(address, paths), Folder::Local(folder)) => {
+            remote::pull(run, address, paths, folder)
+        }
+        // Refused when the places were read.
+        (Sources::Remote(..), Folder::Remote(_)) => Err(Error::new(
+            ErrorKind::Internal,
+            End::Here,
+            "copy between two other hosts",
+        )),
+    }
+}
+
+/// Without any source nothing is touched.
+fn nothing_there(run: &Run<'_>, sources: &[LocalSource]) -> Option<Ended> {
+    let failures = prepare::nothing_there(sources);
+    let failed = failures.len() as u64;
+    for failure in failures {
+        run.feed.event(&Event::Failed(failure));
+    }
+    (failed > 0).then(|| Ended {
+        ending: Ending::Done { failed },
+        progress: Progress {
+            files_failed: failed,
+            listing_done: true,
+            ..Progress::default()
+        },
+    })
+}
+
+/// Both ends in this process.
+fn copy(run: &Run<'_>) -> Result<Ended> {
+    let (source, sink) = prepare::open(&prepare::Request {
+        places: run.places.clone(),
+        selection: run.cp.what.selection(),
+        options: run.options.clone(),
+        content: run.content.clone(),
+        transfer: run.transfer.clone(),
+        pool_bytes: run.cp.pool,
+        targets: run.targets.clone(),
+    })?;
+    for notice in sink.destination.notices() {
+        run.feed.notice(notice.clone());
+    }
+    let ends = local::run(source, sink, run.feed, |stopper| {
+        signals::on_stop(move || stopper.stop(false));
+    })?;
+    let (outcome, progress) = ends.into_outcome();
+    Ok(Ended {
+        ending: Ending::of(outcome, progress.files_failed),
+        progress,
+    })
+}
+
+/// Says what cannot be done, for `main`.
+pub(crate) fn complain(error: &Error) {
+    output::note(&format!("dray: {error}"));
+}

@@ -1,0 +1,179 @@
+//! The command line reference (docs/reference/cli.md), written from the command line itself.
+
+use crate::args::Dray;
+use clap::{Arg, Command, CommandFactory};
+use std::fmt::Write as _;
+
+const HEAD: &str = "\
+# Command line reference
+
+<!-- Written by `dray docs-cli`; a test compares. Change engine/crates/dray-cli/src/args.rs or
+docs.rs, then run `dray docs-cli > docs/reference/cli.md`. -->
+
+";
+
+const TAIL: &str = "\
+## What SRC and DST mean
+
+It follows from how they are written, never from what exists at the destination.
+
+| command | result |
+|---|---|
+| `dray cp a b` | the file `b` (`b` is the new name) |
+| `dray cp a b/` | the file `b/a` |
+| `dray cp a .` | the file `./a`: `.` and `..` can only be folders |
+| `dray cp -r d b` | `b/d` with everything in it |
+| `dray cp -r d/ b` | the contents of `d` in `b` |
+| `dray cp -r . b` | `b/NAME`, with the real name of the folder one is in |
+| `dray cp a c b` | the files `b/a` and `b/c` |
+| `dray cp a dray://host/x/b` | the file `x/b` beneath the root that `host` serves |
+| `dray cp -r dray://host/x .` | `./x`, from the folder `x` beneath that root |
+
+Two sources of the same name, a folder copied into itself, and two other hosts are refused. Folders
+above the destination are made when missing.
+
+Sizes are numbers with K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers
+of 1000). Patterns of `--include` and `--exclude` without a slash are held against names, those with
+one against the path below the destination; `*` stays within a name, `**` crosses folders. What is
+named on the command line itself is always taken.
+
+## The report: `--json`
+
+`dray cp --json` ends with one object on standard output, whatever happened after the command line
+was understood.
+
+| field | meaning |
+|---|---|
+| `transfer_id` | the transfer's name |
+| `state` | `done`: all safe (exit 0). `failed`: some files failed (1), or the other end cannot be reached (4). `refused`: nothing moved (3). `cancelled`: stopped by a signal, `interrupted`: broken off (both 5, both go on when run again) |
+| `files` | files that are safe under their names: published by this transfer, or adopted |
+| `files_adopted` | of them: they stood there already and were the same |
+| `files_skipped` | files that stood there and were left as they were; not in `files` |
+| `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, `status`, `cause`, `remedy`, `message` |
+| `files_failed_total` | number of all failures |
+| `bytes` | bytes that are safe: of all files in `files` and `files_skipped`, and the safe objects of unfinished ones |
+| `objects` | `objects_sent` + `objects_resumed` |
+| `objects_sent` | objects sent; several small files share one, one sent twice counts twice |
+| `objects_resumed` | objects that an earlier run had made safe |
+| `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were read for it (in a pull: that arrived) |
+| `bytes_resumed` | bytes that an earlier run had made safe |
+| `seconds` | time it took |
+| `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
+| `notices` | what deserves a word and is no failure |
+
+Names are bytes. In JSON they are text: valid UTF-8 as it is, any other byte and control characters
+as `\\xHH`, a backslash as `\\\\`.
+
+## The feed: `--progress json`
+
+JSON objects on lines of standard error. `event` says which:
+
+- `start`: `transfer_id`.
+- `file`: one file is finished: `state` `done` with `path`, `bytes`, `crc32c`, `adler32`, or
+  `failed` with the fields of `files_failed`. Adopted and skipped files have none.
+- `progress`, every second and at the end: `seconds`, `listing_done`, `files_listed`, `files_done`,
+  `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
+  `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known).
+- `notice`: `kind`, `message`.
+
+Whoever reads it too slowly slows the transfer down.
+
+## Environment
+
+| variable | meaning |
+|---|---|
+| `DRAY_PEER_KEY` | as `--peer-key` |
+| `DRAY_TOKEN` | the token itself, in place of `--token-file` |
+| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
+";
+
+/// The whole page.
+pub(crate) fn reference() -> String {
+    let mut root = Dray::command();
+    root.build();
+    let mut page = HEAD.to_owned();
+    if let Some(after) = root.get_after_help() {
+        let _ = write!(page, "```text\n{after}\n```\n\n");
+    }
+    for command in visible(&root) {
+        section(&mut page, command, "dray");
+    }
+    page.push_str(TAIL);
+    page
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    let all = command.get_subcommands();
+    all.filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+}
+
+fn section(page: &mut String, command: &Command, above: &str) {
+    let name = format!("{above} {}", command.get_name());
+    let about = command.get_about().map(ToString::to_string);
+    let _ = write!(page, "## `{name}`\n\n{}.\n\n", about.unwrap_or_default());
+    if visible(command).next().is_some() {
+        for sub in visible(command) {
+            section(page, sub, &name);
+        }
+        return;
+    }
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let _ = write!(page, "```text\n{usage}\n```\n\n");
+    let arguments: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set() && arg.get_id() != "help")
+        .collect();
+    if !arguments.is_empty() {
+        page.push_str("| | |\n|---|---|\n");
+    }
+    for arg in arguments {
+        let _ = writeln!(page, "| `{}` | {} |", spelling(arg), meaning(arg));
+    }
+    page.push('\n');
+    if let Some(after) = command.get_after_help() {
+        let _ = write!(page, "```text\n{after}\n```\n\n");
+    }
+}
+
+fn spelling(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let values = names.iter().map(|name| name.as_str()).collect::<Vec<_>>();
+    let values = values.join(" ");
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let names: Vec<String> = short.into_iter().chain(long).collect();
+    if names.is_empty() {
+        return values;
+    }
+    let takes_value = arg.get_action().takes_values();
+    match takes_value {
+        true => format!("{} {values}", names.join(", ")),
+        false => names.join(", "),
+    }
+}
+
+fn meaning(arg: &Arg) -> String {
+    let mut words = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let choices: Vec<String> = match arg.get_action().takes_values() {
+        true => arg
+            .get_possible_values()
+            .iter()
+            .map(|value| format!("`{}`", value.get_name()))
+            .collect(),
+        false => Vec::new(),
+    };
+    // Shells have a list of their own that only clutters the page.
+    if !choices.is_empty() && arg.get_id() != "shell" {
+        let _ = write!(words, "; one of {}", choices.join(", "));
+    }
+    let defaults: Vec<_> = arg
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy())
+        .collect();
+    if arg.get_action().takes_values() && !defaults.is_empty() {
+        let _ = write!(words, "; default `{}`", defaults.join(" "));
+    }
+    words.replace('|', "\\|").replace('\n', " ")
+}

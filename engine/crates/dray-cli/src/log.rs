@@ -1,0 +1,318 @@
+//! `dray log show` and `dray log verify`: what object logs say, and whether the partial files bear
+//! it out. Nothing is changed, and no lease is taken.
+
+use crate::args::{Log, LogArgs};
+use crate::exit::{Exit, Stop, usage};
+use crate::output;
+use crate::units::human;
+use dray_core::checksum::Summer;
+use dray_core::path::escape;
+use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
+use dray_log::{LoggedFile, Recovery, place, recover};
+use dray_runtime::sink::StoredLog;
+use dray_store::{
+    ControlMode, LinkScope, PosixOptions, PosixStore, ReadExt, ReadHandle, ReadPurpose, Store,
+};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+
+/// Runs `dray log`.
+pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
+    let (arguments, verify) = match log {
+        Log::Show(arguments) => (arguments, false),
+        Log::Verify(arguments) => (arguments, true),
+    };
+    let found = find(&arguments.path)?;
+    if found.is_empty() && !arguments.json {
+        output::result("no log: nothing is unfinished there");
+    }
+    let mut logs = Vec::new();
+    let mut bad = 0;
+    for log in &found {
+        let (object, log_bad) = tell(log, arguments, verify);
+        bad += log_bad;
+        logs.push(object);
+    }
+    if arguments.json {
+        let mut object = json!({"logs": logs});
+        if verify {
+            object["mismatches"] = json!(bad);
+        }
+        output::result(&object.to_string());
+    } else if verify && !found.is_empty() && bad == 0 {
+        output::result("all that is logged is there");
+    }
+    Ok(if bad > 0 {
+        Exit::SomeFailed
+    } else {
+        Exit::Safe
+    })
+}
+
+/// A log that was found, and the folder that it speaks of.
+struct Found {
+    path: PathBuf,
+    store: PosixStore,
+    recovery: Recovery,
+    /// Only what lies here is asked for.
+    wanted: RelPath,
+}
+
+/// The logs that a path means: the log itself, or those of a destination, in it and above it.
+fn find(path: &Path) -> Result<Vec<Found>> {
+    let words = escape(path.as_os_str().as_bytes());
+    let full = std::path::absolute(path)
+        .map_err(|error| usage(format!("{words}: {error}"), "name a log or a destination"))?;
+    if let (Some(top), Some(name)) = (top_of_log(&full), full.file_name()) {
+        let name = Name::new(name.as_bytes())?;
+        let found = read(top, &name, RelPath::root())?;
+        return Ok(found.into_iter().collect());
+    }
+    // What is copied may not stand there yet, but the folder that it goes to does.
+    let real = full.canonicalize().unwrap_or(full);
+    let mut found = Vec::new();
+    for top in real.ancestors().filter(|top| top.is_dir()) {
+        let Ok(below) = real.strip_prefix(top) else {
+            continue;
+        };
+        let wanted = RelPath::parse(below.as_os_str().as_bytes())?;
+        let names = match open(top)?.list_control(&log_folder()?) {
+            Ok(names) => names,
+            Err(error) if error.kind == ErrorKind::PermissionDenied => continue,
+            Err(error) => return Err(error),
+        };
+        for name in names
+            .iter()
+            .filter(|name| place::lease_of_log(name).is_some())
+        {
+            found.extend(read(top, name, wanted.clone())?.filter(Found::is_about_it));
+        }
+    }
+    if found.is_empty() && real.parent().is_none_or(|above| !above.is_dir()) {
+        return Err(usage(
+            format!("there is no {words}"),
+            "name a log or a destination",
+        ));
+    }
+    Ok(found)
+}
+
+/// For `TOP/.dray-log/X.log`: `TOP`.
+fn top_of_log(path: &Path) -> Option<&Path> {
+    let folder = path.parent()?;
+    let is_log = folder.file_name()? == OsStr::from_bytes(place::LOG_FOLDER)
+        && path.extension()? == OsStr::new("log");
+    is_log.then(|| folder.parent()).flatten()
+}
+
+fn log_folder() -> Result<RelPath> {
+    RelPath::root().join(&place::log_folder_name()?)
+}
+
+fn open(top: &Path) -> Result<PosixStore> {
+    PosixStore::open(
+        top,
+        End::Sink,
+        PosixOptions {
+            links: LinkScope::Never,
+            ..PosixOptions::default()
+        },
+    )
+}
+
+fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
+    let store = open(top)?;
+    let at = log_folder()?.join(name)?;
+    let file = store.open_control(&at, ControlMode::ReadOnly)?;
+    let path = top.join(OsStr::from_bytes(at.as_bytes()));
+    let recovery = recover(&mut StoredLog::new(file)).map_err(|error| {
+        let cause = format!("{}: {}", escape(path.as_os_str().as_bytes()), error.cause);
+        error.cause(cause)
+    })?;
+    Ok(recovery.map(|recovery| Found {
+        path,
+        store,
+        recovery,
+        wanted,
+    }))
+}
+
+impl Found {
+    /// Whether it speaks of anything in, or around, what is asked for.
+    fn is_about_it(&self) -> bool {
+        let claims = &self.recovery.header.claims;
+        place::covers(claims, &self.wanted)
+            || claims.iter().any(|claim| claim.starts_with(&self.wanted))
+    }
+
+    fn files(&self) -> impl Iterator<Item = (&RelPath, &LoggedFile)> {
+        let files = self.recovery.files.iter();
+        files.filter(|(path, _)| path.starts_with(&self.wanted))
+    }
+
+    /// Compares a partial file with what the log says of it; what is wrong, if anything.
+    fn verify(&self, path: &RelPath, file: &LoggedFile) -> Vec<Error> {
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        let opened = folder
+            .join(&file.partial.name)
+            .and_then(|partial| self.store.open_read(&partial, ReadPurpose::ReadBack));
+        let handle = match opened {
+            Ok(handle) => handle,
+            Err(error) => return vec![error.file(path)],
+        };
+        let check = |(range, sums): (ByteRange, Sums)| compare(handle.as_ref(), range, sums);
+        let wrong = file.done.iter().filter_map(check);
+        wrong.map(|error| error.file(path)).collect()
+    }
+}
+
+fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Error> {
+    let mut summer = Summer::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = range.offset;
+    while at < range.end() {
+        let want = usize::try_from(range.end() - at)
+            .unwrap_or(PIECE)
+            .min(PIECE);
+        match handle.read_full_at(at, &mut piece[..want]) {
+            Ok(0) => break,
+            Ok(got) => {
+                summer.update(&piece[..got]);
+                at += got as u64;
+            }
+            Err(error) => return Some(error),
+        }
+    }
+    let found = summer.finish();
+    (at < range.end() || found != logged).then(|| {
+        Error::new(
+            ErrorKind::ChecksumMismatch,
+            End::Sink,
+            "verify the partial file",
+        )
+        .cause(format!(
+            "bytes {} to {}: logged crc32c:{:08x}, found crc32c:{:08x}",
+            range.offset,
+            range.end(),
+            logged.crc32c,
+            found.crc32c
+        ))
+        .remedy("check the device; remove the partial file to have it sent again")
+    })
+}
+
+/// Says what a log holds; its JSON form and how many mismatches there were.
+fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
+    if !arguments.json {
+        for line in head(found) {
+            output::result(&line);
+        }
+    }
+    let mut bad = 0;
+    let mut files = Vec::new();
+    for (path, file) in found.files() {
+        let errors = match verify {
+            true => found.verify(path, file),
+            false => Vec::new(),
+        };
+        bad += errors.len() as u64;
+        for error in &errors {
+            crate::cp::complain(error);
+        }
+        if arguments.json {
+            let mut object = file_json(path, file);
+            if verify {
+                object["mismatches"] = errors.iter().map(crate::report::in_json).collect();
+            }
+            files.push(object);
+        } else {
+            output::result(&format!(
+                "  {path}: {} of {} safe, objects of {}{}",
+                human(file.done.bytes()),
+                human(file.key.size),
+                human(file.object_bytes.get()),
+                if file.is_weak { ", not synced" } else { "" },
+            ));
+        }
+    }
+    (log_json(found, files), bad)
+}
+
+fn head(found: &Found) -> Vec<String> {
+    let recovery = &found.recovery;
+    let tenure = &recovery.tenure;
+    let claims = recovery.header.claims.iter().map(ToString::to_string);
+    let claims: Vec<String> = claims.collect();
+    let mut lines = vec![
+        escape(found.path.as_os_str().as_bytes()),
+        format!(
+            "  of {}, for {}; {} bytes",
+            match claims.is_empty() {
+                true => "everything in its folder".to_owned(),
+                false => claims.join(", "),
+            },
+            escape(&recovery.header.owner),
+            recovery.log_bytes(),
+        ),
+        format!(
+            "  last held by transfer {} ({}), epoch {}, {} files unfinished",
+            tenure.transfer,
+            tenure.holder,
+            tenure.epoch,
+            recovery.files.len(),
+        ),
+    ];
+    if recovery.torn_bytes > 0 {
+        let torn = recovery.torn_bytes;
+        lines.push(format!("  {torn} bytes at its end were not committed"));
+    }
+    if let Some(damage) = &recovery.damage {
+        lines.push(format!("  {}", damage.error("it")));
+    }
+    lines
+}
+
+fn log_json(found: &Found, files: Vec<Value>) -> Value {
+    let recovery = &found.recovery;
+    let tenure = &recovery.tenure;
+    let claims = recovery.header.claims.iter().map(ToString::to_string);
+    json!({
+        "path": escape(found.path.as_os_str().as_bytes()),
+        "claims": claims.collect::<Vec<_>>(),
+        "owner": escape(&recovery.header.owner),
+        "software": recovery.header.software,
+        "transfer_id": tenure.transfer.as_str(),
+        "holder": tenure.holder,
+        "epoch": tenure.epoch,
+        "durability": tenure.durability,
+        "log_bytes": recovery.log_bytes(),
+        "torn_bytes": recovery.torn_bytes,
+        "damage": recovery.damage.as_ref().map(|damage| damage.error("the log").to_string()),
+        "files": files,
+    })
+}
+
+fn file_json(path: &RelPath, file: &LoggedFile) -> Value {
+    let range = |(range, sums): (ByteRange, Sums)| {
+        json!({
+            "offset": range.offset,
+            "length": range.length,
+            "crc32c": format!("{:08x}", sums.crc32c),
+            "adler32": format!("{:08x}", sums.adler32),
+        })
+    };
+    json!({
+        "path": path.to_string(),
+        "bytes": file.key.size,
+        "bytes_safe": file.done.bytes(),
+        "object_bytes": file.object_bytes.get(),
+        "partial": file.partial.name.to_string(),
+        "synced": !file.is_weak,
+        "safe": file.done.iter().map(range).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,61 @@
+//! The program `dray`: copies between folders and hosts, serves copies, looks into logs.
+//!
+//! Goals: the words of the command line become requests to the runtime (`dray_runtime::place` says what
+//! SRC and DST mean); progress and reports for people and for programs; documented exit codes.
+//!
+//! Non-goals: decisions. What is sent, adopted, retried or trusted is the session's and the log's.
+
+mod args;
+mod cp;
+mod docs;
+mod exit;
+mod log;
+mod output;
+mod plan;
+mod progress;
+mod remote;
+mod report;
+mod serve;
+mod signals;
+mod trace;
+mod units;
+
+use args::{Command, Dray};
+use clap::{CommandFactory, Parser};
+use exit::Exit;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let dray = match Dray::try_parse() {
+        Ok(dray) => dray,
+        // Help and version come this way too; clap ends with 2 for the rest, as documented.
+        Err(error) => error.exit(),
+    };
+    let done = match &dray.command {
+        Command::Cp(cp) => cp::run(cp),
+        Command::Serve(serve) => serve::run(serve),
+        Command::Plan(plan) => plan::run(&plan.what),
+        Command::Log(log) => log::run(log),
+        Command::Version => {
+            output::result(concat!("dray ", env!("CARGO_PKG_VERSION")));
+            Ok(Exit::Safe)
+        }
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Dray::command(), "dray", &mut script);
+            output::text(&String::from_utf8_lossy(&script));
+            Ok(Exit::Safe)
+        }
+        Command::DocsCli => {
+            output::text(&docs::reference());
+            Ok(Exit::Safe)
+        }
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(stop) => {
+            cp::complain(&stop.error);
+            stop.exit.into()
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The only place that writes to the terminal. A closed pipe is no reason to stop a transfer, so
+//! what cannot be written is dropped.
+
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+/// The bar that is on the screen, if any: lines are written above it.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Shows lines above this bar from now on, or no longer above any.
+pub(crate) fn set_bar(bar: Option<ProgressBar>) {
+    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+}
+
+/// A result: one line on standard output.
+pub(crate) fn result(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Text as it is, on standard output (help, completions, reference).
+pub(crate) fn text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Something a person should know: one line on standard error.
+pub(crate) fn note(line: &str) {
+    error_line(&one_line(line));
+}
+
+/// Something a program should know: one JSON object on a line of standard error.
+pub(crate) fn json(object: &serde_json::Value) {
+    error_line(&object.to_string());
+}
+
+fn error_line(line: &str) {
+    let write = || {
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    };
+    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// A word of another end may hold anything; it must neither break the line nor drive the terminal.
+fn one_line(line: &str) -> String {
+    if !line.chars().any(char::is_control) {
+        return line.to_owned();
+    }
+    let mut safe = String::with_capacity(line.len());
+    for character in line.chars() {
+        if character.is_control() {
+            safe.extend(character.escape_default());
+        } else {
+            safe.push(character);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn a_peer_cannot_drive_the_terminal() {
+        assert_eq!(one_line("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(one_line("plain \\ ü"), "plain \\ ü");
+    }
+}

@@ -1,0 +1,355 @@
+//! `dray plan`, and `dray cp --dry-run`: what a copy would do, and nothing is changed. What becomes
+//! of a file is decided by the session's own rule, from what stands at the destination and what its
+//! log says.
+
+use crate::args::What;
+use crate::exit::{Exit, Stop, usage};
+use crate::output;
+use crate::units::human;
+use dray_core::options::Options;
+use dray_core::plan::object_bytes_for;
+use dray_core::{ContentKey, End, EntryKind, Error, Layout, RelPath, Result, TransferId};
+use dray_runtime::place::{self, Folder, Places, Sources};
+use dray_runtime::prepare::{self, Targets};
+use dray_runtime::sink::{DestinationRequest, Peek};
+use dray_runtime::source;
+use dray_session::Failure;
+use dray_session::sink::decide::{Decision, decide, is_usable};
+use dray_session::sink::{Facts, Resume};
+use dray_session::source::Listed;
+use dray_store::{LinkScope, Store};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What would become of one file.
+enum Fate {
+    Send { objects: u64 },
+    Resume { objects: u64, open: u64, safe: u64 },
+    Adopt,
+    Skip,
+    Refuse(Error),
+}
+
+/// Runs `dray plan`.
+pub(crate) fn run(what: &What) -> Result<Exit, Stop> {
+    let places = what.places()?;
+    let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
+        return Err(usage(
+            "one side is on another host, whose destination cannot be looked at from here yet",
+            "plan copies between folders of this host",
+        )
+        .into());
+    };
+    let targets = Targets {
+        folders: place::targets(&what.target)?,
+        limits: Vec::new(),
+    };
+    let store = prepare::open_source(&targets, what.links.into())?;
+    let roots = prepare::roots(&store, sources, places.rename.as_ref())?;
+    let sink = Sink::open(what, &places, folder, &targets, &store)?;
+    let mut planner = Planner {
+        what,
+        options: what.options(),
+        source: store,
+        sink,
+        totals: Totals::default(),
+    };
+    source::list_all(
+        roots,
+        &what.selection(),
+        &what.options(),
+        |entries, failed| {
+            for failure in failed {
+                planner.fail(&failure);
+            }
+            for entry in entries {
+                planner.plan(&entry);
+            }
+        },
+    )?;
+    Ok(planner.finish())
+}
+
+/// The destination as it is.
+struct Sink {
+    /// The folder itself, or the nearest one above it that exists.
+    store: Arc<dyn Store>,
+    /// Nothing without the folder.
+    peek: Option<Peek>,
+    /// The weaker end's.
+    precision_nanoseconds: u32,
+}
+
+impl Sink {
+    fn open(
+        what: &What,
+        places: &Places,
+        folder: &Path,
+        targets: &Targets,
+        source: &Arc<dyn Store>,
+    ) -> Result<Self> {
+        let near = folder.ancestors().find(|near| near.is_dir());
+        let near = near.unwrap_or(Path::new("/"));
+        let open = |root: &Path| targets.open(root, End::Sink, LinkScope::Never, false);
+        let store = open(near)?;
+        let top = open(Path::new("/")).ok();
+        let mut above = None;
+        if let Some(top) = top {
+            above = Some((top, place::from_top(folder)?));
+        }
+        let precision = |store: &Arc<dyn Store>| store.capabilities().time_precision_nanoseconds;
+        let precision_nanoseconds = precision(&store).max(precision(source));
+        let mut peek = None;
+        if near == folder {
+            peek = Some(Peek::open(DestinationRequest {
+                store: Arc::clone(&store),
+                above,
+                claims: places.claims.clone(),
+                transfer: TransferId::new("plan")?,
+                owner: prepare::owner(),
+                durability: what.durability.into(),
+                words: places.words.clone(),
+            })?);
+        }
+        Ok(Self {
+            store,
+            peek,
+            precision_nanoseconds,
+        })
+    }
+
+    fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
+        match &self.peek {
+            Some(peek) => peek.look(path, key),
+            None => Ok(Facts {
+                existing: None,
+                resume: None,
+                layout: self.store.layout(&RelPath::root())?,
+            }),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    others: u64,
+    failed: u64,
+    /// Files, bytes and objects by what becomes of them.
+    fates: BTreeMap<&'static str, (u64, u64, u64)>,
+    /// Bytes to be sent by target, at the source and at the sink.
+    from: BTreeMap<String, u64>,
+    to: BTreeMap<String, u64>,
+}
+
+struct Planner<'a> {
+    what: &'a What,
+    options: Options,
+    source: Arc<dyn Store>,
+    sink: Sink,
+    totals: Totals,
+}
+
+impl Planner<'_> {
+    fn fail(&mut self, failure: &Failure) {
+        self.totals.failed += 1;
+        crate::cp::complain(&failure.error);
+        if self.what.json {
+            let mut line = crate::report::failure(failure);
+            line["event"] = json!("file");
+            line["fate"] = json!("fail");
+            output::result(&line.to_string());
+        }
+    }
+
+    fn plan(&mut self, listed: &Listed) {
+        let EntryKind::File { size, .. } = listed.entry.kind else {
+            if listed.entry.kind != EntryKind::DirectoryEnd {
+                self.totals.others += 1;
+            }
+            return;
+        };
+        let content = self.what.content();
+        let key = ContentKey {
+            size,
+            demanded: content.demanded,
+            modified: listed.entry.metadata.modified,
+            precision_nanoseconds: self.sink.precision_nanoseconds,
+            identity: content.identity(),
+        };
+        match self.sink.look(&listed.path, &key) {
+            Ok(facts) => {
+                let fate = self.fate(&key, &facts);
+                self.tell(listed, size, &fate, &facts.layout);
+            }
+            Err(error) => self.fail(&Failure {
+                path: listed.path.clone(),
+                error: error.file(&listed.path),
+            }),
+        }
+    }
+
+    fn fate(&self, key: &ContentKey, facts: &Facts) -> Fate {
+        match decide(self.options.overwrite, key, facts.existing.as_ref()) {
+            Decision::Adopt => return Fate::Adopt,
+            Decision::Skip => return Fate::Skip,
+            Decision::Refuse(error) => return Fate::Refuse(error),
+            Decision::Take => {}
+        }
+        let asked = NonZeroU64::new(self.options.object_bytes).unwrap_or(NonZeroU64::MIN);
+        match &facts.resume {
+            // A run takes buffers as large as what it goes on with.
+            Some(Ok(resume)) if is_usable(resume, key.size, NonZeroU64::MAX) => {
+                resumed(resume, key.size)
+            }
+            Some(Err(error)) => {
+                output::note(&format!("dray: note: {error}"));
+                sent(key.size, asked)
+            }
+            _ => sent(key.size, asked),
+        }
+    }
+
+    fn tell(&mut self, listed: &Listed, size: u64, fate: &Fate, layout: &Layout) {
+        let (word, bytes, objects) = match fate {
+            Fate::Send { objects } => ("send", size, *objects),
+            Fate::Resume { open, safe, .. } => ("resume", size - safe, *open),
+            Fate::Adopt => ("adopt", 0, 0),
+            Fate::Skip => ("skip", 0, 0),
+            Fate::Refuse(_) => ("refuse", 0, 0),
+        };
+        let total = self.totals.fates.entry(word).or_default();
+        *total = (total.0 + 1, total.1 + bytes, total.2 + objects);
+        let from = names(self.source.as_ref(), &listed.layout);
+        let to = names(self.sink.store.as_ref(), layout);
+        for (totals, names) in [(&mut self.totals.from, &from), (&mut self.totals.to, &to)] {
+            // Stripes are dealt in turn, so the targets of a file share it about evenly.
+            for name in names.iter().filter(|_| bytes > 0) {
+                *totals.entry(name.clone()).or_default() += bytes / names.len() as u64;
+            }
+        }
+        if let Fate::Refuse(error) = fate {
+            self.totals.failed += 1;
+            crate::cp::complain(&error.clone().file(&listed.path));
+        }
+        if self.what.json {
+            let line = file_json(listed, size, fate, word, bytes, objects, (&from, &to));
+            output::result(&line.to_string());
+            return;
+        }
+        let path = &listed.path;
+        let size = human(size);
+        output::result(&match fate {
+            Fate::Send { objects } => format!("send    {path} ({size}, {objects} objects)"),
+            Fate::Resume { objects, open, .. } => {
+                format!("resume  {path} ({size}, {open} of {objects} objects)")
+            }
+            Fate::Adopt => format!("adopt   {path} ({size}; the same stands there)"),
+            Fate::Skip => format!("skip    {path} ({size}; another stands there)"),
+            Fate::Refuse(_) => format!("refuse  {path} ({size})"),
+        });
+    }
+
+    fn finish(&self) -> Exit {
+        let totals = &self.totals;
+        let sum = |pick: fn(&(u64, u64, u64)) -> u64| totals.fates.values().map(pick).sum::<u64>();
+        let (files, bytes, objects) = (sum(|t| t.0), sum(|t| t.1), sum(|t| t.2));
+        if self.what.json {
+            let count = |word: &str| totals.fates.get(word).map_or(0, |total| total.0);
+            let line = json!({
+                "event": "plan",
+                "files": files,
+                "files_send": count("send"),
+                "files_resume": count("resume"),
+                "files_adopt": count("adopt"),
+                "files_skip": count("skip"),
+                "files_failed_total": totals.failed,
+                "folders_and_links": totals.others,
+                "bytes_to_send": bytes,
+                "objects_to_send": objects,
+                "source_targets": totals.from,
+                "sink_targets": totals.to,
+            });
+            output::result(&line.to_string());
+        } else {
+            let fates = totals.fates.iter();
+            let fates = fates.map(|(word, (files, ..))| format!("{word} {files}"));
+            output::result(&format!(
+                "{files} files ({}), {} folders and links; {} in {objects} objects to send{}",
+                fates.collect::<Vec<_>>().join(", "),
+                totals.others,
+                human(bytes),
+                match totals.failed {
+                    0 => String::new(),
+                    failed => format!("; {failed} cannot be copied"),
+                },
+            ));
+            for (word, targets) in [("from", &totals.from), ("to", &totals.to)] {
+                for (name, bytes) in targets {
+                    output::result(&format!("  {word} {name}: {}", human(*bytes)));
+                }
+            }
+        }
+        if totals.failed > 0 {
+            Exit::SomeFailed
+        } else {
+            Exit::Safe
+        }
+    }
+}
+
+fn sent(size: u64, asked: NonZeroU64) -> Fate {
+    let object = object_bytes_for(size, asked, asked);
+    Fate::Send {
+        objects: size.div_ceil(object.get()),
+    }
+}
+
+fn resumed(resume: &Resume, size: u64) -> Fate {
+    let object = resume.object_bytes.max(1);
+    let safe = resume.done.bytes();
+    Fate::Resume {
+        objects: size.div_ceil(object),
+        open: (size - safe).div_ceil(object),
+        safe,
+    }
+}
+
+fn names(store: &dyn Store, layout: &Layout) -> Vec<String> {
+    let targets = store.targets();
+    let name = |id: &dray_core::TargetId| {
+        let known = targets.iter().find(|target| target.id == *id);
+        known.map_or_else(|| id.to_string(), |target| target.name.clone())
+    };
+    match layout {
+        Layout::Single(id) => vec![name(id)],
+        Layout::Striped { targets, .. } => targets.iter().map(name).collect(),
+    }
+}
+
+fn file_json(
+    listed: &Listed,
+    size: u64,
+    fate: &Fate,
+    word: &str,
+    bytes: u64,
+    objects: u64,
+    (from, to): (&[String], &[String]),
+) -> Value {
+    let mut line = json!({
+        "event": "file",
+        "path": listed.path.to_string(),
+        "fate": word,
+        "bytes": size,
+        "bytes_to_send": bytes,
+        "objects_to_send": objects,
+        "source_targets": from,
+        "sink_targets": to,
+    });
+    if let Fate::Refuse(error) = fate {
+        line["error"] = crate::report::in_json(error);
+    }
+    line
+}

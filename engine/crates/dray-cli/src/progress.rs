@@ -1,0 +1,450 @@
+//! What a running transfer shows on standard error: a bar, plain lines, or JSON lines.
+//!
+//! The conductor's thread only stores counters and queues events; one thread of this module's own
+//! draws. The queue is bounded: whoever reads the JSON lines too slowly slows the transfer down
+//! rather than missing a file.
+
+use crate::args::{Say, Show};
+use crate::output;
+use crate::trace::Trace;
+use crate::units::{duration, human};
+use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
+use dray_runtime::observe::Observer;
+use dray_session::source::Listed;
+use dray_session::{Event, Failure, Progress};
+use dray_wire::message::BlockHead;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Failures, and notices, that are kept for the report; further ones are only counted.
+pub(crate) const KEPT_MAX: usize = 1000;
+
+/// Events waiting for the drawing thread.
+const QUEUE_MAX: usize = 1 << 14;
+
+/// A rate is taken over this long: long enough to span several sync groups, short enough to follow
+/// a change (guess, revisit).
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// How often each kind of display says something.
+const BAR_INTERVAL: Duration = Duration::from_millis(200);
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
+const LINES_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the feed has collected for the report.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Collected {
+    /// The first [`KEPT_MAX`].
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures_total: u64,
+    pub(crate) notices: Vec<Error>,
+}
+
+enum Line {
+    Done(RelPath, u64, Option<Sums>),
+    Failed(Failure),
+    Notice(Error),
+}
+
+#[derive(Default)]
+struct Shared {
+    progress: Progress,
+    collected: Collected,
+}
+
+/// Watches a transfer and tells people.
+pub(crate) struct Feed {
+    shared: Arc<Mutex<Shared>>,
+    queue: SyncSender<Line>,
+    drawer: JoinHandle<()>,
+    trace: Option<Trace>,
+    /// Nobody wants to hear of files that went well.
+    quiet_files: bool,
+}
+
+impl Feed {
+    /// Begins to draw.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub(crate) fn start(say: &Say) -> Result<Self, Error> {
+        let trace = say.trace.as_deref().map(Trace::create).transpose()?;
+        let show = match say.progress {
+            _ if say.quiet => Show::None,
+            Show::Auto if std::io::stderr().is_terminal() => Show::Bar,
+            Show::Auto => Show::Lines,
+            other => other,
+        };
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let (queue, lines) = sync_channel(QUEUE_MAX);
+        let drawer = Drawer::new(show, say.quiet, Arc::clone(&shared));
+        Ok(Self {
+            shared,
+            queue,
+            drawer: std::thread::spawn(move || drawer.run(&lines)),
+            trace,
+            quiet_files: show != Show::Json,
+        })
+    }
+
+    /// Names the transfer, once.
+    pub(crate) fn began(&self, transfer: &TransferId) {
+        match self.quiet_files {
+            true => output::note(&format!("dray: transfer {transfer}")),
+            false => output::json(&json!({"event": "start", "transfer_id": transfer.as_str()})),
+        }
+    }
+
+    /// A new attempt begins: what failed in the one before is tried again.
+    pub(crate) fn restart(&self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.progress = Progress::default();
+        shared.collected.failures.clear();
+        shared.collected.failures_total = 0;
+    }
+
+    /// Says something that is no event of a machine.
+    pub(crate) fn notice(&self, error: Error) {
+        self.event(&Event::Notice(error));
+    }
+
+    /// Stops drawing.
+    pub(crate) fn finish(self) -> Collected {
+        drop(self.queue);
+        let _ = self.drawer.join();
+        if let Some(trace) = &self.trace {
+            trace.finish();
+        }
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut shared.collected)
+    }
+}
+
+impl Observer for Feed {
+    fn event(&self, event: &Event) {
+        let line = match event {
+            Event::FileDone { .. } if self.quiet_files => return,
+            Event::FileDone { path, size, sums } => Line::Done(path.clone(), *size, *sums),
+            Event::Failed(failure) => {
+                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let collected = &mut shared.collected;
+                collected.failures_total += 1;
+                if collected.failures.len() < KEPT_MAX {
+                    collected.failures.push(failure.clone());
+                }
+                Line::Failed(failure.clone())
+            }
+            Event::Notice(error) => {
+                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if shared.collected.notices.len() < KEPT_MAX {
+                    shared.collected.notices.push(error.clone());
+                }
+                Line::Notice(error.clone())
+            }
+        };
+        // Without a drawer nobody looks.
+        let _ = self.queue.send(line);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.progress = *progress;
+    }
+
+    fn listed(&self, entries: &[Listed]) {
+        if let Some(trace) = &self.trace {
+            trace.listed(entries);
+        }
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        if let Some(trace) = &self.trace {
+            trace.object(stream, head);
+        }
+    }
+}
+
+struct Drawer {
+    show: Show,
+    quiet: bool,
+    shared: Arc<Mutex<Shared>>,
+    bar: Option<ProgressBar>,
+    began: Instant,
+    rate: Rate,
+    failures: u64,
+}
+
+impl Drawer {
+    fn new(show: Show, quiet: bool, shared: Arc<Mutex<Shared>>) -> Self {
+        let bar = (show == Show::Bar).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{bar:20} {msg}") {
+                bar.set_style(style);
+            }
+            output::set_bar(Some(bar.clone()));
+            bar
+        });
+        Self {
+            show,
+            quiet,
+            shared,
+            bar,
+            began: Instant::now(),
+            rate: Rate::default(),
+            failures: 0,
+        }
+    }
+
+    fn run(mut self, lines: &Receiver<Line>) {
+        let interval = match self.show {
+            Show::Json => JSON_INTERVAL,
+            Show::Lines => LINES_INTERVAL,
+            Show::Bar | Show::Auto | Show::None => BAR_INTERVAL,
+        };
+        let mut next = self.began + interval;
+        loop {
+            match lines.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.say(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + interval;
+                self.draw();
+            }
+        }
+        if self.show == Show::Json {
+            self.draw();
+        }
+        output::set_bar(None);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if self.failures > KEPT_MAX as u64 && self.show != Show::Json {
+            let more = self.failures - KEPT_MAX as u64;
+            output::note(&format!("dray: {more} more files failed"));
+        }
+    }
+
+    fn say(&mut self, line: Line) {
+        match (self.show, line) {
+            (Show::Json, line) => output::json(&json_of(&line)),
+            (_, Line::Failed(failure)) => {
+                self.failures += 1;
+                if self.failures <= KEPT_MAX as u64 {
+                    output::note(&format!("dray: {}", failure.error));
+                }
+            }
+            (_, Line::Notice(error)) if !self.quiet => {
+                output::note(&format!("dray: note: {error}"));
+            }
+            (_, Line::Notice(_) | Line::Done(..)) => {}
+        }
+    }
+
+    fn draw(&mut self) {
+        let progress = {
+            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.progress
+        };
+        let now = Instant::now();
+        self.rate.add(now, moved(&progress));
+        let view = View {
+            progress,
+            rate: self.rate.bytes_per_second(),
+        };
+        match self.show {
+            Show::Json => {
+                output::json(&view.json(self.began.elapsed().as_secs_f64()));
+            }
+            Show::Lines => output::note(&format!("dray: {}", view.words())),
+            Show::Bar => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(progress.bytes_listed.max(1));
+                    bar.set_position(progress.bytes_durable);
+                    bar.set_message(view.words());
+                }
+            }
+            Show::Auto | Show::None => {}
+        }
+    }
+}
+
+/// Bytes that this run has made safe; what an earlier one had is no part of a rate.
+fn moved(progress: &Progress) -> u64 {
+    progress
+        .bytes_durable
+        .saturating_sub(progress.bytes_resumed)
+}
+
+fn json_of(line: &Line) -> serde_json::Value {
+    match line {
+        Line::Done(path, size, sums) => {
+            let mut object = json!({
+                "event": "file", "state": "done", "path": path.to_string(), "bytes": size,
+            });
+            if let Some(sums) = sums {
+                object["crc32c"] = json!(format!("{:08x}", sums.crc32c));
+                object["adler32"] = json!(format!("{:08x}", sums.adler32));
+            }
+            object
+        }
+        Line::Failed(failure) => {
+            let mut object = crate::report::failure(failure);
+            object["event"] = json!("file");
+            object["state"] = json!("failed");
+            object
+        }
+        Line::Notice(error) => json!({
+            "event": "notice", "kind": error.kind, "message": error.to_string(),
+        }),
+    }
+}
+
+struct View {
+    progress: Progress,
+    rate: u64,
+}
+
+impl View {
+    /// Files that are neither done nor failed; so far, while listing goes on.
+    fn files_remaining(&self) -> u64 {
+        let ended = self.progress.files_done + self.progress.files_failed;
+        self.progress.files_listed.saturating_sub(ended)
+    }
+
+    fn bytes_remaining(&self) -> u64 {
+        let progress = &self.progress;
+        progress.bytes_listed.saturating_sub(progress.bytes_durable)
+    }
+
+    fn eta_seconds(&self) -> Option<u64> {
+        (self.progress.listing_done && self.rate > 0)
+            .then(|| self.bytes_remaining().div_ceil(self.rate))
+    }
+
+    fn words(&self) -> String {
+        let progress = &self.progress;
+        let more = if progress.listing_done { "" } else { "+" };
+        let failed = match progress.files_failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        let eta = self
+            .eta_seconds()
+            .map_or_else(String::new, |eta| format!(", ETA {}", duration(eta)));
+        format!(
+            "{} of {}{more}, files {} of {}{more}{failed}, {}/s{eta}",
+            human(progress.bytes_durable),
+            human(progress.bytes_listed),
+            progress.files_done,
+            progress.files_listed,
+            human(self.rate),
+        )
+    }
+
+    fn json(&self, seconds: f64) -> serde_json::Value {
+        let progress = &self.progress;
+        json!({
+            "event": "progress",
+            "seconds": (seconds * 1000.0).round() / 1000.0,
+            "listing_done": progress.listing_done,
+            "files_listed": progress.files_listed,
+            "files_done": progress.files_done,
+            "files_failed": progress.files_failed,
+            "files_remaining": self.files_remaining(),
+            "bytes_listed": progress.bytes_listed,
+            "bytes_durable": progress.bytes_durable,
+            "bytes_remaining": self.bytes_remaining(),
+            "bytes_per_second": self.rate,
+            "eta_seconds": self.eta_seconds(),
+        })
+    }
+}
+
+/// A rate over a moving window.
+#[derive(Default)]
+struct Rate {
+    samples: VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    fn add(&mut self, now: Instant, bytes: u64) {
+        if self.samples.back().is_some_and(|(_, last)| *last > bytes) {
+            // A new attempt counts from zero.
+            self.samples.clear();
+        }
+        self.samples.push_back((now, bytes));
+        while self.samples.len() > 2
+            && self
+                .samples
+                .front()
+                .is_some_and(|(then, _)| now.saturating_duration_since(*then) > WINDOW)
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        let (Some((start, from)), Some((end, to))) = (self.samples.front(), self.samples.back())
+        else {
+            return 0;
+        };
+        let seconds = end.saturating_duration_since(*start).as_secs_f64();
+        if seconds > 0.0 {
+            (to.saturating_sub(*from) as f64 / seconds) as u64
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, View, WINDOW};
+    use dray_session::Progress;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn rates_follow_the_window() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        assert_eq!(rate.bytes_per_second(), 0);
+        rate.add(start, 0);
+        rate.add(start + Duration::from_secs(1), 100);
+        assert_eq!(rate.bytes_per_second(), 100);
+        for second in 2..60 {
+            rate.add(start + Duration::from_secs(second), 100);
+        }
+        assert_eq!(rate.bytes_per_second(), 0, "nothing moved for {WINDOW:?}");
+        rate.add(start + Duration::from_secs(60), 7);
+        assert_eq!(rate.bytes_per_second(), 0, "a new attempt");
+    }
+
+    #[test]
+    fn words_while_listing_goes_on() {
+        let progress = Progress {
+            files_listed: 3,
+            files_done: 1,
+            files_failed: 1,
+            bytes_listed: 4096,
+            bytes_durable: 1024,
+            ..Progress::default()
+        };
+        let view = View {
+            progress,
+            rate: 1024,
+        };
+        assert_eq!(
+            view.words(),
+            "1.0 KiB of 4.0 KiB+, files 1 of 3+, 1 failed, 1.0 KiB/s"
+        );
+        assert_eq!(view.files_remaining(), 1);
+        assert_eq!(view.eta_seconds(), None, "unknown while listing goes on");
+    }
+}

@@ -1,0 +1,56 @@
+//! Ctrl-C and SIGTERM: the first stops and keeps what is safe, the second stops at once. Both are
+//! resumable, because nothing is trusted that was not logged.
+
+use crate::exit::Exit;
+use crate::output;
+use dray_core::{End, Error, ErrorKind, Result};
+use std::sync::{Mutex, PoisonError};
+
+type Stop = Box<dyn Fn() + Send>;
+
+struct State {
+    asked: u32,
+    stop: Option<Stop>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    asked: 0,
+    stop: None,
+});
+
+/// Begins to listen. `words` is said at the first signal.
+///
+/// # Errors
+/// When the system gives no signal handler.
+pub(crate) fn watch(words: &'static str) -> Result<()> {
+    ctrlc::set_handler(move || on_signal(words)).map_err(|error| {
+        Error::new(ErrorKind::Internal, End::Here, "listen for signals").cause(error.to_string())
+    })
+}
+
+fn on_signal(words: &str) {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.asked += 1;
+    if state.asked > 1 {
+        std::process::exit(Exit::Interrupted as i32);
+    }
+    output::note(words);
+    if let Some(stop) = &state.stop {
+        stop();
+    }
+}
+
+/// What the first signal does from now on; at once when it has come already.
+pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if state.asked > 0 {
+        stop();
+    }
+    state.stop = Some(Box::new(stop));
+}
+
+/// Whether somebody asked to stop.
+pub(crate) fn is_stopped() -> bool {
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.asked > 0
+}

@@ -1,0 +1,81 @@
+//! `--trace`: the order in which objects go out, as JSON lines.
+//!
+//! `{"at_us", "file", "path", "bytes"}` for each file that is listed (at a local source), and
+//! `{"at_us", "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for
+//! each object, when it is handed to its stream; at a local sink when it came in, without a stream.
+
+use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};
+use dray_session::source::Listed;
+use dray_wire::message::{BlockHead, SegmentKind};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// A trace being written. What cannot be written is lost: a trace must not fail a transfer.
+pub(crate) struct Trace {
+    began: Instant,
+    file: Mutex<BufWriter<File>>,
+}
+
+impl Trace {
+    /// Begins a trace in a new file.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "write the trace")
+                .cause(format!("{}: {error}", path.display()))
+                .remedy("name another --trace file")
+        })?;
+        Ok(Self {
+            began: Instant::now(),
+            file: Mutex::new(BufWriter::new(file)),
+        })
+    }
+
+    fn write(&self, mut line: serde_json::Value) {
+        line["at_us"] = json!(self.began.elapsed().as_micros() as u64);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(file, "{line}");
+    }
+
+    pub(crate) fn listed(&self, entries: &[Listed]) {
+        for listed in entries {
+            if let EntryKind::File { size, .. } = listed.entry.kind {
+                let path = listed.path.to_string();
+                self.write(json!({"file": listed.entry.index.0, "path": path, "bytes": size}));
+            }
+        }
+    }
+
+    pub(crate) fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        let parts: Vec<_> = head
+            .segments
+            .iter()
+            .map(|part| {
+                json!({
+                    "file": part.file.0,
+                    "offset": part.range.offset,
+                    "length": part.range.length,
+                    "hole": part.kind == SegmentKind::Hole,
+                })
+            })
+            .collect();
+        self.write(json!({
+            "object": head.id.0,
+            "stream": stream.map(|stream| stream.0),
+            "target": head.target.0,
+            "parts": parts,
+        }));
+    }
+
+    /// Writes what is still held back.
+    pub(crate) fn finish(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = file.flush();
+    }
+}

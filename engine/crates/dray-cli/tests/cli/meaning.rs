@@ -1,0 +1,138 @@
+//! What SRC and DST mean: docs/reference/cli.md has the same table.
+
+use crate::scene::Scene;
+
+fn scene() -> Scene {
+    let scene = Scene::new();
+    scene
+        .write("a", b"alpha")
+        .write("c", b"gamma")
+        .write("d/x", b"ex")
+        .write("d/e/y", b"why");
+    scene
+}
+
+#[test]
+fn the_table_of_meanings() {
+    let table: &[(&[&str], &[&str])] = &[
+        (&["a", "b"], &["b"]),
+        (&["a", "b/"], &["b/a"]),
+        (&["a", "b/."], &["b/a"]),
+        (&["-r", "d", "b"], &["b/d/x", "b/d/e/y"]),
+        (&["-r", "d", "b/"], &["b/d/x", "b/d/e/y"]),
+        (&["-r", "d/", "b"], &["b/x", "b/e/y"]),
+        (&["-r", "d/.", "b"], &["b/d/x", "b/d/e/y"]),
+        (&["-r", "d/e/..", "b"], &["b/d/x", "b/d/e/y"]),
+        (&["-r", "a", "b"], &["b/a"]),
+        (&["a", "c", "b"], &["b/a", "b/c"]),
+        (&["-r", "a", "d", "b"], &["b/a", "b/d/x", "b/d/e/y"]),
+        (&["a", "deep/er/b"], &["deep/er/b"]),
+        (&["-r", "d", "deep/er/b"], &["deep/er/b/d/x"]),
+    ];
+    for (arguments, files) in table {
+        // Whether the destination is there makes no difference, and nor does a second run.
+        for is_there in [false, true] {
+            let scene = scene();
+            let is_folder = files.iter().all(|file| file.starts_with("b/"));
+            if is_there && is_folder {
+                scene.folder("b");
+            }
+            for _ in 0..2 {
+                // Nobody's power fails here: that saves much time.
+                scene.good(&[&["cp", "--durability", "none"], *arguments].concat());
+                for file in *files {
+                    assert!(scene.path(file).is_file(), "{arguments:?}: no {file}");
+                }
+            }
+            let b = scene.path("b");
+            if b.is_dir() {
+                let own = scene
+                    .tree("b")
+                    .keys()
+                    .filter(|path| b.join(path).is_file())
+                    .count();
+                assert_eq!(own, files.len(), "{arguments:?}: {:?}", scene.tree("b"));
+                assert!(scene.is_clean("b"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_folder_one_is_in_has_a_name() {
+    let scene = scene();
+    let inside = scene.path("d");
+    let run = |arguments: &[&str]| {
+        let mut command = scene.command(arguments);
+        command.current_dir(&inside).output().expect("run dray")
+    };
+    assert!(run(&["cp", "-r", ".", "../b"]).status.success());
+    assert_eq!(scene.read("b/d/e/y"), b"why");
+    assert!(run(&["cp", "../a", "."]).status.success());
+    assert_eq!(scene.read("d/a"), b"alpha");
+}
+
+#[test]
+fn a_link_is_what_is_named_and_with_a_slash_where_it_leads() {
+    let scene = scene();
+    std::os::unix::fs::symlink("d", scene.path("link")).expect("make a link");
+    scene.good(&["cp", "-r", "link", "b"]);
+    assert_eq!(
+        scene.path("b/link").read_link().expect("a link"),
+        std::path::Path::new("d")
+    );
+    scene.good(&["cp", "-r", "link/", "c2"]);
+    assert_eq!(scene.read("c2/e/y"), b"why");
+    scene.good(&["cp", "-r", "--links", "follow", "link", "f"]);
+    assert_eq!(scene.read("f/link/e/y"), b"why");
+}
+
+#[test]
+fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
+    let scene = scene();
+    scene.folder("other").write("other/a", b"another");
+    let before = scene.tree("");
+    let table: &[(&[&str], &str)] = &[
+        (&["d", "b"], "is a folder"),
+        (&["d/", "b"], "is a folder"),
+        (&["a", "other/a", "b"], "one would replace the other"),
+        (&["-r", "d", "d"], "lies in d"),
+        (&["-r", "d", "d/e"], "lies in d"),
+        (&["-r", "d/", "d/e/new"], "lies in d/"),
+        (&["a", "a"], "are the same"),
+        (&["a", "."], "are the same"),
+        (&["-r", "--range", "0:1", "a", "b"], "about one file"),
+        (
+            &["--checksum", "adler32:1", "a", "c", "b"],
+            "about one file",
+        ),
+        (&["a", "dray://h/x", "b"], "some sources are on this host"),
+        (&["dray://h/a", "dray://i/b", "b"], "two hosts"),
+        (
+            &["-r", "dray://h/a", "dray://i/b"],
+            "endpoint at both sites",
+        ),
+        (&["a", ".dray-b"], "dray's own"),
+        (&["--include", "[", "a", "b"], "\"[\""),
+        (&["a", ""], "DST is empty"),
+        (&["", "b"], "SRC is empty"),
+        (&["a", "dray://h:x/b"], "port"),
+        (&["a", "dray://h/b"], "--peer-key"),
+        (&["--target", "nothing", "a", "b"], "DIR=NAME"),
+    ];
+    for (arguments, words) in table {
+        let done = scene.dray(&[&["cp"], *arguments].concat());
+        assert_eq!(done.code, Some(2), "{arguments:?}: {}", done.err);
+        let complaint = done.complaint();
+        assert!(complaint.contains(words), "{arguments:?}: {complaint}");
+        assert_eq!(scene.tree(""), before, "{arguments:?} changed something");
+    }
+    for arguments in [
+        &["cp"][..],
+        &["cp", "a"],
+        &["cp", "--rate", "0", "a", "b"],
+        &["nonsense"],
+    ] {
+        assert_eq!(scene.dray(arguments).code, Some(2), "{arguments:?}");
+    }
+}

@@ -1,0 +1,348 @@
+//! Two processes: `dray serve` and `dray cp`.
+
+use crate::scene::{Done, Running, Scene, noise, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+struct House {
+    serving: Running,
+    key: String,
+    address: String,
+}
+
+impl House {
+    fn open(scene: &Scene, more: &[&str]) -> Self {
+        scene.folder("house").write("token", b"a secret\n");
+        let arguments = [
+            &[
+                "serve",
+                "--root",
+                "house",
+                "--token-file",
+                "token",
+                "--identity",
+                "id",
+                "--json",
+            ][..],
+            &["--listen", "127.0.0.1:0"],
+            more,
+        ];
+        let mut serving = scene.start(&arguments.concat());
+        let (key, address) = serving.line(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            Some((text(&line["fingerprint"])?, text(&line["addresses"][0])?))
+        });
+        Self {
+            serving,
+            key,
+            address,
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("dray://{}/{path}", self.address)
+    }
+
+    fn with<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let more = ["--peer-key", &self.key, "--token-file", "token", "--json"];
+        [&["cp"], arguments, &more].concat()
+    }
+
+    fn cp(&self, scene: &Scene, arguments: &[&str]) -> Done {
+        scene.dray(&self.with(arguments))
+    }
+
+    fn good(&self, scene: &Scene, arguments: &[&str]) -> Done {
+        let done = self.cp(scene, arguments);
+        assert_eq!(
+            done.code,
+            Some(0),
+            "{arguments:?}: {}{}",
+            done.out,
+            done.err
+        );
+        done
+    }
+}
+
+fn scene() -> Scene {
+    let scene = Scene::new();
+    scene
+        .write("d/large", &noise(5_000_000, 1))
+        .write("d/small", b"small")
+        .write("d/e/empty", b"")
+        .folder("d/hollow");
+    std::os::unix::fs::symlink("small", scene.path("d/link")).expect("make a link");
+    scene
+}
+
+#[test]
+fn push_and_pull() {
+    let scene = scene();
+    let house = House::open(&scene, &["--allow-clear-data"]);
+    for (number, more) in [
+        &[][..],
+        &["--streams", "1"],
+        &["--streams", "8", "--object-size", "64KiB"],
+        &["--clear-data"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (folder, back) = (format!("in{number}"), format!("back{number}"));
+        let to = house.url(&folder);
+        let report = house
+            .good(&scene, &[&["-r", "d", &to], *more].concat())
+            .json();
+        assert_eq!(
+            (&report["files"], &report["bytes"]),
+            (&3.into(), &5_000_005.into())
+        );
+        assert_eq!(
+            scene.tree(format!("house/{folder}/d")),
+            scene.tree("d"),
+            "{more:?}"
+        );
+        let from = house.url(&format!("{folder}/d"));
+        let report = house
+            .good(&scene, &[&["-r", &from, &back], *more].concat())
+            .json();
+        assert_eq!(
+            (&report["files"], &report["bytes"]),
+            (&3.into(), &5_000_005.into())
+        );
+        assert_eq!(report["bytes_sent"], 5_000_005);
+        assert_eq!(scene.tree(format!("{back}/d")), scene.tree("d"), "{more:?}");
+    }
+    assert!(scene.is_clean("house"));
+}
+
+#[test]
+fn meanings_are_the_same_far_away() {
+    let scene = scene();
+    let house = House::open(&scene, &[]);
+    house.good(&scene, &["d/small", &house.url("x/name")]);
+    assert_eq!(scene.read("house/x/name"), b"small");
+    house.good(&scene, &["d/small", &house.url("x/")]);
+    assert_eq!(scene.read("house/x/small"), b"small");
+    house.good(&scene, &["d/small", &house.url("")]);
+    assert_eq!(scene.read("house/small"), b"small");
+    house.good(&scene, &["-r", "d/", &house.url("y")]);
+    assert_eq!(scene.tree("house/y"), scene.tree("d"));
+    house.good(&scene, &[&house.url("x/name"), "renamed"]);
+    assert_eq!(scene.read("renamed"), b"small");
+    house.good(&scene, &["-r", &house.url("y/"), "z"]);
+    assert_eq!(scene.tree("z"), scene.tree("d"));
+    let (one, two) = (house.url("x/name"), house.url("x/small"));
+    house.good(&scene, &[&one, &two, "both"]);
+    assert_eq!(scene.read("both/name"), scene.read("both/small"));
+    // Ranges and demanded checksums hold far away as well.
+    house.good(
+        &scene,
+        &["--range", "1000:2000", "d/large", &house.url("part")],
+    );
+    assert_eq!(scene.read("house/part"), &scene.read("d/large")[1000..3000]);
+    let done = house.cp(
+        &scene,
+        &["--checksum", "adler32:1", "d/small", &house.url("bad")],
+    );
+    assert_eq!(done.code, Some(1), "{}", done.err);
+    assert!(!scene.exists("house/bad") && scene.is_clean("house"));
+}
+
+#[test]
+fn nobody_without_key_and_token() {
+    let scene = scene();
+    let house = House::open(&scene, &[]);
+    scene.write("wrong", b"not the secret");
+    let to = house.url("a");
+    let key = format!("sha256:{}", "ab".repeat(32));
+    let calls = [
+        ["--peer-key", &key, "--token-file", "token"],
+        ["--peer-key", &house.key, "--token-file", "wrong"],
+    ];
+    for call in calls {
+        let done = scene.dray(&[&["cp", "d/small", &to, "--json"][..], &call].concat());
+        assert_eq!(done.code, Some(3), "{}", done.err);
+        assert_eq!(done.json()["error"]["kind"], "unauthorized");
+    }
+    assert!(!scene.exists("house/a"));
+    // The environment will do.
+    let mut command = scene.command(&["cp", "d/small", &to]);
+    command
+        .env("DRAY_PEER_KEY", &house.key)
+        .env("DRAY_TOKEN", "a secret");
+    assert!(command.output().expect("run dray").status.success());
+    let done = house.cp(&scene, &["d/small", &house.url("clear"), "--clear-data"]);
+    assert_eq!(
+        done.code,
+        Some(3),
+        "clear data was not allowed: {}",
+        done.err
+    );
+}
+
+#[test]
+fn nothing_leaves_the_root() {
+    let scene = scene();
+    scene.write("outside/secret", b"secret").folder("house/in");
+    std::os::unix::fs::symlink("../outside", scene.path("house/way")).expect("make a link");
+    std::os::unix::fs::symlink("../../outside", scene.path("house/in/way")).expect("make a link");
+    let house = House::open(&scene, &[]);
+    for path in [
+        "../outside/x",
+        "/outside/x",
+        "in/../../outside/x",
+        "way/x",
+        "in/way/x",
+    ] {
+        let done = house.cp(&scene, &["d/small", &house.url(path)]);
+        assert_eq!(done.code, Some(3), "{path}: {}", done.err);
+        let done = house.cp(&scene, &["-r", "d", &house.url(path)]);
+        assert_eq!(done.code, Some(3), "{path}: {}", done.err);
+    }
+    for path in [
+        "../outside/secret",
+        "/outside/secret",
+        "way/secret",
+        "in/way/secret",
+    ] {
+        let done = house.cp(&scene, &[&house.url(path), "got"]);
+        assert!(matches!(done.code, Some(1 | 3)), "{path}: {}", done.err);
+        assert!(!scene.exists("got"), "{path}");
+        let done = house.cp(&scene, &["--links", "follow", &house.url(path), "got"]);
+        assert!(matches!(done.code, Some(1 | 3)), "{path}: {}", done.err);
+        assert!(!scene.exists("got"), "{path}");
+    }
+    assert_eq!(scene.tree("outside").len(), 1);
+}
+
+#[test]
+fn one_way_only() {
+    let scene = scene();
+    scene.write("house/a", b"alpha");
+    let house = House::open(&scene, &["--read-only"]);
+    let done = house.cp(&scene, &["d/small", &house.url("b")]);
+    assert_eq!(done.code, Some(3));
+    assert_eq!(done.json()["error"]["kind"], "read_only");
+    house.good(&scene, &[&house.url("a"), "a"]);
+    drop(house);
+    let house = House::open(&scene, &["--write-only"]);
+    house.good(&scene, &["d/small", &house.url("b")]);
+    assert_eq!(house.cp(&scene, &[&house.url("a"), "again"]).code, Some(3));
+    assert!(!scene.exists("again"));
+}
+
+#[test]
+fn a_killed_server_is_found_again() {
+    let scene = scene();
+    scene.write("d/large", &noise(12 << 20, 4));
+    for is_push in [true, false] {
+        let mut house = House::open(&scene, &[]);
+        let port = house.address.clone();
+        let (folder, there) = (format!("in-{is_push}"), house.url(&format!("in-{is_push}")));
+        let from = house.url("out/d");
+        let arguments = match is_push {
+            true => vec!["-r", "d", &there, "--rate", "3MiB"],
+            false => {
+                house.good(&scene, &["-r", "d", &house.url("out")]);
+                vec!["-r", &from, &folder, "--rate", "3MiB"]
+            }
+        };
+        let top = if is_push {
+            format!("house/{folder}")
+        } else {
+            folder.clone()
+        };
+        let running = scene.start(&house.with(&arguments));
+        until("something safe", || {
+            let shown = scene.dray(&["log", "show", &top, "--json"]);
+            shown.code == Some(0) && shown.out.contains("\"offset\":")
+        });
+        house.serving.child().kill().expect("kill the server");
+        drop(house);
+        let house = reopen(&scene, &port);
+        let done = running.wait();
+        assert_eq!(done.code, Some(0), "{is_push}: {}", done.err);
+        assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
+        let report = done.json();
+        let sent = report["bytes_sent"].as_u64().expect("a number");
+        // What was sent and not yet durable: the second's worth of a group, and what was on the way.
+        assert!(sent < (12 << 20) + (6 << 20), "{report}");
+        assert!(!report["notices"].as_array().expect("a list").is_empty());
+        drop(house);
+    }
+}
+
+fn reopen(scene: &Scene, address: &str) -> Running {
+    let arguments = [
+        &[
+            "serve",
+            "--root",
+            "house",
+            "--token-file",
+            "token",
+            "--identity",
+            "id",
+        ][..],
+        &["--listen", address],
+    ];
+    let mut serving = scene.start(&arguments.concat());
+    serving.line(|line| line.starts_with("listening").then_some(()));
+    serving
+}
+
+#[test]
+fn a_stopped_server_ends_in_peace_and_the_client_can_go_on() {
+    let scene = scene();
+    scene.write("d/large", &noise(6 << 20, 4));
+    let mut house = House::open(&scene, &[]);
+    let to = house.url("in");
+    let arguments = ["-r", "d", &to, "--rate", "2MiB", "--retries", "0"];
+    let running = scene.start(&house.with(&arguments));
+    until("the partial file", || {
+        scene.exists("house/in/d") && !scene.is_clean("house/in/d")
+    });
+    house.serving.signal(Signal::TERM);
+    let done = running.wait();
+    assert_eq!(done.code, Some(5), "{}{}", done.out, done.err);
+    assert!(!scene.exists("house/in/d/large"));
+    let status = house.serving.child().wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    let house = House::open(&scene, &[]);
+    house.good(&scene, &["-r", "d", &house.url("in")]);
+    assert_eq!(scene.tree("house/in/d"), scene.tree("d"));
+    assert!(scene.is_clean("house"));
+}
+
+#[test]
+fn a_client_that_is_stopped_goes_on() {
+    let scene = scene();
+    scene.write("d/large", &noise(8 << 20, 4));
+    let house = House::open(&scene, &[]);
+    house.good(&scene, &["-r", "d", &house.url("out")]);
+    let (to, from) = (house.url("in"), house.url("out/d"));
+    for (arguments, top) in [
+        (["-r", "d", &to], "house/in"),
+        (["-r", &from, "back"], "back"),
+    ] {
+        let slow = [&arguments[..], &["--rate", "3MiB"]].concat();
+        let mut running = scene.start(&house.with(&slow));
+        until("something safe", || {
+            let shown = scene.dray(&["log", "show", top, "--json"]);
+            shown.code == Some(0) && shown.out.contains("\"offset\":")
+        });
+        running.signal(Signal::INT);
+        let done = running.wait();
+        assert_eq!(done.code, Some(5), "{}", done.err);
+        assert_eq!(done.json()["state"], "cancelled");
+        let report = house.good(&scene, &arguments).json();
+        assert!(
+            report["bytes_resumed"].as_u64().expect("a number") > 0,
+            "{report}"
+        );
+        assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
+    }
+    assert!(scene.is_clean("house") && scene.is_clean("back"));
+}

@@ -1,0 +1,189 @@
+//! Runs a transfer on threads of its own and tells the calling Python thread about it.
+//!
+//! The engine's threads never touch Python. They leave the newest counters in a slot and events in
+//! a bounded queue; the calling thread looks at both, calls back, and asks Python for signals. So a
+//! callback may take its time: counters are skipped, not queued, and events hold the transfer up.
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::local::{self, Ends, Stopper};
+use dray_runtime::observe::Observer;
+use dray_runtime::{sink, source};
+use dray_session::{Event, Failure, Progress};
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Shortest time between two calls of the progress callback.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longest time until a signal is noticed (guess: under what a person feels as a delay).
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Events that wait for a slow callback before the transfer does.
+const EVENTS_WAITING_MAX: usize = 4096;
+
+/// Failed entries a result lists, as many as the command line's; the rest are counted only.
+const FAILURES_MAX: usize = 1000;
+
+enum Told {
+    Event(Event),
+    Ended(Box<Result<Ends>>),
+}
+
+/// How it went.
+pub(crate) struct Finished {
+    pub(crate) ends: Ends,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) seconds: f64,
+}
+
+/// What a caller may want to be told. Each returns an error to stop the transfer.
+pub(crate) struct Callbacks<P, E> {
+    pub(crate) progress: Option<P>,
+    pub(crate) event: Option<E>,
+}
+
+struct Watcher {
+    progress: Arc<Mutex<Option<Progress>>>,
+    failures: Arc<Mutex<Vec<Failure>>>,
+    events: Option<Sender<Told>>,
+}
+
+impl Observer for Watcher {
+    fn event(&self, event: &Event) {
+        if let Event::Failed(failure) = event {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            if failures.len() < FAILURES_MAX {
+                failures.push(failure.clone());
+            }
+        }
+        if let Some(events) = &self.events {
+            // Without a reader the caller is gone: nobody is left to be told.
+            let _ = events.send(Told::Event(event.clone()));
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(*progress);
+    }
+}
+
+fn internal(cause: &str) -> Error {
+    Error::new(ErrorKind::Internal, End::Here, "run the transfer")
+        .cause(cause)
+        .remedy("report this; run the same copy again")
+}
+
+/// Runs a transfer to its end, other Python threads running meanwhile.
+///
+/// # Errors
+/// What a callback raises, or a signal's handler, after the transfer has stopped and kept what is
+/// safe. A second signal does not wait for the stop. Else what [`local::run`] says.
+pub(crate) fn run<P, E>(
+    py: Python<'_>,
+    source: source::Setup,
+    sink: sink::Setup,
+    mut callbacks: Callbacks<P, E>,
+) -> PyResult<Finished>
+where
+    P: FnMut(&Progress, f64) -> PyResult<()>,
+    E: FnMut(&Event) -> PyResult<()>,
+{
+    let begin = Instant::now();
+    let (told_out, told) = bounded(EVENTS_WAITING_MAX);
+    let progress = Arc::new(Mutex::new(None));
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let watcher = Watcher {
+        progress: Arc::clone(&progress),
+        failures: Arc::clone(&failures),
+        events: callbacks.event.is_some().then(|| told_out.clone()),
+    };
+    let (stopper_out, stopper) = bounded(1);
+    let work = move || {
+        let ends = local::run(source, sink, &watcher, |stopper| {
+            let _ = stopper_out.send(stopper);
+        });
+        drop(watcher);
+        let _ = told_out.send(Told::Ended(Box::new(ends)));
+    };
+    std::thread::Builder::new()
+        .name("dray-copy".to_owned())
+        .spawn(work)
+        .map_err(|error| {
+            let error =
+                Error::new(ErrorKind::Busy, End::Here, "start a thread").cause(error.to_string());
+            crate::error::to_python(py, &error)
+        })?;
+    let mut call = Call {
+        stopper,
+        raised: None,
+    };
+    let mut next_progress = begin;
+    let ends = loop {
+        match py.detach(|| told.recv_timeout(SIGNAL_INTERVAL)) {
+            Ok(Told::Event(event)) => {
+                if let (Some(callback), true) = (&mut callbacks.event, call.goes_on()) {
+                    call.check(py, callback(&event));
+                }
+            }
+            Ok(Told::Ended(ends)) => break *ends,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break Err(internal("its thread panicked")),
+        }
+        if let Err(signal) = py.check_signals() {
+            if !call.goes_on() {
+                return Err(signal);
+            }
+            call.check(py, Err(signal));
+        }
+        let now = Instant::now();
+        if now >= next_progress && call.goes_on() && callbacks.progress.is_some() {
+            next_progress = now + PROGRESS_INTERVAL;
+            let newest = progress
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let (Some(newest), Some(callback)) = (newest, &mut callbacks.progress) {
+                call.check(py, callback(&newest, begin.elapsed().as_secs_f64()));
+            }
+        }
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    if let Some(raised) = call.raised {
+        return Err(raised);
+    }
+    let ends = ends.map_err(|error| crate::error::to_python(py, &error))?;
+    if let Some(callback) = &mut callbacks.progress {
+        callback(&ends.source.1, seconds)?;
+    }
+    let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Finished {
+        ends,
+        failures,
+        seconds,
+    })
+}
+
+/// What is known of a running call.
+struct Call {
+    stopper: Receiver<Stopper>,
+    /// Why it stops.
+    raised: Option<PyErr>,
+}
+
+impl Call {
+    fn goes_on(&self) -> bool {
+        self.raised.is_none()
+    }
+
+    /// The first thing that is raised stops the transfer.
+    fn check(&mut self, py: Python<'_>, result: PyResult<()>) {
+        let Err(error) = result else { return };
+        self.raised.get_or_insert(error);
+        // It comes with the transfer's start; without one there is nothing to stop.
+        if let Ok(stopper) = py.detach(|| self.stopper.recv()) {
+            stopper.stop(false);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+"""The family of errors.
+
+``DrayError`` is the root. What the caller wrote wrongly is a :class:`DrayUsageError`; of the rest,
+a :class:`DrayTemporaryError` may go away by itself and a :class:`DrayPermanentError` will not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "DrayError",
+    "DrayPermanentError",
+    "DrayTemporaryError",
+    "DrayUsageError",
+    "End",
+    "ErrorKind",
+    "Status",
+]
+
+ErrorKind = Literal[
+    "other",
+    "not_found",
+    "permission_denied",
+    "is_a_directory",
+    "not_a_directory",
+    "already_exists",
+    "no_space",
+    "read_only",
+    "name_too_long",
+    "path_escapes",
+    "invalid_name",
+    "invalid_request",
+    "unsupported",
+    "source_changed",
+    "checksum_mismatch",
+    "short_read",
+    "log_version",
+    "log_damaged",
+    "lease_held",
+    "lease_lost",
+    "protocol",
+    "limit_exceeded",
+    "incompatible_peer",
+    "unauthorized",
+    "unreachable",
+    "timed_out",
+    "cancelled",
+    "io",
+    "busy",
+    "internal",
+]
+"""What went wrong, in one word."""
+
+Status = Literal["permanent", "temporary", "exhausted"]
+"""Whether trying again can help; ``exhausted`` is temporary with all tries of this run used up."""
+
+End = Literal["source", "sink", "network", "here"]
+"""Where it happened; ``here`` is this process, before either end was asked."""
+
+
+class DrayError(Exception):
+    """Something dray could not do; as text, one line with everything that its attributes say."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind,
+        status: Status,
+        end: End,
+        operation: str,
+        file: str | None,
+        cause: str,
+        remedy: str,
+    ) -> None:
+        """Make an error; the engine does, and tests may.
+
+        :param message: the whole line.
+        :param kind: what went wrong.
+        :param status: whether trying again can help.
+        :param end: where it happened.
+        :param operation: while doing what, as an infinitive.
+        :param file: which file, relative to the transfer's root, as :func:`os.fsdecode` gives it.
+        :param cause: why, in the words of whoever knows; may be empty.
+        :param remedy: what to do about it; may be empty.
+        """
+        super().__init__(message)
+        self.message = message
+        self.kind: ErrorKind = kind
+        self.status: Status = status
+        self.end: End = end
+        self.operation = operation
+        self.file = file
+        self.cause = cause
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Callable[..., DrayError], tuple[object, ...]]:
+        """Survive copying, pickling and the way between processes."""
+        fields = dict(self.__dict__)
+        return _rebuild, (type(self), fields.pop("message"), fields)
+
+
+class DrayTemporaryError(DrayError):
+    """A later try may work: a busy device, another transfer writing to the same place."""
+
+
+class DrayPermanentError(DrayError):
+    """The same try fails the same way until somebody changes something."""
+
+
+class DrayUsageError(DrayError, ValueError):
+    """The call makes no sense as it was written; nothing was done."""
+
+
+def _rebuild(of: type[DrayError], message: str, fields: dict[str, Any]) -> DrayError:
+    names = ("kind", "status", "end", "operation", "file", "cause", "remedy")
+    error = of(message, **{name: fields.pop(name) for name in names})
+    # What others have attached, notes for instance.
+    error.__dict__.update(fields)
+    return error

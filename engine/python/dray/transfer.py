@@ -1,0 +1,310 @@
+"""Copies in this process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from dray import _native
+from dray.checksums import Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dray.errors import DrayError
+
+__all__ = [
+    "Durability",
+    "Event",
+    "FailedFile",
+    "FileDone",
+    "Links",
+    "Notice",
+    "Overwrite",
+    "Progress",
+    "StrOrBytesPath",
+    "TransferResult",
+    "TransferState",
+    "copy",
+]
+
+StrOrBytesPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
+"""A path. Names are bytes; text stands for them as :func:`os.fsencode` says."""
+
+Overwrite = Literal["never", "if-different", "always"]
+Durability = Literal["none", "file", "object"]
+Links = Literal["keep", "follow", "refuse"]
+TransferState = Literal["done", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The counters of a running copy. All bytes are of file content.
+
+    :param seconds: since the copy began.
+    :param is_listing_done: whether everything there is to copy is known.
+    :param files_listed: files found so far.
+    :param bytes_listed: bytes of those files.
+    :param files_done: files that are dealt with, failures not counted.
+    :param files_adopted: of them, those that stood there already and were the same.
+    :param files_skipped: of them, those left as they were because they may not be replaced.
+    :param files_failed: entries that failed.
+    :param bytes_durable: bytes of done files and of objects that are as durable as asked.
+    :param bytes_resumed: of them, bytes that an earlier copy had made safe.
+    :param objects_sent: objects sent; one sent twice counts twice.
+    :param objects_resumed: objects that an earlier copy had made safe.
+    :param bytes_sent: bytes handed from source to sink.
+    :param bytes_read: bytes read at the source.
+    """
+
+    seconds: float
+    is_listing_done: bool
+    files_listed: int
+    bytes_listed: int
+    files_done: int
+    files_adopted: int
+    files_skipped: int
+    files_failed: int
+    bytes_durable: int
+    bytes_resumed: int
+    objects_sent: int
+    objects_resumed: int
+    bytes_sent: int
+    bytes_read: int
+
+    @property
+    def files_remaining(self) -> int:
+        """Files listed that are neither done nor failed; grows until the listing is done."""
+        return max(0, self.files_listed - self.files_done - self.files_failed)
+
+    @property
+    def bytes_remaining(self) -> int:
+        """Bytes listed that are not safe yet; grows until the listing is done."""
+        return max(0, self.bytes_listed - self.bytes_durable)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Average rate of sending since the copy began; 0 before the first moment has passed."""
+        return self.bytes_sent / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_remaining(self) -> float | None:
+        """Time left at the average rate; ``None`` before the listing is done or anything sent."""
+        if not self.is_listing_done or self.bytes_per_second == 0:
+            return None
+        return self.bytes_remaining / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class FileDone:
+    """A file stands under its final name, as durable as asked.
+
+    :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
+    :param size: bytes.
+    :param sums: its checksums, when this copy knows them (not of files left as they were).
+    """
+
+    path: str
+    size: int
+    sums: Sums | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFile:
+    """An entry that could not be copied; the others were.
+
+    :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
+    :param error: why.
+    """
+
+    path: str
+    error: DrayError
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that is no failure and deserves a word, such as a log that no longer fits.
+
+    :param error: what, as an error that nobody raised.
+    """
+
+    error: DrayError
+
+
+Event: TypeAlias = FileDone | FailedFile | Notice
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """How a copy came out: the fields of the object that ``dray cp --json`` ends with.
+
+    :param transfer_id: its name.
+    :param state: ``done`` when everything asked for is safe, ``failed`` when entries failed; what
+        is not in :attr:`files_failed` is safe either way.
+    :param files: files that are safe under their final name, adopted ones included.
+    :param bytes: bytes that are safe.
+    :param objects: objects sent or resumed.
+    :param objects_sent: objects sent by this copy; one sent twice counts twice.
+    :param objects_resumed: objects that an earlier copy had made safe, not sent again.
+    :param files_skipped: files left as they were because they may not be replaced.
+    :param files_adopted: files that stood there already and were the same.
+    :param bytes_sent: bytes handed from source to sink.
+    :param bytes_read: bytes read at the source.
+    :param bytes_resumed: bytes that an earlier copy had made safe, not sent again.
+    :param seconds: from the first look to the last name.
+    :param files_failed: the entries that failed, the first 1000 at most.
+    :param files_failed_total: how many failed in all.
+    """
+
+    transfer_id: str
+    state: TransferState
+    files: int
+    bytes: int
+    objects: int
+    objects_sent: int
+    objects_resumed: int
+    files_skipped: int
+    files_adopted: int
+    bytes_sent: int
+    bytes_read: int
+    bytes_resumed: int
+    seconds: float
+    files_failed: tuple[FailedFile, ...]
+    files_failed_total: int
+
+    def raise_for_failures(self) -> None:
+        """Raise the error of the first entry that failed, if any did.
+
+        :raises DrayError: that one.
+        """
+        for failed in self.files_failed:
+            raise failed.error
+
+
+def copy(
+    sources: StrOrBytesPath | Iterable[StrOrBytesPath],
+    destination: StrOrBytesPath,
+    *,
+    recursive: bool = False,
+    overwrite: Overwrite = "if-different",
+    durability: Durability = "file",
+    order: str = "layout",
+    object_size: int | None = None,
+    verify: bool = False,
+    checksum: str | None = None,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    rate: int | None = None,
+    transfer_id: str | None = None,
+    links: Links = "keep",
+    xattrs: bool = False,
+    checksum_attributes: bool = False,
+    pool_bytes: int | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> TransferResult:
+    """Copy files and folders on this host; the same call again goes on after any fault.
+
+    What the destination means follows from how the call is written, never from what exists: it is
+    a folder with ``recursive``, with several sources, or when it ends in a slash; else it is the
+    file's new name. A folder ``run`` becomes ``destination/run``; ``run/`` means its contents.
+    (:class:`pathlib.Path` drops a slash at the end: use ``f"{path}/"``.)
+
+    Other threads run meanwhile. Callbacks run in the calling thread. When one raises, or Ctrl-C is
+    pressed, the copy stops, what is safe stays safe, and the exception comes out of this function;
+    a second Ctrl-C does not wait for the stop. Signals reach Python's main thread only.
+
+    :param sources: what to copy, one path or several.
+    :param destination: where to.
+    :param recursive: copy folders with everything in them.
+    :param overwrite: what to do with files that exist: leave them, replace those of another size,
+        time or known checksum, or replace all.
+    :param durability: what "safe" means: written; on stable storage before the final name appears;
+        or each object on stable storage before the next ones fill its place.
+    :param order: which object goes next: ``layout`` (by storage target, around busy ones),
+        ``file`` (file after file) or ``random:SEED``.
+    :param object_size: bytes of an object, the unit of transfer and of resuming, 4 KiB to 64 MiB;
+        by default 1 MiB.
+    :param verify: read every file back before it gets its final name.
+    :param checksum: what the one file must have: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
+    :param include: patterns of files to take, by name (``*.root``) or path (``run?/**``).
+    :param exclude: patterns of files and folders to leave out.
+    :param rate: bytes per second at most, at least 1.
+    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default a new one.
+    :param links: recreate symbolic links, copy what they point to, or fail them.
+    :param xattrs: carry extended attributes.
+    :param checksum_attributes: keep checksums of written files as extended attributes.
+    :param pool_bytes: memory for the buffers of both ends in bytes, but at least sixteen objects;
+        by default 256 MiB.
+    :param progress: called at most ten times a second, and once at the end.
+    :param on_event: called for each file that is done or failed and for each notice; the copy
+        waits for a slow one.
+    :returns: the result; entries that failed are in it and are not raised.
+    :raises DrayUsageError: if the call makes no sense; nothing was done.
+    :raises DrayTemporaryError: if the copy was refused or broke off and a later one may go on.
+    :raises DrayPermanentError: if it was refused or broke off and somebody has to act.
+    """
+    asked: _native.Asked = {
+        "sources": _paths(sources),
+        "destination": os.fsencode(destination),
+        "recursive": recursive,
+        "overwrite": overwrite,
+        "durability": durability,
+        "order": order,
+        "object_size": object_size,
+        "verify": verify,
+        "checksum": checksum,
+        "include": _patterns(include),
+        "exclude": _patterns(exclude),
+        "rate": rate,
+        "transfer_id": transfer_id,
+        "links": links,
+        "xattrs": xattrs,
+        "checksum_attributes": checksum_attributes,
+        "pool_bytes": pool_bytes,
+    }
+    report = _native.copy(
+        asked,
+        None if progress is None else lambda counters: progress(Progress(**counters)),
+        None if on_event is None else lambda *words: on_event(_event(*words)),
+    )
+    return TransferResult(
+        transfer_id=report["transfer_id"],
+        state=report["state"],
+        files=report["files"],
+        bytes=report["bytes"],
+        objects=report["objects"],
+        objects_sent=report["objects_sent"],
+        objects_resumed=report["objects_resumed"],
+        files_skipped=report["files_skipped"],
+        files_adopted=report["files_adopted"],
+        bytes_sent=report["bytes_sent"],
+        bytes_read=report["bytes_read"],
+        bytes_resumed=report["bytes_resumed"],
+        seconds=report["seconds"],
+        files_failed=tuple(FailedFile(path, error) for path, error in report["files_failed"]),
+        files_failed_total=report["files_failed_total"],
+    )
+
+
+def _paths(sources: StrOrBytesPath | Iterable[StrOrBytesPath]) -> list[bytes]:
+    if isinstance(sources, (str, bytes, os.PathLike)):
+        return [os.fsencode(sources)]
+    return [os.fsencode(source) for source in sources]
+
+
+def _patterns(patterns: str | Iterable[str]) -> list[str]:
+    return [patterns] if isinstance(patterns, str) else list(patterns)
+
+
+def _event(
+    kind: Literal["done", "failed", "notice"],
+    path: str,
+    size: int,
+    sums: tuple[int, int] | None,
+    error: DrayError,
+) -> Event:
+    if kind == "done":
+        return FileDone(path, size, None if sums is None else Sums(*sums))
+    return FailedFile(path, error) if kind == "failed" else Notice(error)
