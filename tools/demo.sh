@@ -110,8 +110,10 @@ def load(path):
 first, second = load(sys.argv[1]), load(sys.argv[2])
 mib = 1 << 20
 print(f"first run   sent {first.get('bytes_sent', 0) / mib:8.1f} MiB, {first.get('state')}")
-print(f"second run  sent {second['bytes_sent'] / mib:8.1f} MiB, {second['state']} in {second['seconds']:.2f} s")
-print(f"not sent again: {second['objects_resumed']} objects by the log, {second['files_adopted']} files already in place")
+took = second["seconds"]
+print(f"second run  sent {second['bytes_sent'] / mib:8.1f} MiB, {second['state']} in {took:.2f} s")
+by_log, in_place = second["objects_resumed"], second["files_adopted"]
+print(f"not sent again: {by_log} objects by the log, {in_place} files already in place")
 print(f"files failed: {len(second['files_failed'])}")
 PY
 if diff -r --no-dereference "$data" "$work/arrived/$(basename "$data")" >/dev/null; then

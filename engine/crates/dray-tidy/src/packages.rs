@@ -55,7 +55,7 @@ pub fn check_versions(
 }
 
 /// Compares the packages `setup.cfg` lists with those on disk. `init_files` are the paths of all
-/// `__init__.py` of the tree; those in test folders are nobody's package.
+/// `__init__.py` of the tree; those in test folders (integration/ is one) are nobody's package.
 pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
     let config = Config::parse(setup_cfg);
     let listed: BTreeSet<String> = config.lines("options", "packages").into_iter().collect();
@@ -72,7 +72,7 @@ pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
         .collect();
     let mut on_disk = BTreeSet::new();
     for folder in &folders {
-        if folder.split('/').any(|part| part == "tests") {
+        if folder.split('/').any(|part| part == "tests" || part == "integration") {
             continue;
         }
         let home = roots.iter().find_map(|(package, root)| {
