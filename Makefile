@@ -28,7 +28,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
-	@echo "             ARGS=... (unit, integration, bench: more words for pytest)"
+	@echo "             ARGS=... (unit, integration: more words for pytest; bench: options)"
 
 setup: ## Install what is missing on this host (apt when root) and fill .venv
 	@tools/bootstrap.sh test
@@ -77,8 +77,8 @@ fuzz: setup-build ## Fuzz every decoder for SECONDS each
 demo: build ## The main job: two processes, a real tree, kill -9 in the middle, resume, report
 	$(ENV) tools/demo.sh
 
-bench: build develop-release ## Measure against cp and rsync on this host
-	$(PYTEST) -m bench -s $(ARGS)
+bench: setup build ## Measure against cp and rsync on this host; ARGS=--help lists the options
+	$(ENV) python integration/bench/bench_copy.py $(ARGS)
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist

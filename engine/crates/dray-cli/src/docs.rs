@@ -45,17 +45,22 @@ was understood.
 | field | meaning |
 |---|---|
 | `transfer_id` | the transfer's name |
-| `state` | `done`: all safe (exit 0). `failed`: some files failed (1), or the other end cannot be reached (4). `refused`: nothing moved (3). `cancelled`: stopped by a signal, `interrupted`: broken off (both 5, both go on when run again) |
+| `state` | `done`: all safe (exit 0). `failed`: some files failed (1), or the other end cannot \
+    be reached (4). `refused`: nothing moved (3). `cancelled`: stopped by a signal, \
+    `interrupted`: broken off (both 5, both go on when run again) |
 | `files` | files that are safe under their names: published by this transfer, or adopted |
 | `files_adopted` | of them: they stood there already and were the same |
 | `files_skipped` | files that stood there and were left as they were; not in `files` |
-| `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, `status`, `cause`, `remedy`, `message` |
+| `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, \
+    `status`, `cause`, `remedy`, `message` |
 | `files_failed_total` | number of all failures |
-| `bytes` | bytes that are safe: of all files in `files` and `files_skipped`, and the safe objects of unfinished ones |
+| `bytes` | bytes that are safe: of all files in `files` and `files_skipped`, and the safe \
+    objects of unfinished ones |
 | `objects` | `objects_sent` + `objects_resumed` |
 | `objects_sent` | objects sent; several small files share one, one sent twice counts twice |
 | `objects_resumed` | objects that an earlier run had made safe |
-| `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were read for it (in a pull: that arrived) |
+| `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were \
+    read for it (in a pull: that arrived) |
 | `bytes_resumed` | bytes that an earlier run had made safe |
 | `seconds` | time it took |
 | `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
@@ -84,7 +89,8 @@ Whoever reads it too slowly slows the transfer down.
 |---|---|
 | `DRAY_PEER_KEY` | as `--peer-key` |
 | `DRAY_TOKEN` | the token itself, in place of `--token-file` |
-| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
+| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key: `$XDG_STATE_HOME/dray`, else \
+    `~/.local/state/dray` |
 ";
 
 /// The whole page.

@@ -207,19 +207,27 @@ impl Drawer {
             Show::Lines => LINES_INTERVAL,
             Show::Bar | Show::Auto | Show::None => BAR_INTERVAL,
         };
-        let mut next = self.began + interval;
+        let mut next_draw = self.began + interval;
+        let mut next_sample = self.began;
         loop {
+            let next = next_draw.min(next_sample);
             match lines.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.say(line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if Instant::now() >= next {
-                next = Instant::now() + interval;
+            let now = Instant::now();
+            if now >= next_sample {
+                next_sample = now + BAR_INTERVAL;
+                self.sample(now);
+            }
+            if now >= next_draw {
+                next_draw = now + interval;
                 self.draw();
             }
         }
         if self.show == Show::Json {
+            self.sample(Instant::now());
             self.draw();
         }
         output::set_bar(None);
@@ -248,13 +256,18 @@ impl Drawer {
         }
     }
 
+    fn progress(&self) -> Progress {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.progress
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let moved = moved(&self.progress());
+        self.rate.add(now, moved);
+    }
+
     fn draw(&mut self) {
-        let progress = {
-            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.progress
-        };
-        let now = Instant::now();
-        self.rate.add(now, moved(&progress));
+        let progress = self.progress();
         let view = View {
             progress,
             rate: self.rate.bytes_per_second(),

@@ -8,7 +8,7 @@ use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, plan};
 use dray_runtime::link::{SinkLink, SourceLink};
 use dray_runtime::net::{self, Handler, Identity, Listener, Prepared, Request};
-use dray_runtime::observe::Silent;
+use dray_runtime::observe::{Observer, Silent};
 use dray_runtime::place;
 use dray_runtime::pool::Pool;
 use dray_runtime::prepare::{self, Buffers, Content, Targets};
@@ -16,7 +16,7 @@ use dray_runtime::select::Filter;
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_runtime::source::Root;
 use dray_runtime::{sink, source};
-use dray_session::{Outcome, Progress};
+use dray_session::{Event, Outcome, Progress};
 use dray_store::{LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Role};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -26,11 +26,15 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Strangers that are turned away fill one line in so much time, not the log.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Notices of one session that are said: a source of a million changed files must not fill the log.
+const NOTICES_MAX: u32 = 100;
 
 /// Buffers that fit into a transfer's pool at the least, whatever object size a client asks for.
 const BUFFERS_MIN: u64 = 8;
@@ -204,7 +208,10 @@ impl House {
             transfer: connect.transfer.clone(),
             owner: prepare::owner(),
             durability: connect.options.durability,
-            words: escape(folder),
+            words: match folder.is_empty() {
+                true => "the root".to_owned(),
+                false => escape(folder),
+            },
         })?;
         let buffers = self.buffers(connect, limits);
         let content = Content {
@@ -308,6 +315,46 @@ struct Session {
     role: &'static str,
 }
 
+/// Says what the machine noticed. The other end is not told, so it must stand in this one's log.
+struct Notices<'a> {
+    json: bool,
+    session: &'a Session,
+    said: AtomicU32,
+}
+
+impl<'a> Notices<'a> {
+    const fn new(json: bool, session: &'a Session) -> Self {
+        Self {
+            json,
+            session,
+            said: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Observer for Notices<'_> {
+    fn event(&self, event: &Event) {
+        let Event::Notice(error) = event else {
+            return;
+        };
+        if self.said.fetch_add(1, Ordering::Relaxed) >= NOTICES_MAX {
+            return;
+        }
+        let Session { peer, transfer, .. } = self.session;
+        if self.json {
+            let line = json!({
+                "event": "notice",
+                "transfer_id": transfer,
+                "peer": peer.to_string(),
+                "error": crate::report::in_json(error),
+            });
+            output::result(&line.to_string());
+        } else {
+            output::note(&format!("dray: {peer} {transfer}: note: {error}"));
+        }
+    }
+}
+
 impl Handler for House {
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
         let Request {
@@ -328,7 +375,11 @@ impl Handler for House {
                 let (setup, pool) = self.sink_for(&connect, &agreed.limits)?;
                 let own = Arc::clone(&pool);
                 let run = move |link: SinkLink| {
-                    let (outcome, progress) = sink::run(setup, &own, link, &Silent);
+                    let notices = Notices::new(self.json, &session);
+                    for notice in setup.destination.notices() {
+                        notices.event(&Event::Notice(notice.clone()));
+                    }
+                    let (outcome, progress) = sink::run(setup, &own, link, &notices);
                     self.ended(&session, &outcome, &progress);
                 };
                 Ok(Prepared::Sink {

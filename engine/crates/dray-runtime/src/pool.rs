@@ -9,33 +9,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
 
-#[repr(C, align(4096))]
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-struct Page([u8; PAGE]);
-
 /// A page-aligned piece of memory.
-pub struct Buffer(Box<[Page]>);
+pub struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
 
 impl Buffer {
     fn new(bytes: usize) -> Self {
-        Self(bytemuck::allocation::zeroed_slice_box(bytes.div_ceil(PAGE)))
+        let bytes = bytes.next_multiple_of(PAGE);
+        // Zeroed memory of ordinary alignment comes from the system untouched; asked for with the
+        // page's alignment it would be cleared by hand at once, all of the pool for the smallest copy.
+        let memory = vec![0; bytes + PAGE];
+        let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
+        Self {
+            memory,
+            start,
+            bytes,
+        }
     }
 
     /// The memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
+        &self.memory[self.start..self.start + self.bytes]
     }
 
     /// The memory, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        &mut self.memory[self.start..self.start + self.bytes]
     }
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} bytes)", self.0.len() * PAGE)
+        write!(f, "Buffer({} bytes)", self.bytes)
     }
 }
 

@@ -166,17 +166,17 @@ impl Conductor<'_, '_> {
                         self.hand_in(event);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    let now = self.clock.now();
-                    if self.machine.next_wake().is_some_and(|then| then <= now) {
-                        self.machine.handle(Input::Tick, now);
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let error = Error::new(ErrorKind::Internal, End::Here, "run the sink")
                         .cause("its event channel was closed");
                     return Outcome::Failed(error);
                 }
+            }
+            // Also while events keep coming: what is due does not wait for a pause.
+            let now = self.clock.now();
+            if self.machine.next_wake().is_some_and(|then| then <= now) {
+                self.machine.handle(Input::Tick, now);
             }
         }
     }

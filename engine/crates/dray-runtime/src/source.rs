@@ -172,17 +172,17 @@ impl<'scope, 'env> Conductor<'scope, 'env> {
                         self.hand_in(event);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    let now = self.clock.now();
-                    if self.machine.next_wake().is_some_and(|then| then <= now) {
-                        self.machine.handle(Input::Tick, now);
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let error = Error::new(ErrorKind::Internal, End::Here, "run the source")
                         .cause("its event channel was closed");
                     return Outcome::Failed(error);
                 }
+            }
+            // Also while events keep coming: what is due does not wait for a pause.
+            let now = self.clock.now();
+            if self.machine.next_wake().is_some_and(|then| then <= now) {
+                self.machine.handle(Input::Tick, now);
             }
         }
     }

@@ -7,13 +7,16 @@ use dray_core::{ErrorKind, StreamId};
 use dray_runtime::net::{Dial, Fingerprint, IDENTITY_FILE, Identity, Token, client_config, push};
 use dray_wire::bounds::HELLO_BYTES_MAX;
 use dray_wire::codec::{
-    CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, encode, encode_join,
+    CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, decode_challenge, encode,
+    encode_join,
 };
-use dray_wire::message::{Hello, Join, Limits, Message};
+use dray_wire::message::{Accept, Connect, Hello, Join, Limits, Message};
+use dray_wire::negotiate::proof_input;
 use net_common::{
     Change, Object, PATIENCE, Site, TOKEN, connect, loss_at_sink, message_at_source, next_stream,
     refusal,
 };
+use ring::hmac;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -187,7 +190,7 @@ fn hello() -> Hello {
     Hello {
         versions: (1, 1),
         mandatory: 0,
-        optional: 0,
+        optional: u64::MAX,
         limits: Limits::default(),
         checksums: vec![1],
         software: "dray test".to_owned(),
@@ -279,6 +282,109 @@ fn a_stream_without_the_key_is_closed_without_a_word() {
     object.expect(&sink.link.events, &pool);
 }
 
+/// Begins a session by hand and gives what its ACCEPT says. The connection must be kept.
+fn accepted(
+    stream: &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
+    wanted: &Connect,
+) -> Accept {
+    for message in [Message::Hello(hello()), Message::Connect(wanted.clone())] {
+        stream.write_all(&frames(&message)).expect("sent");
+    }
+    let mut decoder = Decoder::new(Limits::default());
+    let mut bytes = [0; 4096];
+    loop {
+        let read = stream.read(&mut bytes).expect("an answer");
+        let mut input = &bytes[..read];
+        while let Some(message) = decoder.next(&mut input).expect("a message") {
+            if let Message::Accept(accept) = message {
+                return accept;
+            }
+        }
+    }
+}
+
+/// Joins in clear and says whether the stream stays open.
+fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> Option<TcpStream> {
+    let mut socket = raw(site, b"DRAY\x02\x01\x00\x00");
+    let mut frame = [0; CHALLENGE_FRAME_BYTES];
+    socket.read_exact(&mut frame).expect("a challenge");
+    let challenge = decode_challenge(&frame).expect("a challenge");
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let proof = hmac::sign(&key, &proof_input(&ticket, stream, &challenge.0));
+    let join = Join {
+        ticket,
+        stream,
+        proof: proof.as_ref().try_into().expect("32 bytes"),
+    };
+    socket.write_all(&encode_join(&join)).expect("sent");
+    // An open stream has nothing to say.
+    let wait = Some(Duration::from_millis(500));
+    socket.set_read_timeout(wait).expect("set");
+    socket
+        .read(&mut [0; 1])
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        .then_some(socket)
+}
+
+#[test]
+fn a_join_needs_the_key_a_fresh_number_a_granted_place_and_the_agreed_security() {
+    let site = Site::start(&Change::default());
+    let mut control = tls(&site, Connection::Control);
+    let accept = accepted(&mut control, &connect(2, true));
+    let (ticket, key) = (accept.ticket, accept.key);
+    assert!(
+        joins(&site, ticket, [1; 32], StreamId(0)).is_none(),
+        "another key"
+    );
+    assert_eq!(site.next_rejected().kind, ErrorKind::Unauthorized);
+    assert!(
+        joins(&site, [1; 16], key, StreamId(0)).is_none(),
+        "another ticket"
+    );
+    let first = joins(&site, ticket, key, StreamId(0)).expect("a stream");
+    assert!(
+        joins(&site, ticket, key, StreamId(0)).is_none(),
+        "its number again"
+    );
+    let _second = joins(&site, ticket, key, StreamId(1)).expect("a stream");
+    assert!(
+        joins(&site, ticket, key, StreamId(2)).is_none(),
+        "a third of two"
+    );
+    drop(first);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(
+        joins(&site, ticket, key, StreamId(0)).is_none(),
+        "an old number"
+    );
+    assert!(
+        joins(&site, ticket, key, StreamId(3)).is_some(),
+        "a place came free"
+    );
+    let mut under_tls = tls(&site, Connection::Control);
+    let accept = accepted(&mut under_tls, &connect(2, false));
+    assert!(
+        joins(&site, accept.ticket, accept.key, StreamId(0)).is_none(),
+        "clear, not asked for"
+    );
+    // With the session its ticket ends.
+    drop((control, site.sinks.recv_timeout(PATIENCE)));
+    let mut gone = false;
+    for number in 10..20 {
+        gone |= joins(&site, ticket, key, StreamId(number)).is_none();
+    }
+    assert!(gone, "a ticket without its session");
+}
+
+#[test]
+fn a_control_connection_in_clear_is_refused_before_the_token_is_read() {
+    let site = Site::start(&Change::default());
+    let mut socket = raw(&site, b"DRAY\x01\x01\x00\x00");
+    let _ = socket.write_all(&frames(&Message::Hello(hello())));
+    assert!(answers(&mut socket).is_empty());
+    assert!(site.next_rejected().to_string().contains("in clear"));
+}
+
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
@@ -288,6 +394,7 @@ fn hostile_connections_end_while_a_good_session_works() {
         serve: &|serve| {
             serve.timing.handshake = Duration::from_millis(1500);
             serve.pending_max = 8;
+            serve.sessions_max = 4;
         },
         ..Change::default()
     });
@@ -392,6 +499,8 @@ fn slow(site: &Site) {
 /// More strangers than there is room for: the newcomer is served all the same.
 fn crowd(site: &Site) {
     let crowd: Vec<_> = (0..40).map(|_| raw(site, b"DRAY")).collect();
+    // Those that had to leave the waiting room need a moment to get out of the door.
+    std::thread::sleep(Duration::from_millis(200));
     let (source, sink, pool) = {
         let source = push(&site.dial(), connect(1, false)).expect("let in past the crowd");
         let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
@@ -430,6 +539,22 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
     let object = Object::noise(1, 5000);
     object.send(&mut *good_stream).expect("sent");
     object.expect(&good_sink.link.events, &good_pool);
+}
+
+#[test]
+fn a_ping_is_answered_with_its_value() {
+    let site = Site::start(&Change::default());
+    let mut stream = tls(&site, Connection::Control);
+    accepted(&mut stream, &connect(1, false));
+    stream
+        .write_all(&frames(&Message::Ping(4711)))
+        .expect("sent");
+    let mut answer = vec![0; frames(&Message::Pong(4711)).len()];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, frames(&Message::Pong(4711)));
+    // What it is about is no business of the conductor's.
+    let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
+    assert!(sink.link.events.is_empty());
 }
 
 #[test]

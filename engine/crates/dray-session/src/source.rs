@@ -1,21 +1,23 @@
 //! The source's machine: lists, schedules, paces, reads, sends, and hears what became of it.
 
+mod api;
 mod blocks;
+
+pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
 use crate::progress::{Event, Failure, Outcome, Progress};
 use blocks::Block;
-use dray_core::options::Options;
 use dray_core::plan::Grid;
 use dray_core::rate::BytesPerSecond;
-use dray_core::retry::{RetryPolicy, Verdict};
+use dray_core::retry::Verdict;
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    BlockId, BufferId, ByteRange, End, EntryKind, Error, ErrorKind, FileIndex, Layout,
     ModifiedTime, RangeSet, RelPath, StreamId, TargetId, Time,
 };
 use dray_sched::draw::Draw;
 use dray_sched::objects::{Limits, Objects, Work};
 use dray_sched::pace::Pacer;
-use dray_wire::message::{BlockHead, FileClosed, FileId, FileVerdict, Message, Ready, Segment};
+use dray_wire::message::{FileClosed, FileId, FileVerdict, Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -25,153 +27,6 @@ const LIST_BATCH: u32 = 512;
 
 /// How long a cancelled session waits for the other end's last word.
 const FAREWELL: Duration = Duration::from_secs(10);
-
-/// What a source machine is built with.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Options of the transfer.
-    pub options: Options,
-    /// Buffers of the pool, numbered from 0.
-    pub buffers: u32,
-    /// Bytes of one buffer: the largest object.
-    pub buffer_bytes: u64,
-    /// Reads that may be under way on one source target.
-    pub reads_max: u32,
-    /// Segments in one block at the most (the lower of both ends).
-    pub segments_max: u32,
-    /// Entries announced and not closed at the most (the lower of both ends).
-    pub live_entries_max: u32,
-    /// When and how often to try again.
-    pub retry: RetryPolicy,
-    /// Seed of the retry's draws.
-    pub seed: u64,
-    /// The driver's attempt number; a cancel of another is ignored.
-    pub attempt: u32,
-}
-
-/// One listed entry with what only the source needs of it.
-#[derive(Debug, Clone)]
-pub struct Listed {
-    /// What is announced.
-    pub entry: Entry,
-    /// Where it lies beneath the transfer's root.
-    pub path: RelPath,
-    /// Its targets here.
-    pub layout: Layout,
-}
-
-/// One file's part of a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadPart {
-    /// Which file.
-    pub file: FileIndex,
-    /// Where it lies.
-    pub path: RelPath,
-    /// Which bytes.
-    pub range: ByteRange,
-    /// Its size as announced; another size now means that the source changed.
-    pub size: u64,
-    /// Its time as announced; another time now means that the source changed.
-    pub modified: ModifiedTime,
-    /// Whether holes may be looked for.
-    pub sparse: bool,
-}
-
-/// What a read found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReadOutcome {
-    /// What lies in the buffer, in order, data and holes: each good part covered completely.
-    pub segments: Vec<Segment>,
-    /// A hole that begins at the (single) part's offset and reaches here, if it covers the part.
-    pub hole_until: Option<u64>,
-    /// Parts that could not be read.
-    pub failed: Vec<(FileIndex, Error)>,
-}
-
-/// Something happened.
-#[derive(Debug)]
-pub enum Input {
-    /// Answer to [`Effect::List`].
-    Listed {
-        /// Entries in order.
-        entries: Vec<Listed>,
-        /// What could not be listed.
-        failed: Vec<Failure>,
-        /// Whether that was all.
-        finished: bool,
-    },
-    /// A control message of the sink.
-    Message(Message),
-    /// Answer to [`Effect::Read`].
-    ReadDone {
-        /// Which.
-        block: BlockId,
-        /// What was found.
-        outcome: ReadOutcome,
-    },
-    /// Answer to [`Effect::Send`]: the buffer is no longer needed.
-    Sent {
-        /// Which.
-        block: BlockId,
-    },
-    /// A data stream is ready.
-    StreamUp(StreamId),
-    /// A data stream died. No `Sent` follows for what was on it; its buffers are free.
-    StreamLost(StreamId),
-    /// The control connection died.
-    PeerLost(Error),
-    /// The verdict has been stored (answer to [`Effect::StoreVerdict`]).
-    VerdictStored,
-    /// Somebody asks to stop.
-    Cancel {
-        /// Whether partial data and log at the sink go too.
-        purge: bool,
-    },
-    /// Changes this end's own rate limit.
-    SetRate(Option<u64>),
-    /// The time said by [`Source::next_wake`] has come.
-    Tick,
-}
-
-/// Something to do.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// List up to so many more entries.
-    List {
-        /// At the most.
-        max: u32,
-    },
-    /// Send a control message.
-    Message(Message),
-    /// Read into a buffer.
-    Read {
-        /// This attempt.
-        block: BlockId,
-        /// Where to.
-        buffer: BufferId,
-        /// The target that is read.
-        target: TargetId,
-        /// What.
-        parts: Vec<ReadPart>,
-    },
-    /// Send an object.
-    Send {
-        /// On which stream.
-        stream: StreamId,
-        /// The payload; none for a hole.
-        buffer: Option<BufferId>,
-        /// The head.
-        head: BlockHead,
-    },
-    /// Nothing more is read of this file.
-    CloseFile(FileIndex),
-    /// Tell the outside.
-    Report(Event),
-    /// Store the sink's totals durably, if anyone keeps them, then answer `VerdictStored`.
-    StoreVerdict(dray_wire::message::Totals),
-    /// The session is over; nothing follows.
-    End(Outcome),
-}
 
 #[derive(Debug)]
 struct File {
@@ -527,11 +382,7 @@ impl Source {
             .live_entries_max
             .min(ready.live_entries_max)
             .max(1);
-        self.config.buffer_bytes = self
-            .config
-            .buffer_bytes
-            .min(ready.object_bytes_max)
-            .max(1);
+        self.config.buffer_bytes = self.config.buffer_bytes.min(ready.object_bytes_max).max(1);
         let limits = Limits {
             pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
             segments_max: self.config.segments_max.max(1) as usize,

@@ -80,9 +80,10 @@ pub struct Connect {
     pub attempt: u32,
     /// What the passive end is to be.
     pub passive_role: Role,
-    /// Passive sink: one path, the destination. Passive source: what to read. Bytes, as typed.
+    /// Passive sink: the destination folder, then the paths in it that will be written (none: any).
+    /// Passive source: what to read. Bytes, as typed.
     pub paths: Vec<Vec<u8>>,
-    /// Where and what of the files to read (passive source only).
+    /// Where and what of the files to read; to a passive sink only the range means something.
     pub selection: Selection,
     /// Options for both ends.
     pub options: Options,

@@ -85,7 +85,7 @@ fn the_feed_names_every_file() {
         .find(|line| line["path"] == "d/link")
         .expect("the link");
     assert_eq!(link["state"], "failed");
-    let last = of("progress").last().expect("at the end");
+    let last = of("progress").next_back().expect("at the end");
     assert_eq!(last["files_done"], 2);
     assert_eq!(last["files_failed"], 1);
     assert_eq!(last["files_remaining"], 0);

@@ -97,7 +97,7 @@ impl Destination {
         let file = lock(&place, &lease_path, &request)?;
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
         let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
-        let recovery = recover(&mut log_file)?;
+        let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
         let log_words = format!("the log {log_path} of {}", request.words);
         let epoch = lease::next_epoch(
             read_lease(file.as_ref())?.as_ref(),
@@ -362,7 +362,8 @@ fn look_in(
             Err(error) if error.kind == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        let Some(recovery) = recover(&mut StoredLog::new(file))? else {
+        let found = recover(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
+        let Some(recovery) = found else {
             continue;
         };
         let theirs = &recovery.header.claims;

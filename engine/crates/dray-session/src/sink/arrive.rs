@@ -3,7 +3,8 @@
 use super::tree::{Node, Stage};
 use super::{BlockKey, Effect, Sink, WritePart};
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
+    Time,
 };
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 

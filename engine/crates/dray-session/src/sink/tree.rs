@@ -303,7 +303,10 @@ impl Sink {
 
     /// The entry is finished and durable: its source hears of it, its folder may be finished too.
     pub(super) fn close(&mut self, index: FileIndex) {
-        if self.file(index).is_some_and(|file| file.stage == Stage::Adopted) {
+        if self
+            .file(index)
+            .is_some_and(|file| file.stage == Stage::Adopted)
+        {
             self.verdict(index, FileVerdict::Adopted);
             self.leave(index, true);
             return;

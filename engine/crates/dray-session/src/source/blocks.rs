@@ -89,7 +89,9 @@ impl Source {
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
         // A sink that writes in order may hold what is on the way until it gets what is starving.
-        let holds = self.ready.is_some_and(|ready| ready.ordered_window.is_some());
+        let holds = self
+            .ready
+            .is_some_and(|ready| ready.ordered_window.is_some());
         if !holds && !starving.is_empty() {
             for block in self.blocks.values() {
                 if block.state != State::Written {

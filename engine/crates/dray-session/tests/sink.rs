@@ -1,0 +1,174 @@
+//! Small scenarios of the sink's machine that the simulator once found broken.
+
+use dray_core::options::Options;
+use dray_core::{
+    BlockId, BufferId, ByteRange, Entry, EntryKind, FileIndex, Layout, Metadata, ModifiedTime,
+    Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
+};
+use dray_session::sink::{
+    BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Sink, SyncItem,
+};
+use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message, Segment, SegmentKind};
+use std::time::Duration;
+
+const PEER: PeerId = PeerId(0);
+const FILE: FileIndex = FileIndex(0);
+const TARGET: TargetId = TargetId(3);
+
+fn step(sink: &mut Sink, input: Input) -> Vec<Effect> {
+    sink.handle(input, Time::ZERO);
+    std::iter::from_fn(|| sink.poll()).collect()
+}
+
+/// A sink that was told of one file of `size` bytes and has looked at its place.
+fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
+    let mut sink = Sink::new(Config {
+        options: Options {
+            object_bytes: 4,
+            ..Options::default()
+        },
+        demanded: None,
+        identity: Vec::new(),
+        buffers: 4,
+        buffer_bytes: 4,
+        live_entries_max: 8,
+        precision_nanoseconds: 1,
+        ordered_window: None,
+        holes: true,
+        sync_group_bytes: 64,
+        sync_interval: Duration::from_millis(1),
+        attempt: 1,
+    });
+    step(&mut sink, Input::PeerUp(PEER));
+    let entry = Entry {
+        index: FILE,
+        parent: None,
+        name: Name::new(b"a").expect("a good name"),
+        kind: EntryKind::File {
+            size,
+            sparse: false,
+        },
+        metadata: Metadata::default(),
+    };
+    step(
+        &mut sink,
+        Input::Message(PEER, Message::NewFiles(vec![entry])),
+    );
+    let facts = Facts {
+        existing,
+        resume: None,
+        layout: Layout::Single(TARGET),
+    };
+    let effects = step(
+        &mut sink,
+        Input::Inspected(vec![(FILE, Inspected::File(facts))]),
+    );
+    (sink, effects)
+}
+
+/// A sink that waits for the bytes of one file of `size` bytes.
+fn open(size: u64) -> Sink {
+    let (mut sink, _) = told(size, None);
+    step(&mut sink, Input::Prepared(FILE, Ok(())));
+    sink
+}
+
+fn block(id: u64, offset: u64, kind: SegmentKind) -> Input {
+    let range = ByteRange { offset, length: 4 };
+    let segments = vec![Segment {
+        file: FILE,
+        range,
+        kind,
+    }];
+    Input::BlockArrived {
+        peer: PEER,
+        head: BlockHead {
+            id: BlockId(id),
+            target: TARGET,
+            segments,
+        },
+        buffer: Some(BufferId(id as u32)),
+        verified: Ok(()),
+    }
+}
+
+fn states(effects: &[Effect]) -> Vec<(BlockId, BlockState)> {
+    let messages = effects.iter().filter_map(|effect| match effect {
+        Effect::Message(_, Message::BlockSync(states)) => Some(states.clone()),
+        _ => None,
+    });
+    messages.flatten().collect()
+}
+
+#[test]
+fn an_object_that_comes_twice_costs_neither_credit_nor_session() {
+    let mut sink = open(16);
+    let before = sink.credit_out();
+    let data = SegmentKind::Data(Sums::of(b"abcd"));
+    step(&mut sink, block(0, 0, data));
+    let again = step(&mut sink, block(0, 0, data));
+    assert_eq!(again, [Effect::Free(BufferId(0))]);
+    let key = BlockKey {
+        peer: PEER,
+        block: BlockId(0),
+    };
+    step(&mut sink, Input::Written(key, vec![Ok(())]));
+    let late = step(&mut sink, block(0, 0, data));
+    assert_eq!(late, [Effect::Free(BufferId(0))]);
+    assert_eq!(sink.credit_out(), before, "granted again, once");
+}
+
+#[test]
+fn a_question_in_several_messages_is_answered_as_a_whole() {
+    let mut sink = open(16);
+    for blocks in [vec![BlockId(7)], vec![BlockId(8)]] {
+        let stream = StreamId(1);
+        let asked = step(
+            &mut sink,
+            Input::Message(PEER, Message::StreamLost { stream, blocks }),
+        );
+        assert_eq!(asked, [], "not before the stream is known to be dead here");
+    }
+    let answers = states(&step(&mut sink, Input::StreamLost(PEER, StreamId(1))));
+    let dropped = |id| (BlockId(id), BlockState::Dropped);
+    assert_eq!(answers, [dropped(7), dropped(8)]);
+}
+
+#[test]
+fn an_adopted_file_is_durable_before_it_is_told() {
+    let existing = Existing {
+        is_file: true,
+        is_directory: false,
+        size: 3,
+        modified: ModifiedTime::default(),
+        sums: None,
+    };
+    let (mut sink, effects) = told(3, Some(existing));
+    assert_eq!(effects, [], "it waits for its group");
+    let end = Message::ListEnd { entries: 1 };
+    let effects = step(&mut sink, Input::Message(PEER, end));
+    let path = RelPath::parse(b"a").expect("a good path");
+    assert_eq!(effects, [Effect::Sync(vec![SyncItem::Adopted(path)])]);
+    step(&mut sink, Input::Synced(Ok(())));
+    let effects = step(&mut sink, Input::Logged(Ok(())));
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Message(_, Message::FileIds(ids)) if ids[0].verdict == FileVerdict::Adopted
+    )));
+}
+
+#[test]
+fn credit_that_the_source_gives_back_is_not_granted_to_the_same_target_again() {
+    let mut sink = open(16);
+    let out = sink.credit_out();
+    assert!(out > 0);
+    let back = Message::Credit(vec![(TARGET, out)]);
+    assert_eq!(step(&mut sink, Input::Message(PEER, back)), []);
+    assert_eq!(sink.credit_out(), 0);
+    let asks = Message::Credit(vec![(TARGET, 0)]);
+    let effects = step(&mut sink, Input::Message(PEER, asks));
+    assert_eq!(
+        effects,
+        [Effect::Message(PEER, Message::Credit(vec![(TARGET, out)]))]
+    );
+}

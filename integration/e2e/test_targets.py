@@ -1,0 +1,133 @@
+"""Two storage targets, one ten times slower: it holds up its own objects and nothing else.
+
+The limits sleep, so that the rates do not depend on this machine; what is compared was measured in
+one run, in turns.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+FAST_BYTES_PER_SECOND = 40 * tree.MIB
+FILE_BYTES = 4 * tree.MIB
+ROUNDS = 3
+#: a slow folder, then four fast ones, and so on: whoever goes file after file waits for each
+FOLDERS = [f"{'slow' if index % 5 == 0 else 'fast'}{index:02}" for index in range(25)]
+#: less than the slow target's data, else everything would wait in memory and nobody for anybody
+POOL = "4MiB"
+OBJECTS = ["--object-size", "256KiB", "--durability", "none"]
+
+
+@dataclass
+class Course:
+    """What polling saw of one copy, until the fast target's data was complete."""
+
+    seconds: float
+    bytes_seen: int
+    fast_bytes: int
+    #: longest time in which nothing came to the fast target
+    idle_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second over both targets."""
+        return self.bytes_seen / self.seconds
+
+
+def arrived(folder: Path) -> int:
+    """Count the bytes below a folder that are written, under final and hidden names."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                state = os.lstat(Path(base) / name)
+            except FileNotFoundError:
+                continue
+            total += min(state.st_blocks * 512, state.st_size or FILE_BYTES)
+    return total
+
+
+def watch(bench: Bench, words: list[Word], sink: Path) -> Course:
+    """Run a copy and look at the destination all the time."""
+    fast_total = FILE_BYTES * sum(name.startswith("fast") for name in FOLDERS)
+    client = bench.start_cp(*words)
+    began: float | None = None
+    last_change, last, idle, course = 0.0, 0, 0.0, None
+    while client.is_running():
+        now = time.monotonic()
+        seen = {name: arrived(sink / name) for name in FOLDERS}
+        fast = sum(count for name, count in seen.items() if name.startswith("fast"))
+        if began is None:
+            if sum(seen.values()) == 0:
+                time.sleep(0.005)
+                continue
+            began = last_change = now
+        if course is None:
+            if fast > last:
+                idle = max(idle, now - last_change)
+                last_change, last = now, fast
+            if fast >= fast_total:
+                course = Course(now - began, sum(seen.values()), fast, idle)
+        time.sleep(0.01)
+    client.wait().expect(0)
+    assert course is not None, "the copy ended before all fast data was seen"
+    return course
+
+
+@pytest.mark.parametrize("limited", ["sink", "source"])
+def test_the_fast_target_never_waits_for_the_slow_one(bench: Bench, limited: str) -> None:
+    source = bench.folder / "source"
+    for number, name in enumerate(FOLDERS):
+        (source / name).mkdir(parents=True)
+        tree.make_file(source / name / "data", FILE_BYTES, seed=number)
+    wanted = tree.describe(source)
+    top = bench.folder / "root"
+    limits = [
+        f"--limit-target=fast={FAST_BYTES_PER_SECOND}",
+        f"--limit-target=slow={FAST_BYTES_PER_SECOND // 10}",
+    ]
+    print(f"\n{limited}: fast {FAST_BYTES_PER_SECOND >> 20} MiB/s, slow a tenth of it")
+    courses: dict[str, list[Course]] = {"layout": [], "file": []}
+    for turn in range(ROUNDS):
+        for order, seen in courses.items():
+            sink = top / f"{order}{turn}"
+            sink.mkdir(parents=True)
+            at = sink if limited == "sink" else source
+            targets = [f"--target={at / name}={name[:4]}" for name in FOLDERS]
+            words: list[Word] = ["-r", *(source / name for name in FOLDERS)]
+            ordering: list[Word] = ["--order", order, "--pool", POOL, *OBJECTS]
+            if limited == "sink":
+                server = bench.serve(sink, *targets, *limits, "--pool", POOL)
+                far = f"dray://{server.address}/"
+                seen.append(watch(bench, [*words, far, *ordering, *bench.peer(server)], sink))
+                server.stop()
+            else:
+                words += [f"{sink}/", *targets, *limits, *ordering]
+                seen.append(watch(bench, words, sink))
+            found = tree.describe(sink)
+            assert [line for line in tree.differences(wanted, found) if "b''" not in line] == []
+    for order, seen in courses.items():
+        for course in seen:
+            print(f"\n{limited} {order}: {course}, {course.rate / tree.MIB:.1f} MiB/s", end="")
+    layout = statistics.median(course.rate for course in courses["layout"])
+    by_file = statistics.median(course.rate for course in courses["file"])
+    print(f"\n{limited}: {layout / by_file:.2f} times the throughput of --order file")
+    assert layout >= 1.8 * by_file
+    fast = statistics.median(course.fast_bytes / course.seconds for course in courses["layout"])
+    assert fast >= 0.8 * FAST_BYTES_PER_SECOND, "the fast target idled"
+    idle = statistics.median(course.idle_seconds for course in courses["layout"])
+    assert idle < 0.5, "the fast target stood still"

@@ -1,0 +1,658 @@
+"""Bad input: a message of file, end, cause and remedy; nothing lost; the next copy works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import host, tree
+from integration.harness.program import Bench, Ended, Process, Server, Word, peak_memory
+from integration.harness.watch import Content, Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+SAFE, SOME_FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = range(6)
+
+
+@pytest.fixture
+def source(bench: Bench) -> Path:
+    """Make a small tree with a file of several objects in its middle."""
+    top = bench.folder / "source"
+    for folder in ("a", "m", "z"):
+        (top / folder).mkdir(parents=True)
+        for number in range(5):
+            (top / folder / f"file{number}").write_bytes(os.urandom(1000 * number + 7))
+    tree.make_file(top / "m" / "large", 24 * tree.MIB, seed=5)
+    return top
+
+
+@pytest.fixture
+def sink(bench: Bench) -> Path:
+    """Make an empty destination."""
+    top = bench.folder / "sink"
+    top.mkdir()
+    return top
+
+
+def explains(ended: Ended, *words: str) -> None:
+    """Fail unless one line says all of this."""
+    lines = ended.words.splitlines()
+    assert any(all(word in line for word in words) for line in lines), (
+        f"no line says {words}:\n{ended.words}"
+    )
+
+
+def failed(ended: Ended) -> dict[str, dict[str, str]]:
+    """Give the failed files of a report."""
+    return {failure["path"]: failure for failure in ended.report["files_failed"]}
+
+
+def check_rest(source: Path, arrived: Path, *but: str) -> None:
+    """Everything but some files has arrived, and these are not there at all."""
+    wanted, found = tree.describe(source), tree.describe(arrived)
+    for name in but:
+        path = os.fsencode(name)
+        wanted = {key: entry for key, entry in wanted.items() if not key.startswith(path)}
+        assert not [key for key in found if key.startswith(path)], f"{name} is there"
+    # A folder that lacks a file was written to later than its source.
+    parents = {os.fsencode(str(Path(name).parent)).strip(b".") for name in but}
+    lines = tree.differences(
+        {key: entry for key, entry in wanted.items() if key not in parents},
+        {key: entry for key, entry in found.items() if key not in parents},
+    )
+    assert lines == []
+
+
+def works(bench: Bench, source: Path, words: list[Word], arrived: Path) -> Ended:
+    """Run a copy once more: now it must work, and leave nothing of dray's own."""
+    ended = bench.cp(*words).expect(SAFE)
+    tree.assert_same(tree.describe(source), arrived)
+    assert tree.leftovers(arrived.parent) == []
+    return ended
+
+
+# What is read
+
+
+def test_missing_source(bench: Bench, source: Path, sink: Path) -> None:
+    ended = bench.cp(source / "nothing-here", f"{sink}/new/").expect(SOME_FAILED)
+    explains(ended, "source", "not found", "nothing-here", "check the name")
+    assert list(sink.iterdir()) == [], "a mistyped name left something"
+    ended = bench.cp("-r", source, source / "nothing-here", f"{sink}/").expect(SOME_FAILED)
+    explains(ended, "source", "nothing-here", "not found")
+    tree.assert_same(tree.describe(source), sink / "source")
+    assert tree.leftovers(sink) == []
+
+
+def test_missing_source_of_a_server(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(source)
+    far = f"dray://{server.address}"
+    ended = bench.cp(f"{far}/nothing-here", f"{sink}/", *bench.peer(server)).expect(SOME_FAILED)
+    explains(ended, "source", "nothing-here", "not found", "check the path")
+    assert tree.describe(sink).keys() == {b""}
+    words: list[Word] = ["-r", f"{far}/m", f"{sink}/", *bench.peer(server)]
+    works(bench, source / "m", words, sink / "m")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_unreadable_in_the_middle(bench: Bench, source: Path, sink: Path, what: str) -> None:
+    name = "m/large" if what == "file" else "m"
+    words: list[Word] = ["-r", source, f"{sink}/"]
+    mode = (source / name).stat().st_mode
+    (source / name).chmod(0)
+    try:
+        ended = bench.cp(*words, wrap=host.without_power()).expect(SOME_FAILED)
+    finally:
+        (source / name).chmod(mode)
+    explains(ended, "source", name, "permission denied", "give this user access")
+    assert failed(ended).keys() == {f"source/{name}"}
+    assert ended.report["state"] == "failed"
+    check_rest(source, sink / "source", name)
+    works(bench, source, words, sink / "source")
+
+
+def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) -> None:
+    words: list[Word] = ["-r", source, f"{sink}/"]
+    large = source / "m" / "large"
+    old = tree.hash_file(large)
+    allowed = Watcher.of(tree.describe(source), b"source")
+    client = bench.start_cp(*words, "--rate", "12MiB")
+    time.sleep(0.8)
+    tree.make_file(large, 24 * tree.MIB, seed=6)
+    allowed[b"source/m/large"] |= {Content(24 * tree.MIB, tree.hash_file(large))}
+    with Watcher(sink, allowed) as watcher:
+        ended = client.wait()
+    assert watcher.violations == [], "bytes of two versions were mixed"
+    assert ended.code in {SAFE, SOME_FAILED}, ended.words
+    if ended.code == SOME_FAILED:
+        explains(ended, "source", "m/large", "changed")
+        check_rest(source, sink / "source", "m/large")
+    else:
+        assert tree.hash_file(sink / "source/m/large") != old
+    works(bench, source, words, sink / "source")
+
+
+# Where it is written
+
+
+def test_destination_full(bench: Bench, source: Path) -> None:
+    with host.small_file_system(bench.folder / "small", 16 * tree.MIB) as small:
+        words: list[Word] = ["-r", source, f"{small}/"]
+        filler = small / "filler"
+        filler.write_bytes(bytes(2 * tree.MIB))
+        # Slowly: what was synced before the storage was full is safe.
+        ended = bench.cp(*words, "--rate", "10MiB").expect(SOME_FAILED)
+        explains(ended, "sink", "m/large", "no space left", "free some space")
+        assert "source/m/large" in failed(ended)
+        found = tree.describe(small / "source")
+        wanted = tree.describe(source)
+        for path, entry in found.items():
+            assert entry.kind != "file" or entry == wanted[path], f"{path!r} is not complete"
+        filler.unlink()
+        # More room, the same command.
+        assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
+        ended = bench.cp(*words).expect(SAFE)
+        tree.assert_same(wanted, small / "source")
+        assert tree.leftovers(small) == []
+        assert ended.report["objects_resumed"] > 0, "what was safe was sent again"
+
+
+def test_destination_full_at_a_server(bench: Bench, source: Path) -> None:
+    with host.small_file_system(bench.folder / "small", 16 * tree.MIB) as small:
+        server = bench.serve(small)
+        words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
+        ended = bench.cp(*words).expect(SOME_FAILED)
+        explains(ended, "sink", "m/large", "no space left", "free some space")
+        assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
+        works(bench, source, words, small / "source")
+        server.stop().expect(SAFE)
+
+
+def test_disk_full_while_logging(bench: Bench, source: Path, sink: Path) -> None:
+    # The log alone lies on a file system of one page for it and one for the lease.
+    with host.small_file_system(sink / ".dray-log", 2 * 4096):
+        many = bench.folder / "many"
+        many.mkdir()
+        for number in range(4):
+            tree.make_file(many / f"file{number}", 200 * 4096, seed=number)
+        words: list[Word] = ["-r", many, f"{sink}/", "--object-size", "4KiB"]
+        ended = bench.cp(*words)
+        for path, entry in tree.describe(sink / "many").items():
+            assert entry.kind != "file" or entry == tree.describe(many)[path], path
+        assert ended.code in {SOME_FAILED, REFUSED, INTERRUPTED}, ended.words
+        explains(ended, "sink", "no space left", "free some space")
+        assert ".dray-log" in ended.words or "log" in ended.words
+    shutil.rmtree(sink / ".dray-log", ignore_errors=True)
+    works(bench, many, words, sink / "many")
+
+
+@pytest.mark.parametrize("how", ["mode", "mount"])
+def test_read_only_destination(bench: Bench, source: Path, sink: Path, how: str) -> None:
+    if how == "mode":
+        sink.chmod(0o555)
+        words: list[Word] = ["-r", source, f"{sink}/"]
+        ended = bench.cp(*words, wrap=host.without_power()).expect(REFUSED)
+        explains(ended, "sink", "permission denied", "give this user access")
+        assert list(sink.iterdir()) == []
+        sink.chmod(0o755)
+        works(bench, source, words, sink / "source")
+        return
+    with host.small_file_system(bench.folder / "small", 64 * tree.MIB) as small:
+        words = ["-r", source, f"{small}/"]
+        assert os.system(f"mount -o remount,ro {small}") == 0  # noqa: S605
+        ended = bench.cp(*words).expect(REFUSED)
+        explains(ended, "sink", "read-only")
+        assert os.system(f"mount -o remount,rw {small}") == 0  # noqa: S605
+        assert list(small.iterdir()) == []
+        works(bench, source, words, small / "source")
+
+
+def test_server_that_only_lets_read(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(sink, "--read-only")
+    words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
+    ended = bench.cp(*words).expect(REFUSED)
+    explains(ended, "sink", "read-only", "--read-only", "another host")
+    assert list(sink.iterdir()) == []
+
+
+def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -> None:
+    (sink / "source" / "m" / "large").mkdir(parents=True)
+    (sink / "source" / "m" / "large" / "precious").write_bytes(b"mine")
+    words: list[Word] = ["-r", source, f"{sink}/"]
+    ended = bench.cp(*words).expect(SOME_FAILED)
+    explains(ended, "sink", "m/large", "a folder stands", "move the folder away")
+    assert failed(ended).keys() == {"source/m/large"}
+    assert (sink / "source/m/large/precious").read_bytes() == b"mine", "a stranger's file is gone"
+    shutil.rmtree(sink / "source/m/large")
+    works(bench, source, words, sink / "source")
+    ended = bench.cp(source / "a" / "file1", sink / "source").expect(REFUSED)
+    explains(ended, "sink", "a folder stands here", "to copy into it")
+
+
+def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -> None:
+    (sink / "source").mkdir()
+    (sink / "source" / "m").write_bytes(b"mine")
+    words: list[Word] = ["-r", source, f"{sink}/"]
+    ended = bench.cp(*words).expect(SOME_FAILED)
+    explains(ended, "sink", "source/m", "a file stands where a folder should be", "move")
+    assert (sink / "source" / "m").read_bytes() == b"mine"
+    for name in ("a", "z"):
+        tree.assert_same(tree.describe(source / name), sink / "source" / name)
+    (sink / "source" / "m").unlink()
+    works(bench, source, words, sink / "source")
+    (sink / "plain").write_bytes(b"mine")
+    ended = bench.cp(source / "a" / "file1", f"{sink}/plain/").expect(REFUSED)
+    explains(ended, "sink", "a file stands where a folder should be", "plain", "another")
+
+
+# Out of the root
+
+
+@pytest.fixture
+def house(bench: Bench) -> tuple[Server, Path, Path]:
+    """Serve a folder that has links to its outside."""
+    root, outside = bench.folder / "root", bench.folder / "outside"
+    (root / "inner").mkdir(parents=True)
+    (outside / "folder").mkdir(parents=True)
+    (outside / "secret").write_bytes(b"secret")
+    (root / "inner" / "hello").write_bytes(b"hello")
+    (root / "link").symlink_to(outside)
+    (root / "inner" / "relative").symlink_to("../../outside")
+    (root / "secret-link").symlink_to(outside / "secret")
+    return bench.serve(root), root, outside
+
+
+OUT = ["../x", "inner/../../x", "/etc", "//etc", "link/x", "link/folder", "inner/relative/x"]
+
+
+@pytest.mark.parametrize("path", [*OUT, "link", "inner/relative"])
+def test_no_push_leaves_the_root(bench: Bench, house: tuple[Server, Path, Path], path: str) -> None:
+    server, root, outside = house
+    before = (tree.describe(root), tree.describe(outside))
+    words: list[Word] = [root / "inner" / "hello", f"dray://{server.address}/{path}/"]
+    ended = bench.cp(*words, *bench.peer(server))
+    assert ended.code in {SOME_FAILED, REFUSED}, ended.words
+    explains(ended, "sink")
+    assert "leaves its root" in ended.words or "a file stands where a folder" in ended.words
+    found = (tree.describe(root), tree.describe(outside))
+    changed = [tree.differences(*pair) for pair in zip(before, found, strict=True)]
+    assert changed == [[], []]
+    far = f"dray://{server.address}/inner/new/"
+    bench.cp(root / "inner" / "hello", far, *bench.peer(server)).expect(SAFE)
+    assert (root / "inner" / "new" / "hello").read_bytes() == b"hello"
+
+
+@pytest.mark.parametrize("path", [*OUT, "link/secret", "link/", "inner/relative/secret"])
+@pytest.mark.parametrize("links", ["keep", "follow"])
+def test_no_pull_leaves_the_root(
+    bench: Bench, house: tuple[Server, Path, Path], sink: Path, path: str, links: str
+) -> None:
+    server, _, _ = house
+    far = f"dray://{server.address}"
+    words: list[Word] = ["-r", f"{far}/{path}", f"{sink}/", "--links", links]
+    ended = bench.cp(*words, *bench.peer(server))
+    assert ended.code in {SOME_FAILED, REFUSED}, ended.words
+    explains(ended, "source")
+    assert not [entry for entry in tree.describe(sink).values() if entry.kind == "file"]
+    bench.cp("-r", f"{far}/inner/hello", f"{sink}/", *bench.peer(server)).expect(SAFE)
+    assert (sink / "hello").read_bytes() == b"hello"
+
+
+def test_followed_link_out_of_the_root_is_refused(
+    bench: Bench, house: tuple[Server, Path, Path], sink: Path
+) -> None:
+    server, _, _ = house
+    words: list[Word] = ["-r", f"dray://{server.address}/", f"{sink}/", "--links", "follow"]
+    ended = bench.cp(*words, *bench.peer(server)).expect(SOME_FAILED)
+    explains(ended, "source", "secret-link", "leaves its root")
+    contents = {entry.content for entry in tree.describe(sink).values() if entry.kind == "file"}
+    assert contents == {tree.hash_file(sink / "inner" / "hello")}
+
+
+# Who may
+
+
+def test_wrong_key(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(sink)
+    words: list[Word] = ["-r", source, f"dray://{server.address}/"]
+    wrong: list[Word] = ["--token-file", bench.token, "--peer-key", "sha256:" + "0" * 64]
+    ended = bench.cp(*words, *wrong).expect(REFUSED)
+    explains(ended, "not authorized", server.fingerprint, "compare")
+    assert list(sink.iterdir()) == []
+    works(bench, source, [*words, *bench.peer(server)], sink / "source")
+
+
+def test_wrong_token(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(sink)
+    words: list[Word] = ["-r", source, f"dray://{server.address}/"]
+    other = bench.folder / "other-token"
+    other.write_text("another-token-that-is-as-long-as-the-right-one\n", encoding="utf-8")
+    key = ["--peer-key", server.fingerprint]
+    ended = bench.cp(*words, *key, "--token-file", other).expect(REFUSED)
+    explains(ended, "not authorized", "token")
+    assert list(sink.iterdir()) == []
+    said = server.log_path.read_text(encoding="utf-8")
+    assert "turned away" in said
+    for token in (bench.token, other):
+        assert token.read_text(encoding="utf-8").strip() not in said + ended.words
+    works(bench, source, [*words, *bench.peer(server)], sink / "source")
+
+
+def test_clear_data_needs_both_ends_will(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(sink)
+    words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
+    ended = bench.cp(*words, "--clear-data").expect(REFUSED)
+    explains(ended, "clear data", "not supported", "leave out")
+    assert list(sink.iterdir()) == []
+    works(bench, source, words, sink / "source")
+
+
+def test_nobody_there(bench: Bench, source: Path, sink: Path) -> None:
+    server = bench.serve(sink)
+    server.stop()
+    words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
+    ended = bench.cp(*words).expect(UNREACHABLE)
+    explains(ended, server.address, "refused", "dray serve")
+
+
+# Strangers at the port
+
+
+def garbage(port: socket.socket) -> None:
+    port.sendall(os.urandom(1 << 16))
+
+
+def oversize(port: socket.socket) -> None:
+    """Claim a control frame of 4 GiB before any TLS."""
+    port.sendall(b"DRAY\x01\x01\0\0" + struct.pack("<IBBHI", 0xFFFFFFFF, 1, 0, 0, 0) + bytes(4096))
+
+
+def truncated(port: socket.socket) -> None:
+    port.sendall(b"DRAY\x01\0\0\0\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(20))
+
+
+def absurd(port: socket.socket) -> None:
+    """Join as a stream with numbers that make no sense, as often as the listener bears it."""
+    body = b"\xff" * 52
+    port.sendall(b"DRAY\x02\x01\0\0" + struct.pack("<IBBHI", len(body), 0x41, 0, 0, 0) + body * 50)
+
+
+def web_browser(port: socket.socket) -> None:
+    port.sendall(b"GET / HTTP/1.1\r\nHost: dray\r\n" + b"X: y\r\n" * 2000 + b"\r\n")
+
+
+def slow_loris(port: socket.socket) -> None:
+    for byte in b"DRAY\x01\0\0\0\x16\x03\x01":
+        port.sendall(bytes([byte]))
+        time.sleep(0.5)
+
+
+def nothing_at_all(port: socket.socket) -> None:
+    time.sleep(4)
+
+
+STRANGERS: list[Callable[[socket.socket], None]] = [
+    garbage,
+    oversize,
+    truncated,
+    absurd,
+    web_browser,
+    slow_loris,
+    nothing_at_all,
+]
+
+
+def test_strangers_cost_nothing(bench: Bench, source: Path, sink: Path) -> None:
+    pool = 32 * tree.MIB
+    server = bench.serve(sink, "--pool", str(pool))
+    before = peak_memory(server.pid)
+    address = server.address.rpartition(":")
+    is_over = threading.Event()
+    visits = [0] * len(STRANGERS)
+
+    def visit(number: int) -> None:
+        while not is_over.is_set():
+            try:
+                target = (address[0], int(address[2]))
+                with socket.create_connection(target, timeout=5) as port:
+                    visits[number] += 1
+                    STRANGERS[number](port)
+                    while port.recv(4096):
+                        pass
+            except OSError:
+                pass
+
+    # Ten of each kind, all the time.
+    crowd = [
+        threading.Thread(target=visit, args=(index % len(STRANGERS),), daemon=True)
+        for index in range(10 * len(STRANGERS))
+    ]
+    for stranger in crowd:
+        stranger.start()
+    try:
+        words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
+        ended = bench.cp(*words, "--rate", "8MiB", "--retries", "0").expect(SAFE)
+    finally:
+        is_over.set()
+        for stranger in crowd:
+            stranger.join(timeout=15)
+    tree.assert_same(tree.describe(source), sink / "source")
+    assert ended.report["objects_sent"] == ended.report["objects"]
+    assert all(count > 0 for count in visits), visits
+    peak = peak_memory(server.pid)
+    counted = dict(zip((each.__name__ for each in STRANGERS), visits, strict=True))
+    print(f"\n{counted}; memory {before >> 20} to {peak >> 20} MiB, pool {pool >> 20} MiB")
+    assert peak - before <= pool + 64 * tree.MIB
+    assert "panicked" not in server.log_path.read_text(encoding="utf-8")
+    # Few words for many strangers.
+    assert len(server.log_path.read_text(encoding="utf-8").splitlines()) < 200
+    again = sink / "again"
+    far = f"dray://{server.address}/again/"
+    bench.cp("-r", source, far, *bench.peer(server)).expect(SAFE)
+    tree.assert_same(tree.describe(source), again / "source")
+    server.stop().expect(SAFE)
+
+
+# Logs
+
+
+def leave_log(bench: Bench, source: Path, sink: Path) -> Path:
+    """Kill a copy in the middle; give the log that it left."""
+    client = bench.start_cp("-r", source, f"{sink}/", "--rate", "24MiB", "--progress", "json")
+    until = time.monotonic() + 30
+    while '"bytes_durable":1' not in client.log_path.read_text(encoding="utf-8"):
+        assert client.is_running(), "it ended too early"
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    client.kill()
+    (log,) = (sink / ".dray-log").glob("*.log")
+    assert list(sink.rglob("*.part")), "no partial file was left"
+    return log
+
+
+@pytest.fixture
+def middle(bench: Bench) -> Path:
+    """Make a tree whose copy has a middle."""
+    top = bench.folder / "middle"
+    top.mkdir()
+    tree.make_file(top / "large", 64 * tree.MIB, seed=8)
+    (top / "small").write_bytes(b"small")
+    return top
+
+
+def other_version(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[8:10] = struct.pack("<H", 77)
+    data[12:16] = struct.pack("<I", crc32c(bytes(data[:12])))
+    log.write_bytes(data)
+
+
+def other_thing(log: Path) -> None:
+    log.write_bytes(b"To whom it may concern: this is not a log.\n" * 9)
+
+
+def flipped_in_the_header(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[40] ^= 1
+    log.write_bytes(data)
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (other_version, ("cannot read", "77")),
+        (other_thing, ("cannot read", "not an object log")),
+        (flipped_in_the_header, ("damaged",)),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_log_that_cannot_be_read(
+    bench: Bench,
+    middle: Path,
+    sink: Path,
+    damage: Callable[[Path], None],
+    words: tuple[str, ...],
+) -> None:
+    log = leave_log(bench, middle, sink)
+    damage(log)
+    before = log.read_bytes()
+    again: list[Word] = ["-r", middle, f"{sink}/"]
+    ended = bench.cp(*again).expect(REFUSED)
+    # Which file it is, for somebody who is to remove it.
+    explains(ended, "sink", *words, log.name, "remove")
+    assert log.read_bytes() == before, "what could not be understood was changed"
+    assert not (sink / "middle" / "large").exists()
+    log.unlink()
+    works(bench, middle, again, sink / "middle")
+
+
+def test_torn_log(bench: Bench, middle: Path, sink: Path) -> None:
+    log = leave_log(bench, middle, sink)
+    log.write_bytes(log.read_bytes()[:-5])
+    works(bench, middle, ["-r", middle, f"{sink}/"], sink / "middle")
+
+
+def test_log_with_a_flipped_bit_anywhere(bench: Bench, middle: Path, sink: Path) -> None:
+    log = leave_log(bench, middle, sink)
+    saved = bench.folder / "saved"
+    shutil.copytree(sink, saved, symlinks=True)
+    length = len(log.read_bytes())
+    resumed = refused = 0
+    for at in range(16, length, max(1, length // 9)):
+        # The very files: a copy's inode is another, and so is not trusted.
+        data = bytearray(log.read_bytes() if log.exists() else b"")
+        if not data:
+            log = leave_log(bench, middle, sink)
+            data = bytearray(log.read_bytes())
+        data[min(at, len(data) - 1)] ^= 1 << at % 8
+        log.write_bytes(data)
+        ended = bench.cp("-r", middle, f"{sink}/")
+        if ended.code == REFUSED:
+            explains(ended, "damaged", "remove")
+            refused += 1
+            log.unlink()
+            ended = bench.cp("-r", middle, f"{sink}/")
+        ended.expect(SAFE)
+        resumed += ended.report["objects_resumed"] > 0
+        tree.assert_same(tree.describe(middle), sink / "middle")
+        assert tree.leftovers(sink) == []
+        shutil.rmtree(sink / "middle")
+    print(f"\n{resumed} resumed, {refused} refused")
+
+
+def test_partial_file_of_a_log_is_gone(bench: Bench, middle: Path, sink: Path) -> None:
+    leave_log(bench, middle, sink)
+    (part,) = sink.rglob("*.part")
+    part.unlink()
+    ended = works(bench, middle, ["-r", middle, f"{sink}/"], sink / "middle")
+    explains(ended, "sink", "large", "partial file", "starting over")
+
+
+def test_log_of_a_changed_source(bench: Bench, middle: Path, sink: Path) -> None:
+    leave_log(bench, middle, sink)
+    tree.make_file(middle / "large", 64 * tree.MIB, seed=9)
+    ended = works(bench, middle, ["-r", middle, f"{sink}/"], sink / "middle")
+    explains(ended, "sink", "large", "the source changed", "starting over")
+    assert ended.report["bytes_sent"] >= 64 * tree.MIB
+
+
+# Two at once
+
+
+def start_slow(bench: Bench, source: Path, destination: str, *words: Word) -> Process:
+    client = bench.start_cp("-r", source, destination, "--rate", "6MiB", *words)
+    time.sleep(0.8)
+    assert client.is_running()
+    return client
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_two_copies_to_one_destination(bench: Bench, source: Path, sink: Path, where: str) -> None:
+    words: list[Word] = []
+    destination = f"{sink}/"
+    if where == "there":
+        server = bench.serve(sink)
+        destination = f"dray://{server.address}/"
+        words = bench.peer(server)
+    first = start_slow(bench, source, destination, "--transfer-id", "the-first:1", *words)
+    second = bench.cp("-r", source, destination, *words).expect(REFUSED)
+    explains(second, "sink", "another transfer is writing here", "the-first:1", "wait for it")
+    assert second.report["state"] == "refused"
+    # From here too: who writes is a matter of the destination, not of the way to it.
+    local = bench.cp("-r", source, f"{sink}/").expect(REFUSED)
+    explains(local, "the-first:1")
+    first.wait().expect(SAFE)
+    tree.assert_same(tree.describe(source), sink / "source")
+    assert tree.leftovers(sink) == []
+    # Elsewhere nobody is in the way; here neither any more.
+    works(bench, source, ["-r", source, destination, *words], sink / "source")
+
+
+def test_killed_holder_does_not_hold(bench: Bench, source: Path, sink: Path) -> None:
+    start_slow(bench, source, f"{sink}/").send(signal.SIGKILL)
+    time.sleep(0.1)
+    works(bench, source, ["-r", source, f"{sink}/"], sink / "source")
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cp", "only-one"],
+        ["cp", "a", "b", "--object-size", "1"],
+        ["cp", "a", "b", "--order", "sideways"],
+        ["cp", "a", "dray://host:port/x"],
+        ["cp", "dray://one/a", "dray://two/b"],
+        ["cp", "--checksum", "md5:00", "a", "b"],
+        ["cp", "--range", "5", "a", "b"],
+        ["fly"],
+    ],
+    ids=" ".join,
+)
+def test_command_line_that_makes_no_sense(bench: Bench, words: list[str]) -> None:
+    ended = bench.start(*words).wait()
+    assert ended.code == USAGE, ended.words
+    assert ended.words

@@ -1,0 +1,273 @@
+"""Start the programs as shipped, wait for them, read what they say; end only what was started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 20.0
+POLL_SECONDS = 0.005
+
+Word = str | bytes | Path
+
+
+def find_program() -> Path:
+    """Find the release program.
+
+    :raises FileNotFoundError: when it was not built.
+    """
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
+    program = target / "release" / "dray"
+    if not os.access(program, os.X_OK):
+        raise FileNotFoundError(f"no release program at {program}; build it first: make build")
+    return program
+
+
+def peak_memory(pid: int) -> int:
+    """Read the most memory, in bytes, that a living process has held; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended."""
+
+    #: exit code; negative: the signal that killed it
+    code: int
+    out: str
+    words: str
+    seconds: float
+    cpu_seconds: float
+    #: bytes, sampled while it ran
+    memory_peak: int
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The JSON object that ends the output."""
+        lines = [line for line in self.out.splitlines() if line.strip()]
+        assert lines, f"no report; exit code {self.code}; it said:\n{self.words}"
+        report: dict[str, Any] = json.loads(lines[-1])
+        return report
+
+    def expect(self, code: int) -> Ended:
+        """Fail with everything it said unless it ended with ``code``."""
+        assert self.code == code, f"exit code {self.code}, not {code}\n{self.out}\n{self.words}"
+        return self
+
+
+class Process:
+    """A process that was started here, with its output in files."""
+
+    def __init__(
+        self,
+        words: Sequence[Word],
+        logs: Path,
+        name: str,
+        *,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        wrap: Sequence[str] = (),
+    ) -> None:
+        """Start ``wrap`` and ``words``."""
+        self.out_path = logs / f"{name}.out"
+        self.log_path = logs / f"{name}.log"
+        self.started = time.monotonic()
+        with self.out_path.open("wb") as out, self.log_path.open("wb") as log:
+            self.popen = subprocess.Popen(
+                [*wrap, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+            )
+        self.pid = self.popen.pid
+        self.memory_peak = 0
+        self.ended: Ended | None = None
+
+    def is_running(self) -> bool:
+        """Look whether it still runs; collect it if not."""
+        if self.ended is not None:
+            return False
+        self.memory_peak = max(self.memory_peak, peak_memory(self.pid))
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if pid == 0:
+            return True
+        self.popen.returncode = os.waitstatus_to_exitcode(status)
+        self.ended = Ended(
+            code=self.popen.returncode,
+            out=self.out_path.read_text(encoding="utf-8", errors="replace"),
+            words=self.log_path.read_text(encoding="utf-8", errors="replace"),
+            seconds=time.monotonic() - self.started,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            memory_peak=self.memory_peak,
+        )
+        return False
+
+    def wait(self, seconds: float = 120.0) -> Ended:
+        """Wait for its end.
+
+        :raises TimeoutError: after ``seconds``; it is killed then.
+        """
+        until = time.monotonic() + seconds
+        while self.is_running():
+            if time.monotonic() > until:
+                self.kill()
+                said = self.log_path.read_text(encoding="utf-8", errors="replace")
+                raise TimeoutError(f"still running after {seconds} s; it said:\n{said}")
+            time.sleep(POLL_SECONDS)
+        assert self.ended is not None
+        return self.ended
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        if self.is_running():
+            os.kill(self.pid, number)
+
+    def kill(self) -> Ended:
+        """End it at once, as ``kill -9`` does."""
+        self.send(signal.SIGKILL)
+        while self.is_running():
+            time.sleep(POLL_SECONDS)
+        assert self.ended is not None
+        return self.ended
+
+
+class Server(Process):
+    """``dray serve``, ready."""
+
+    address: str
+    fingerprint: str
+
+    def await_ready(self) -> Server:
+        """Read the line that says where it listens."""
+        until = time.monotonic() + READY_SECONDS
+        while True:
+            first = self.out_path.read_text(encoding="utf-8").partition("\n")
+            if first[1]:
+                break
+            said = self.log_path.read_text(encoding="utf-8", errors="replace")
+            assert self.is_running(), f"the server ended at once:\n{said}"
+            assert time.monotonic() < until, f"the server is not ready:\n{said}"
+            time.sleep(POLL_SECONDS)
+        ready = json.loads(first[0])
+        self.address = ready["addresses"][0]
+        self.fingerprint = ready["fingerprint"]
+        return self
+
+    def transfers(self) -> list[dict[str, Any]]:
+        """Read what it said about transfers that ended."""
+        lines = self.out_path.read_text(encoding="utf-8").splitlines()[1:]
+        return [json.loads(line) for line in lines]
+
+    def stop(self) -> Ended:
+        """Ask it to stop, and wait."""
+        self.send(signal.SIGTERM)
+        return self.wait(30)
+
+
+@dataclass
+class Bench:
+    """One test's place: a folder, the program, everything that was started."""
+
+    folder: Path
+    program: Path
+    processes: list[Process] = field(default_factory=list)
+    started: int = 0
+
+    def __post_init__(self) -> None:
+        """Make the folders."""
+        self.logs = self.folder / "logs"
+        self.logs.mkdir()
+        self.token = self.folder / "token"
+        self.token.write_text("a-token-that-nobody-guesses-0123456789\n", encoding="utf-8")
+        self.token.chmod(0o600)
+
+    def _name(self, name: str) -> str:
+        self.started += 1
+        return f"{self.started:03}-{name}"
+
+    def start(
+        self,
+        *words: Word,
+        name: str = "dray",
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        wrap: Sequence[str] = (),
+    ) -> Process:
+        """Start ``dray`` with these words."""
+        whole = [self.program, *words]
+        process = Process(whole, self.logs, self._name(name), env=env, cwd=cwd, wrap=wrap)
+        self.processes.append(process)
+        return process
+
+    def start_cp(
+        self, *words: Word, env: dict[str, str] | None = None, wrap: Sequence[str] = ()
+    ) -> Process:
+        """Start ``dray cp --json``."""
+        return self.start("cp", "--json", *words, name="cp", env=env, wrap=wrap)
+
+    def cp(
+        self,
+        *words: Word,
+        env: dict[str, str] | None = None,
+        wrap: Sequence[str] = (),
+        seconds: float = 120.0,
+    ) -> Ended:
+        """Run ``dray cp --json`` to its end."""
+        return self.start_cp(*words, env=env, wrap=wrap).wait(seconds)
+
+    def serve(
+        self, root: Path, *words: Word, listen: str = "127.0.0.1:0", wrap: Sequence[str] = ()
+    ) -> Server:
+        """Start ``dray serve`` on a free port of this host; always with the same key."""
+        whole: list[Word] = [self.program, "serve", "--json", "--root", root, "--listen", listen]
+        whole += ["--token-file", self.token, "--identity", self.folder / "identity", *words]
+        server = Server(whole, self.logs, self._name("serve"), wrap=wrap)
+        self.processes.append(server)
+        return server.await_ready()
+
+    def peer(self, server: Server) -> list[Word]:
+        """Give the words with which ``cp`` may talk to ``server``."""
+        return ["--token-file", self.token, "--peer-key", server.fingerprint]
+
+    def close(self) -> None:
+        """End what still runs."""
+        for process in self.processes:
+            process.kill()
+
+
+@dataclass
+class Way:
+    """How a tree travels: who dials, how many streams, with or without TLS."""
+
+    push: bool = True
+    streams: int = 4
+    is_clear: bool = False
+
+    def __str__(self) -> str:
+        """Name it, for test ids."""
+        direction = "push" if self.push else "pull"
+        return f"{direction}-{'clear' if self.is_clear else 'tls'}-{self.streams}"
+
+    def words(self) -> list[Word]:
+        """Give the options of ``cp``."""
+        words: list[Word] = ["--streams", str(self.streams)]
+        return [*words, "--clear-data"] if self.is_clear else words

@@ -1,0 +1,148 @@
+"""A TCP proxy between the ends: counts what travels, keeps it on demand, cuts connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass, field
+
+PIECE_BYTES = 1 << 18
+PREAMBLE_BYTES = 8
+DATA_CONNECTION = 2
+
+
+@dataclass
+class Connection:
+    """One connection through the proxy."""
+
+    dialler: socket.socket
+    listener: socket.socket
+    #: from the dialling end (cp), from the listening end (serve)
+    up: int = 0
+    down: int = 0
+    preamble: bytes = b""
+    kept_up: bytearray = field(default_factory=bytearray)
+    kept_down: bytearray = field(default_factory=bytearray)
+
+    @property
+    def is_data(self) -> bool:
+        """Whether the dialler's first bytes say that it is a data connection."""
+        return len(self.preamble) > 4 and self.preamble[4] == DATA_CONNECTION
+
+    def close(self, *, abruptly: bool) -> None:
+        """Close both halves."""
+        for half in (self.dialler, self.listener):
+            with contextlib.suppress(OSError):
+                if abruptly:
+                    half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                half.shutdown(socket.SHUT_RDWR)
+            if abruptly:
+                with contextlib.suppress(OSError):
+                    half.close()
+
+
+class Proxy:
+    """Listens on a port of its own and hands everything on to ``upstream``."""
+
+    def __init__(self, upstream: str, *, keep: bool = False) -> None:
+        """Listen; ``keep`` keeps every byte."""
+        self.upstream = upstream
+        self.keep = keep
+        self.is_refusing = False
+        self.lock = threading.Lock()
+        self.connections: list[Connection] = []
+        self.threads: list[threading.Thread] = []
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=256)
+        host, port = self.socket.getsockname()[:2]
+        self.address = f"{host}:{port}"
+        self.is_closed = False
+        self._run(self._accept)
+
+    def _run(self, target: object, *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
+        with self.lock:
+            self.threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                dialler, _ = self.socket.accept()
+            except OSError:
+                return
+            host, _, port = self.upstream.rpartition(":")
+            try:
+                if self.is_refusing or self.is_closed:
+                    raise ConnectionRefusedError
+                listener = socket.create_connection((host, int(port)), timeout=5)
+                listener.settimeout(None)
+            except OSError:
+                dialler.close()
+                continue
+            connection = Connection(dialler, listener)
+            with self.lock:
+                self.connections.append(connection)
+            self._run(self._carry, connection, True)
+            self._run(self._carry, connection, False)
+
+    def _carry(self, connection: Connection, is_up: bool) -> None:
+        pair = (connection.dialler, connection.listener)
+        source, sink = pair if is_up else pair[::-1]
+        for half in pair:
+            with contextlib.suppress(OSError):
+                half.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        kept = connection.kept_up if is_up else connection.kept_down
+        buffer = memoryview(bytearray(PIECE_BYTES))
+        try:
+            while count := source.recv_into(buffer):
+                if is_up:
+                    if connection.up < PREAMBLE_BYTES:
+                        connection.preamble += bytes(buffer[: PREAMBLE_BYTES - connection.up])
+                    connection.up += count
+                else:
+                    connection.down += count
+                if self.keep:
+                    kept += buffer[:count]
+                sink.sendall(buffer[:count])
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            connection.close(abruptly=False)
+
+    def counted(self) -> tuple[int, int]:
+        """Count the bytes of data connections so far: from the dialling, from the listening end."""
+        with self.lock:
+            data = [each for each in self.connections if each.is_data]
+        return sum(each.up for each in data), sum(each.down for each in data)
+
+    def cut(self, *, data_only: bool = False) -> int:
+        """Reset all connections; say how many there were."""
+        with self.lock:
+            there = [each for each in self.connections if each.dialler.fileno() >= 0]
+        there = [each for each in there if each.is_data or not data_only]
+        for connection in there:
+            connection.close(abruptly=True)
+        return len(there)
+
+    def await_bytes(self, count: int, seconds: float = 60.0) -> None:
+        """Wait until so many bytes of data have travelled.
+
+        :raises TimeoutError: when they do not.
+        """
+        until = time.monotonic() + seconds
+        while sum(self.counted()) < count:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.counted()} bytes in {seconds} s, not {count}")
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        """Stop."""
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.cut()
+        for thread in self.threads:
+            thread.join(timeout=5)

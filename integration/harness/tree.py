@@ -1,0 +1,168 @@
+"""Trees: made by a seed, described independently of dray, compared with names as bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MIB = 1 << 20
+GIB = 1 << 30
+#: dray's own names: partial files and logs
+OWN = b".dray-"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a tree."""
+
+    kind: str
+    mode: int
+    mtime_ns: int
+    #: a file's size and SHA-256, a link's target
+    size: int = 0
+    content: bytes = b""
+
+
+def hash_file(path: bytes | Path) -> bytes:
+    """Compute the SHA-256 of a file."""
+    total = hashlib.sha256()
+    block = memoryview(bytearray(MIB))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(block):
+            total.update(block[:count])
+    return total.digest()
+
+
+def walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Give every entry below ``top`` that is not dray's own, by its path from there."""
+    waiting = [b""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            found = list(os.scandir(os.path.join(top, folder)))
+        except FileNotFoundError:
+            continue
+        for entry in found:
+            if entry.name.startswith(OWN):
+                continue
+            try:
+                state = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            path = os.path.join(folder, entry.name)
+            yield path, state
+            if stat.S_ISDIR(state.st_mode):
+                waiting.append(path)
+
+
+def describe(top: Path) -> dict[bytes, Entry]:
+    """Describe a tree: each entry's kind, mode, time, and content. The top itself is ``b""``."""
+    base = os.fsencode(top)
+    state = os.lstat(base)
+    found = {b"": Entry("directory", stat.S_IMODE(state.st_mode), state.st_mtime_ns)}
+    if not stat.S_ISDIR(state.st_mode):
+        return {b"": _entry(base, state)}
+    for path, state in walk(base):
+        found[path] = _entry(os.path.join(base, path), state)
+    return found
+
+
+def _entry(path: bytes, state: os.stat_result) -> Entry:
+    mode, mtime = stat.S_IMODE(state.st_mode), state.st_mtime_ns
+    if stat.S_ISLNK(state.st_mode):
+        # A link's mode means nothing on Linux.
+        return Entry("link", 0, mtime, 0, os.readlink(path))
+    if stat.S_ISDIR(state.st_mode):
+        return Entry("directory", mode, mtime)
+    if stat.S_ISREG(state.st_mode):
+        return Entry("file", mode, mtime, state.st_size, hash_file(path))
+    return Entry("other", mode, mtime)
+
+
+def differences(wanted: dict[bytes, Entry], found: dict[bytes, Entry]) -> list[str]:
+    """Say how two descriptions differ; at most 20 lines."""
+    lines = [f"missing: {path!r}" for path in wanted.keys() - found.keys()]
+    lines += [f"not asked for: {path!r}" for path in found.keys() - wanted.keys()]
+    lines += [
+        f"{path!r}: wanted {wanted[path]}, found {found[path]}"
+        for path in wanted.keys() & found.keys()
+        if wanted[path] != found[path]
+    ]
+    return sorted(lines)[:20]
+
+
+def assert_same(wanted: dict[bytes, Entry], top: Path) -> None:
+    """Fail unless the tree at ``top`` is as described and holds nothing of dray's own."""
+    assert differences(wanted, describe(top)) == []
+
+
+def leftovers(top: Path) -> list[str]:
+    """List dray's own files below a folder."""
+    return sorted(
+        os.path.join(folder, name)
+        for folder, folders, files in os.walk(top)
+        for name in [*folders, *files]
+        if name.startswith(os.fsdecode(OWN))
+    )
+
+
+def make_file(path: Path, size: int, seed: int) -> None:
+    """Write ``size`` bytes that do not compress."""
+    chance = random.Random(seed)
+    with path.open("wb") as file:
+        left = size
+        while left > 0:
+            piece = chance.randbytes(min(left, MIB))
+            file.write(piece)
+            left -= len(piece)
+
+
+def make_tree(top: Path, files: int, seed: int) -> None:
+    """Make a tree like an unpacked source tree: many folders, mostly small files, odd names.
+
+    Sizes are about those of Linux's sources: a median of 5 KiB, some of more than one object.
+    """
+    chance = random.Random(seed)
+    top.mkdir(parents=True)
+    pool = chance.randbytes(4 * MIB)
+    folders = [top]
+    for index in range(max(4, files // 16)):
+        folder = chance.choice(folders[-64:]) / f"folder{index:05}"
+        folder.mkdir()
+        folders.append(folder)
+    for index in range(files):
+        size = min(int(chance.lognormvariate(8.6, 1.3)), 3 * MIB)
+        if index % 50 == 0:
+            size = 0
+        start = chance.randrange(len(pool) - size)
+        path = chance.choice(folders) / f"file{index:06}.c"
+        path.write_bytes(pool[start : start + size])
+        path.chmod(chance.choice((0o644, 0o600, 0o755, 0o444)))
+        times = chance.randrange(1, 2**31) * 10**9 + chance.randrange(10**9)
+        os.utime(path, ns=(times, times))
+    odd = os.fsencode(folders[1])
+    for name in (b"not-utf8-\xff\xfe\x80", b"n" * 255, b"back\\slash", b"new\nline", b"-r", b" "):
+        with open(os.path.join(odd, name), "wb") as file:
+            file.write(name)
+    (top / "a-link").symlink_to("folder00000")
+    (top / "a-broken-link").symlink_to("../nothing/there")
+    os.symlink(b"\xff not utf-8", os.path.join(odd, b"odd-link"))
+    deep = top
+    for level in range(40):
+        deep = deep / f"deep{level}"
+    deep.mkdir(parents=True)
+    (deep / "bottom").write_bytes(b"reached")
+    (top / "empty").mkdir()
+    # Folders last, and from below: what is made in one changes its time.
+    for folder in sorted(folders[1:], key=lambda path: -len(path.parts)):
+        times = chance.randrange(1, 2**31) * 10**9 + chance.randrange(10**9)
+        folder.chmod(chance.choice((0o755, 0o750, 0o700)))
+        os.utime(folder, ns=(times, times))

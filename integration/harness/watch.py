@@ -1,0 +1,96 @@
+"""Watches a destination all the time: what stands under a final name must be complete."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file may hold."""
+
+    size: int
+    sha256: bytes
+
+
+class Watcher(threading.Thread):
+    """Lists a tree over and over; use as a context, then look at :attr:`violations`."""
+
+    def __init__(self, top: Path, allowed: dict[bytes, set[Content]]) -> None:
+        """Watch below ``top``; ``allowed`` says what each path may hold, by path from there."""
+        super().__init__(daemon=True)
+        self.top = os.fsencode(top)
+        self.allowed = allowed
+        self.violations: list[str] = []
+        self.rounds = 0
+        self.seen: set[tuple[bytes, int, int]] = set()
+        self.is_over = threading.Event()
+
+    @staticmethod
+    def of(described: dict[bytes, tree.Entry], prefix: bytes = b"") -> dict[bytes, set[Content]]:
+        """Say what the files of a described tree may hold."""
+        return {
+            os.path.join(prefix, path) if path else prefix: {Content(entry.size, entry.content)}
+            for path, entry in described.items()
+            if entry.kind == "file"
+        }
+
+    def run(self) -> None:
+        """Look until it is over, and once more."""
+        while not self.is_over.is_set():
+            self._look()
+            time.sleep(0.002)
+        self._look()
+
+    def _look(self) -> None:
+        self.rounds += 1
+        for path, state in tree.walk(self.top):
+            if stat.S_ISREG(state.st_mode):
+                self._check(path, state)
+
+    def _check(self, path: bytes, state: os.stat_result) -> None:
+        key = (path, state.st_ino, state.st_mtime_ns)
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        allowed = self.allowed.get(path)
+        if allowed is None:
+            self.violations.append(f"{path!r} was never asked for")
+            return
+        if state.st_size not in {content.size for content in allowed}:
+            self.violations.append(f"{path!r} stood there with {state.st_size} bytes")
+            return
+        try:
+            with open(os.path.join(self.top, path), "rb") as file:
+                found = hashlib.sha256(file.read()).digest()
+        except FileNotFoundError:
+            return
+        if found not in {content.sha256 for content in allowed}:
+            self.violations.append(f"{path!r} stood there with wrong content")
+
+    def __enter__(self) -> Watcher:
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self.is_over.set()
+        self.join()
