@@ -1,0 +1,400 @@
+//! The promises, one checker each, named as in docs/design. They look at the machines' effects and at
+//! the disk, and know what the source held; they never ask the machines.
+
+use crate::disk::Node;
+use crate::session::Attempt;
+use crate::sink_host::log_path;
+use crate::workload::Source;
+use crate::world::World;
+use dray_core::options::Overwrite;
+use dray_core::{BufferId, ByteRange, FileIndex, RelPath, SummedRanges};
+use dray_log::{MemoryFile, recover};
+use dray_session::sink::PublishItem;
+use dray_session::source::Effect;
+use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Which state of the disk is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    /// As everybody sees it.
+    Written,
+    /// As a crash leaves it.
+    Durable,
+}
+
+impl World {
+    /// What "safe" means here.
+    fn store(&self) -> Store {
+        if self.is_weak() {
+            Store::Written
+        } else {
+            Store::Durable
+        }
+    }
+
+    fn bytes(&self, inode: u64, store: Store) -> Vec<u8> {
+        let disk = self.disk.borrow();
+        match store {
+            Store::Written => disk.bytes(inode).to_vec(),
+            Store::Durable => disk.durable_bytes(inode).to_vec(),
+        }
+    }
+
+    fn node(&self, path: &RelPath, store: Store) -> Option<Node> {
+        let disk = self.disk.borrow();
+        match store {
+            Store::Written => disk.look(path).cloned(),
+            Store::Durable => disk.look_durable(path).cloned(),
+        }
+    }
+
+    /// What a file of a session must hold.
+    fn expected(&self, at: usize, index: FileIndex) -> Option<(RelPath, Vec<u8>)> {
+        let (path, key) = self.sessions[at].host.known.get(&index)?;
+        let version = self.tree.versions.get(path)?.get(&key.as_ref()?.modified)?;
+        Some((path.clone(), version.clone()))
+    }
+
+    /// The log's ranges by path, as they would be read now.
+    fn logged(&mut self, store: Store) -> BTreeMap<RelPath, SummedRanges> {
+        let now = self.disk.borrow().now();
+        if let Some((seen, logged)) = &self.log_seen
+            && *seen == now
+        {
+            return logged.clone();
+        }
+        let mut logged = BTreeMap::new();
+        if let Ok(path) = log_path() {
+            let bytes = match (self.node(&path, store), store) {
+                (Some(Node::File(inode, _)), _) => self.bytes(inode, store),
+                _ => Vec::new(),
+            };
+            if let Ok(Some(found)) = recover(&mut MemoryFile::with_bytes(bytes)) {
+                logged = found
+                    .files
+                    .into_iter()
+                    .map(|(path, file)| (path, file.done))
+                    .collect();
+            }
+        }
+        self.log_seen = Some((now, logged.clone()));
+        logged
+    }
+
+    /// Whether the bytes of a range are safe and the right ones: under the final name, in the partial
+    /// file, or in a small file that was written.
+    fn is_safe(&self, at: usize, index: FileIndex, range: ByteRange, store: Store) -> bool {
+        let Some((path, expected)) = self.expected(at, index) else {
+            return true;
+        };
+        let span = range.offset as usize..range.end() as usize;
+        let right = |inode: u64| {
+            self.sessions[at].rotten.contains(&inode)
+                || self.bytes(inode, store).get(span.clone()) == expected.get(span.clone())
+        };
+        let named = match self.node(&path, store) {
+            Some(Node::File(inode, _)) => right(inode),
+            _ => false,
+        };
+        let partial = self.sessions[at].host.partials.get(&index);
+        named || partial.is_some_and(|open| right(open.inode))
+    }
+
+    /// What the sink says.
+    pub fn check_message(&mut self, at: usize, message: &Message) {
+        match message {
+            Message::BlockSync(states) => {
+                for (block, state) in states {
+                    if *state == BlockState::Durable
+                        && let Some(attempt) = self.sessions[at].attempts.get(block).cloned()
+                    {
+                        self.check_ack(at, &attempt);
+                    }
+                }
+            }
+            Message::FileIds(ids) => {
+                for id in ids {
+                    if !matches!(id.verdict, FileVerdict::Want { .. }) {
+                        self.sessions[at].left.insert(id.index);
+                    }
+                }
+            }
+            Message::FileClose(closed) => {
+                for closed in closed {
+                    if closed.result.is_err() {
+                        self.sessions[at].failed.insert(closed.index);
+                    } else {
+                        self.check_closed(at, closed.index);
+                    }
+                }
+            }
+            Message::Done { index, ranges } => {
+                for range in ranges {
+                    if !self.is_safe(at, *index, *range, Store::Written) {
+                        let what = format!("{range:?} of entry {index} is said to be done");
+                        self.violate("done_is_log_borne_out_by_files", what);
+                    }
+                }
+            }
+            Message::Verdict(_) => self.check_verdict(at),
+            _ => {}
+        }
+    }
+
+    fn check_ack(&mut self, at: usize, attempt: &Attempt) {
+        let store = self.store();
+        for segment in &attempt.segments {
+            let (index, range) = (segment.file, segment.range);
+            if self.sessions[at].failed.contains(&index) {
+                continue;
+            }
+            if !self.is_safe(at, index, range, store) {
+                let what = format!("{range:?} of entry {index} is not durable");
+                self.violate("ack_never_precedes_durability", what);
+                return;
+            }
+            let Some(open) = self.sessions[at].host.partials.get(&index).cloned() else {
+                continue;
+            };
+            let is_named = matches!(
+                self.node(&open.path, store),
+                Some(Node::File(inode, _)) if inode == open.inode
+            );
+            let logged = self.logged(store);
+            let has = logged
+                .get(&open.path)
+                .is_some_and(|done| done.contains(range));
+            if !has && !is_named {
+                let what = format!("{range:?} of entry {index} has no record");
+                self.violate("sink_record_never_follows_its_ack", what);
+                return;
+            }
+        }
+    }
+
+    fn check_closed(&mut self, at: usize, index: FileIndex) {
+        let Some((path, key)) = self.sessions[at].host.known.get(&index).cloned() else {
+            return;
+        };
+        let store = self.store();
+        if key.is_some() {
+            self.check_complete(at, &path, store);
+        } else if self.node(&path, store).is_none() {
+            let what = format!("{path} is closed and may be lost");
+            self.violate("ack_never_precedes_durability", what);
+        }
+    }
+
+    /// Under a final name stands a whole version of the file.
+    pub fn check_complete(&mut self, at: usize, path: &RelPath, store: Store) {
+        let Some(Node::File(inode, attributes)) = self.node(path, store) else {
+            let what = format!("session {at}: {path} is not there ({store:?})");
+            self.violate("ack_never_precedes_durability", what);
+            return;
+        };
+        let bytes = self.bytes(inode, store);
+        let versions = self.tree.versions.get(path);
+        let version = versions.and_then(|versions| versions.get(&attributes.modified));
+        if version != Some(&bytes) {
+            let what = format!("session {at}: {path} ({store:?})");
+            self.violate("nothing_incomplete_under_a_final_name", what);
+        }
+    }
+
+    /// A file is about to get its final name.
+    pub fn check_publish(&mut self, at: usize, item: &PublishItem) {
+        let store = self.store();
+        let whole = ByteRange {
+            offset: 0,
+            length: item.size,
+        };
+        if item.small {
+            let inode = self.sessions[at].host.smalls.get(&item.index).map(|s| s.1);
+            let expected = self.expected(at, item.index);
+            if let (Some(inode), Some((path, expected))) = (inode, expected)
+                && self.bytes(inode, store) != expected
+            {
+                let what = format!("{path} is small and not as durable as asked");
+                self.violate("final_name_never_precedes_last_record", what);
+            }
+            return;
+        }
+        let logged = self.logged(store);
+        if !logged
+            .get(&item.path)
+            .is_some_and(|done| done.contains(whole))
+        {
+            let what = format!("{} has records missing", item.path);
+            self.violate("final_name_never_precedes_last_record", what);
+        }
+    }
+
+    fn check_verdict(&mut self, at: usize) {
+        const NAME: &str = "verdict_never_precedes_final_name_and_verification";
+        let session = &self.sessions[at];
+        let known: Vec<_> = session
+            .host
+            .known
+            .iter()
+            .filter(|(index, _)| !session.failed.contains(index) && !session.left.contains(index))
+            .map(|(index, (path, key))| (*index, path.clone(), key.clone()))
+            .collect();
+        let is_verified = self.sessions[at].verifies;
+        let store = self.store();
+        for (index, path, key) in known {
+            let Some(Node::File(inode, _)) = self.node(&path, store) else {
+                if key.is_some() {
+                    self.violate(NAME, format!("{path} has no final name"));
+                }
+                continue;
+            };
+            let read = self.sessions[at].read_back.get(&index);
+            let must = is_verified && key.is_some_and(|key| key.size > 0);
+            if must && read != Some(&inode) {
+                self.violate(NAME, format!("{path} was not read back"));
+            }
+        }
+    }
+
+    /// After a crash: nothing incomplete under a final name.
+    pub fn check_tree(&mut self) {
+        if self.is_weak() {
+            return;
+        }
+        let disk = self.disk.borrow();
+        let files: Vec<RelPath> = disk
+            .names()
+            .filter(|(path, node)| {
+                let is_ours = path.components().any(|name| name.is_reserved());
+                matches!(node, Node::File(..)) && !is_ours
+            })
+            .map(|(path, _)| path.clone())
+            .collect();
+        drop(disk);
+        let at = self.sessions.len().saturating_sub(1);
+        for path in files {
+            self.check_complete(at, &path, Store::Written);
+        }
+    }
+
+    /// A read begins: no part of it has an attempt that is alive or has succeeded.
+    pub fn check_read(&mut self, at: usize, effect: &Effect) -> Duration {
+        let wait = self.delay(30, 700);
+        let Effect::Read {
+            block,
+            buffer,
+            parts,
+            ..
+        } = effect
+        else {
+            return wait;
+        };
+        if self.sessions[at].source_host.in_use.contains(buffer) {
+            let what = format!("{buffer} is read into while it is sent");
+            self.violate("bytes_in_flight_never_exceed_pool", what);
+        }
+        let parts: Vec<_> = parts.iter().map(|part| (part.file, part.range)).collect();
+        self.check_attempt(at, &parts);
+        let attempt = Attempt {
+            parts,
+            segments: Vec::new(),
+            bytes: 0,
+        };
+        self.sessions[at].attempts.insert(*block, attempt);
+        wait
+    }
+
+    fn check_attempt(&mut self, at: usize, parts: &[(FileIndex, ByteRange)]) {
+        let clash = self.sessions[at].attempts.values().any(|other| {
+            let mut theirs = other.parts.iter();
+            theirs.any(|(file, range)| {
+                let same =
+                    |(mine, part): &(FileIndex, ByteRange)| mine == file && part.overlaps(range);
+                parts.iter().any(same)
+            })
+        });
+        if clash {
+            self.violate("one_live_attempt_per_object", format!("{parts:?}"));
+        }
+    }
+
+    /// An object is sent: a hole may have grown since it was read.
+    pub fn check_send(&mut self, at: usize, buffer: Option<BufferId>, head: &BlockHead) {
+        let old = self.sessions[at].attempts.remove(&head.id);
+        let parts: Vec<_> = head
+            .segments
+            .iter()
+            .map(|segment| (segment.file, segment.range))
+            .collect();
+        self.check_attempt(at, &parts);
+        let bytes = head.payload_bytes().unwrap_or(0);
+        let session = &mut self.sessions[at];
+        session.sent += bytes;
+        let attempt = Attempt {
+            parts: old.map_or_else(|| parts.clone(), |_| parts.clone()),
+            segments: head.segments.clone(),
+            bytes,
+        };
+        session.attempts.insert(head.id, attempt);
+        if let Some(buffer) = buffer
+            && !session.source_host.in_use.insert(buffer)
+        {
+            let what = format!("{buffer} carries two objects");
+            self.violate("bytes_in_flight_never_exceed_pool", what);
+        }
+    }
+
+    /// After the last run: the sink's tree is the source's.
+    pub fn check_final(&mut self) {
+        const NAME: &str = "sink_tree_equals_source_tree";
+        let at = self.sessions.len() - 1;
+        let keeps = self.setup.options.overwrite == Overwrite::Never;
+        let store = self.store();
+        for (path, node) in self.tree.entries.clone() {
+            let found = self.node(&path, store);
+            let is_right = match (&node, &found) {
+                (Source::Directory(_), Some(Node::Directory(_))) => true,
+                (Source::Symlink(target), Some(Node::Symlink(link, _))) => target == link,
+                (Source::File(_), Some(Node::Directory(_))) => self.blocked.contains(&path),
+                (Source::File(file), Some(Node::File(inode, attributes))) => {
+                    keeps
+                        || attributes.modified == file.modified
+                            && self.bytes(*inode, store) == file.bytes
+                }
+                _ => false,
+            };
+            // The source may have changed after the last session had listed it.
+            let listed = self.sessions[at].host.known.values();
+            let is_newer = match &node {
+                Source::File(file) => listed
+                    .filter(|(other, _)| *other == path)
+                    .all(|(_, key)| key.as_ref().is_none_or(|k| k.modified != file.modified)),
+                _ => false,
+            };
+            if !is_right && !is_newer {
+                self.violate(NAME, format!("{path}: {found:?}"));
+            }
+        }
+        self.check_tree();
+    }
+
+    /// What was sent over all sessions of a round exceeds the data by at most pool and sync group for
+    /// each session that was broken off.
+    pub fn check_bound(&mut self) {
+        if self.is_unbounded {
+            return;
+        }
+        let (first, needed) = self.round;
+        let round = &self.sessions[first..];
+        let sent: u64 = round.iter().map(|session| session.sent).sum();
+        let wasted: u64 = round.iter().map(|session| session.wasted).sum();
+        let broken = round.iter().filter(|session| session.done().is_none());
+        let allowed: u64 = broken.map(|session| session.exposed).sum();
+        if sent > needed + wasted + allowed {
+            let what = format!("{sent} sent, {needed} needed, {wasted} refused, {allowed} allowed");
+            self.violate("resend_is_bounded_by_pool_and_group", what);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The sink's disk: it knows what was written from what is durable.
+//!
+//! Content: each write waits until its inode is synced; a crash keeps any subset of the waiting
+//! writes, each whole or in part. Names: each folder has a journal; a crash keeps a prefix of it, and
+//! a folder's sync makes all of it durable. Attributes are in the name's entry and so in the order of
+//! the journal (as on ext4, xfs, btrfs, zfs). A killed process loses nothing of either.
+
+use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
+use dray_sched::draw::Draw;
+use std::collections::BTreeMap;
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file: its inode and attributes.
+    File(u64, Metadata),
+    /// A folder.
+    Directory(Metadata),
+    /// A symbolic link.
+    Symlink(Vec<u8>, Metadata),
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Inode {
+    cache: Vec<u8>,
+    durable: Vec<u8>,
+    waiting: Vec<(u64, Change)>,
+}
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Put(RelPath, Node),
+    Remove(RelPath),
+    Rename(RelPath, RelPath, Node),
+}
+
+/// Which failures the disk shows at the next fitting call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trouble {
+    /// Content writes that find no space: this many, or all.
+    pub no_space: Option<u32>,
+    /// The next content write fails.
+    pub write: bool,
+    /// The next content sync fails, and drops what waited.
+    pub sync: bool,
+    /// The next append to the log fails half way.
+    pub log: bool,
+    /// The next sync of the log fails.
+    pub log_sync: bool,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub struct Disk {
+    inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<RelPath, Node>,
+    durable_names: BTreeMap<RelPath, Node>,
+    journals: BTreeMap<RelPath, Vec<(u64, NameChange)>>,
+    sequence: u64,
+    next_inode: u64,
+    /// Changes left until the power fails.
+    pub fuse: Option<u32>,
+    /// The power has failed; nothing works until [`Disk::crash`].
+    pub is_dead: bool,
+    /// See [`Trouble`].
+    pub trouble: Trouble,
+    /// Counts faults that were shown, by what the checkers call them.
+    pub shown: Vec<&'static str>,
+}
+
+fn failed(kind: ErrorKind, operation: &str) -> Error {
+    Error::new(kind, End::Sink, operation).cause("simulated")
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change, part: usize) {
+    match change {
+        Change::Write(offset, data) => {
+            let data = &data[..part.min(data.len())];
+            let end = offset + data.len();
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            bytes[*offset..end].copy_from_slice(data);
+        }
+        Change::Truncate(length) => bytes.resize(*length, 0),
+    }
+}
+
+fn apply_name(names: &mut BTreeMap<RelPath, Node>, change: NameChange) {
+    match change {
+        NameChange::Put(path, node) => {
+            names.insert(path, node);
+        }
+        NameChange::Remove(path) => {
+            names.remove(&path);
+        }
+        NameChange::Rename(from, to, node) => {
+            names.remove(&from);
+            names.insert(to, node);
+        }
+    }
+}
+
+impl Disk {
+    fn change(&mut self) -> Result<u64> {
+        if let Some(left) = &mut self.fuse {
+            if *left == 0 {
+                self.is_dead = true;
+            }
+            *left = left.saturating_sub(1);
+        }
+        if self.is_dead {
+            return Err(failed(ErrorKind::Io, "reach the disk"));
+        }
+        self.sequence += 1;
+        Ok(self.sequence)
+    }
+
+    /// The number of the latest change: what a sync that begins now covers.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.sequence
+    }
+
+    /// A new inode without a name.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn create(&mut self) -> Result<u64> {
+        self.change()?;
+        self.next_inode += 1;
+        self.inodes.insert(self.next_inode, Inode::default());
+        Ok(self.next_inode)
+    }
+
+    /// Writes content.
+    ///
+    /// # Errors
+    /// As [`Trouble`] says.
+    pub fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        if let Some(left) = &mut self.trouble.no_space {
+            if *left > 0 {
+                *left -= 1;
+                self.shown.push("no_space");
+                return Err(failed(ErrorKind::NoSpace, "write the file"));
+            }
+            self.trouble.no_space = None;
+        }
+        if std::mem::take(&mut self.trouble.write) {
+            self.shown.push("write_error");
+            return Err(failed(ErrorKind::Io, "write the file"));
+        }
+        self.put(inode, Change::Write(offset as usize, bytes.to_vec()))
+    }
+
+    /// Cuts or extends content.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn truncate(&mut self, inode: u64, length: u64) -> Result<()> {
+        self.put(inode, Change::Truncate(length as usize))
+    }
+
+    fn put(&mut self, inode: u64, change: Change) -> Result<()> {
+        let sequence = self.change()?;
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            apply(&mut inode.cache, &change, usize::MAX);
+            inode.waiting.push((sequence, change));
+        }
+        Ok(())
+    }
+
+    /// A write that the process did not live to finish: part of it may be there.
+    pub fn write_torn(&mut self, inode: u64, offset: u64, bytes: &[u8], draw: &mut Draw) {
+        let part = draw.below(bytes.len() as u64 + 1) as usize;
+        if !self.is_dead {
+            let change = Change::Write(offset as usize, bytes[..part].to_vec());
+            let _ = self.put(inode, change);
+        }
+    }
+
+    /// Bytes as any reader sees them.
+    #[must_use]
+    pub fn bytes(&self, inode: u64) -> &[u8] {
+        self.inodes
+            .get(&inode)
+            .map_or(&[], |inode| inode.cache.as_slice())
+    }
+
+    /// Bytes that a crash cannot take.
+    #[must_use]
+    pub fn durable_bytes(&self, inode: u64) -> &[u8] {
+        self.inodes
+            .get(&inode)
+            .map_or(&[], |inode| inode.durable.as_slice())
+    }
+
+    /// Makes an inode's changes up to `until` durable.
+    ///
+    /// # Errors
+    /// As [`Trouble`] says.
+    pub fn sync(&mut self, inode: u64, until: u64) -> Result<()> {
+        self.change()?;
+        let Some(inode) = self.inodes.get_mut(&inode) else {
+            return Ok(());
+        };
+        if std::mem::take(&mut self.trouble.sync) {
+            // The pages are clean now and their content is nowhere: what Linux does. Lengths are
+            // the journal's, which is not lost page by page.
+            let is_length = |change: &Change| matches!(change, Change::Truncate(_));
+            inode
+                .waiting
+                .retain(|(sequence, change)| *sequence > until || is_length(change));
+            self.shown.push("sync_error");
+            return Err(failed(ErrorKind::Io, "sync the file"));
+        }
+        inode.waiting.retain(|(sequence, change)| {
+            if *sequence <= until {
+                apply(&mut inode.durable, change, usize::MAX);
+            }
+            *sequence > until
+        });
+        Ok(())
+    }
+
+    /// Makes a folder's names up to `until` durable.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn sync_folder(&mut self, folder: &RelPath, until: u64) -> Result<()> {
+        self.change()?;
+        if let Some(journal) = self.journals.get_mut(folder) {
+            let (done, left) = std::mem::take(journal)
+                .into_iter()
+                .partition(|(sequence, _)| *sequence <= until);
+            *journal = left;
+            for (_, change) in done {
+                apply_name(&mut self.durable_names, change);
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, folder: &RelPath, change: NameChange) -> Result<()> {
+        let sequence = self.change()?;
+        apply_name(&mut self.names, change.clone());
+        let journal = self.journals.entry(folder.clone()).or_default();
+        journal.push((sequence, change));
+        Ok(())
+    }
+
+    /// Gives a name, over whatever stood there.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn put_name(&mut self, path: &RelPath, node: Node) -> Result<()> {
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        self.name(&folder, NameChange::Put(path.clone(), node))
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn remove_name(&mut self, path: &RelPath) -> Result<()> {
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        self.name(&folder, NameChange::Remove(path.clone()))
+    }
+
+    /// Renames within a folder, with new attributes.
+    ///
+    /// # Errors
+    /// When the power has failed.
+    pub fn rename(&mut self, from: &RelPath, to: &RelPath, node: Node) -> Result<()> {
+        let folder = to.parent().unwrap_or_else(RelPath::root);
+        self.name(&folder, NameChange::Rename(from.clone(), to.clone(), node))
+    }
+
+    /// What stands at a path.
+    #[must_use]
+    pub fn look(&self, path: &RelPath) -> Option<&Node> {
+        self.names.get(path)
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = (&RelPath, &Node)> {
+        self.names.iter()
+    }
+
+    /// What stands at a path after a crash.
+    #[must_use]
+    pub fn look_durable(&self, path: &RelPath) -> Option<&Node> {
+        let mut folder = path.parent();
+        while let Some(above) = folder {
+            if !above.is_root() && !self.durable_names.contains_key(&above) {
+                return None;
+            }
+            folder = above.parent();
+        }
+        self.durable_names.get(path)
+    }
+
+    /// Makes everything durable: the state before a run begins.
+    pub fn settle(&mut self) {
+        for inode in self.inodes.values_mut() {
+            inode.durable.clone_from(&inode.cache);
+            inode.waiting.clear();
+        }
+        self.durable_names.clone_from(&self.names);
+        self.journals.clear();
+    }
+
+    /// The power fails and comes back: what was durable is there, of the rest an arbitrary part.
+    pub fn crash(&mut self, draw: &mut Draw) {
+        // Of ten crashes one loses all that may be lost, one keeps everything.
+        let mood = draw.below(10);
+        for journal in std::mem::take(&mut self.journals).into_values() {
+            let keep = match mood {
+                0 => 0,
+                1 => journal.len(),
+                _ => draw.below(journal.len() as u64 + 1) as usize,
+            };
+            for (_, change) in journal.into_iter().take(keep) {
+                apply_name(&mut self.durable_names, change);
+            }
+        }
+        for inode in self.inodes.values_mut() {
+            for (_, change) in std::mem::take(&mut inode.waiting) {
+                let part = match (mood, draw.below(4)) {
+                    (0, _) | (2.., 0 | 1) => continue,
+                    (2.., 2) => draw.below(300) as usize,
+                    _ => usize::MAX,
+                };
+                apply(&mut inode.durable, &change, part);
+            }
+            inode.cache.clone_from(&inode.durable);
+        }
+        let paths: Vec<RelPath> = self.durable_names.keys().cloned().collect();
+        for path in paths {
+            if self.look_durable(&path).is_none() {
+                self.durable_names.remove(&path);
+            }
+        }
+        self.names.clone_from(&self.durable_names);
+        self.is_dead = false;
+        self.fuse = None;
+        self.trouble = Trouble::default();
+    }
+
+    /// Flips a bit of what is written, behind everybody's back.
+    pub fn rot(&mut self, inode: u64, at: usize) {
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            for bytes in [&mut inode.cache, &mut inode.durable] {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What goes wrong, and when: a plan from the seed, and the table of what was hit.
+
+use dray_sched::draw::Draw;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+/// Faults that each world meets.
+pub const FAULTS_MIN: u64 = 2;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "`words` says what each is")]
+pub enum Fault {
+    SinkCrash,
+    SinkKill,
+    SourceKill,
+    ConnectionLost,
+    StreamLost,
+    CorruptPayload,
+    CorruptHead,
+    Duplicate,
+    NoSpaceOnce,
+    NoSpace,
+    WriteError,
+    SyncError,
+    LogError,
+    ReadError,
+    ShortRead,
+    SourceChanged,
+    BitRot,
+    Stall,
+    Cancel,
+    Takeover,
+    Tampered,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::SinkCrash,
+        Self::SinkKill,
+        Self::SourceKill,
+        Self::ConnectionLost,
+        Self::StreamLost,
+        Self::CorruptPayload,
+        Self::CorruptHead,
+        Self::Duplicate,
+        Self::NoSpaceOnce,
+        Self::NoSpace,
+        Self::WriteError,
+        Self::SyncError,
+        Self::LogError,
+        Self::ReadError,
+        Self::ShortRead,
+        Self::SourceChanged,
+        Self::BitRot,
+        Self::Stall,
+        Self::Cancel,
+        Self::Takeover,
+        Self::Tampered,
+    ];
+
+    /// What it is.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SinkCrash => "crash of the sink's host",
+            Self::SinkKill => "kill of the sink",
+            Self::SourceKill => "kill of the source",
+            Self::ConnectionLost => "connection lost",
+            Self::StreamLost => "stream lost",
+            Self::CorruptPayload => "corrupt payload",
+            Self::CorruptHead => "corrupt head",
+            Self::Duplicate => "object twice",
+            Self::NoSpaceOnce => "no space, for a moment",
+            Self::NoSpace => "no space",
+            Self::WriteError => "write error",
+            Self::SyncError => "sync error",
+            Self::LogError => "log append or sync error",
+            Self::ReadError => "read error",
+            Self::ShortRead => "short read",
+            Self::SourceChanged => "source changed",
+            Self::BitRot => "bit rot before verification",
+            Self::Stall => "slow target",
+            Self::Cancel => "cancel",
+            Self::Takeover => "lease taken over",
+            Self::Tampered => "partial file tampered with",
+        }
+    }
+
+    /// Why a cell of the table is empty by nature; `None` when it must be hit.
+    #[must_use]
+    pub const fn impossible(self, phase: Phase) -> Option<&'static str> {
+        match (self, phase) {
+            (
+                Self::CorruptPayload
+                | Self::CorruptHead
+                | Self::Duplicate
+                | Self::NoSpaceOnce
+                | Self::NoSpace
+                | Self::WriteError
+                | Self::ReadError
+                | Self::ShortRead,
+                Phase::Closing,
+            ) => Some("after the verdict no object is read, sent or written"),
+            (Self::SyncError, Phase::Syncing) => None,
+            (Self::SyncError, _) => Some("content is synced while syncing only"),
+            (Self::LogError, Phase::Logging) => None,
+            (Self::LogError, _) => Some("the log is appended to while logging only"),
+            (Self::BitRot, Phase::Publishing) => None,
+            (Self::BitRot, _) => Some("files are read back while publishing only"),
+            (Self::Tampered, Phase::Listing) => None,
+            (Self::Tampered, _) => Some("it happens between two runs"),
+            _ => None,
+        }
+    }
+}
+
+/// How far a session has come, as seen from the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing is written yet.
+    Listing,
+    /// Objects are written, and nothing below is under way.
+    Moving,
+    /// A sync is under way.
+    Syncing,
+    /// The log is being appended to.
+    Logging,
+    /// Files are read back, named, or given attributes.
+    Publishing,
+    /// The verdict is out.
+    Closing,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Listing,
+        Self::Moving,
+        Self::Syncing,
+        Self::Logging,
+        Self::Publishing,
+        Self::Closing,
+    ];
+}
+
+/// One fault to come.
+#[derive(Debug, Clone, Copy)]
+pub struct Planned {
+    /// What.
+    pub fault: Fault,
+    /// In which phase.
+    pub phase: Phase,
+    /// After so many events there.
+    pub after: u64,
+}
+
+/// Faults of one world, at least two; the cells of the table in turn, so that each is tried.
+#[must_use]
+pub fn plan(seed: u64, draw: &mut Draw) -> VecDeque<Planned> {
+    let mut cells: Vec<(Fault, Phase)> = Fault::ALL
+        .into_iter()
+        .flat_map(|fault| Phase::ALL.map(|phase| (fault, phase)))
+        .filter(|(fault, phase)| fault.impossible(*phase).is_none())
+        .collect();
+    // Those that wait for an object or a read-back often miss the short time of publishing.
+    for fault in [
+        Fault::CorruptPayload,
+        Fault::CorruptHead,
+        Fault::Duplicate,
+        Fault::WriteError,
+        Fault::ReadError,
+        Fault::BitRot,
+        Fault::BitRot,
+    ] {
+        cells.push((fault, Phase::Publishing));
+    }
+    let count = 3 + draw.below(4);
+    let first = seed.wrapping_mul(5);
+    let mut planned: Vec<Planned> = (0..count)
+        .map(|number| {
+            let spread = number.wrapping_mul(37);
+            let at = first.wrapping_add(spread) % cells.len() as u64;
+            let (fault, phase) = cells[at as usize];
+            Planned {
+                fault,
+                phase,
+                after: draw.below(12),
+            }
+        })
+        .collect();
+    // Mostly in the order of a session, so that one session may see several.
+    planned.sort_by_key(|fault| fault.phase);
+    planned.into()
+}
+
+/// How often each fault was hit in each phase.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage {
+    hits: BTreeMap<(Fault, Phase), u64>,
+}
+
+impl Coverage {
+    /// One more.
+    pub fn hit(&mut self, fault: Fault, phase: Phase) {
+        *self.hits.entry((fault, phase)).or_default() += 1;
+    }
+
+    /// Number of hits.
+    #[must_use]
+    pub fn count(&self, fault: Fault, phase: Phase) -> u64 {
+        self.hits.get(&(fault, phase)).copied().unwrap_or(0)
+    }
+
+    /// Number of faults in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.hits.values().sum()
+    }
+
+    /// Adds another table.
+    pub fn add(&mut self, other: &Self) {
+        for (cell, count) in &other.hits {
+            *self.hits.entry(*cell).or_default() += count;
+        }
+    }
+
+    /// Cells that could have been hit and were hit fewer than `least` times.
+    #[must_use]
+    pub fn missing(&self, least: u64) -> Vec<(Fault, Phase, u64)> {
+        let mut missing = Vec::new();
+        for fault in Fault::ALL {
+            for phase in Phase::ALL {
+                let count = self.count(fault, phase);
+                if fault.impossible(phase).is_none() && count < least {
+                    missing.push((fault, phase, count));
+                }
+            }
+        }
+        missing
+    }
+
+    /// The table as text; `-` where nothing can be hit.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{:<28}", "");
+        for phase in Phase::ALL {
+            let _ = write!(text, "{:>11}", format!("{phase:?}").to_lowercase());
+        }
+        for fault in Fault::ALL {
+            let _ = write!(text, "\n{:<28}", fault.words());
+            for phase in Phase::ALL {
+                let count = match fault.impossible(phase) {
+                    Some(_) => "-".to_owned(),
+                    None => self.count(fault, phase).to_string(),
+                };
+                let _ = write!(text, "{count:>11}");
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,210 @@
+//! Faults as they happen.
+
+use crate::disk::Node;
+use crate::faults::{Fault, Planned};
+use crate::workload::chance;
+use crate::world::{Event, World};
+use dray_session::{sink, source};
+use std::time::Duration;
+
+/// Kills of the sink that are tried until one leaves a partial file to tamper with.
+const KILLS_MAX: u32 = 4;
+
+impl World {
+    /// After each event: is it time for the next fault?
+    pub fn inject(&mut self, at: usize) {
+        let newest = self.sessions.len().saturating_sub(1);
+        if at != newest || self.sessions[at].is_over() {
+            return;
+        }
+        let phase = self.sessions[at].phase();
+        let Some(next) = self.plan.front_mut() else {
+            return;
+        };
+        if next.fault == Fault::Tampered {
+            // Its time comes between two runs, of which the first must not end well.
+            if self.kills_for_tampering >= KILLS_MAX {
+                self.plan.pop_front();
+                return;
+            }
+            if !self
+                .plan
+                .iter()
+                .skip(1)
+                .any(|later| ends_session(later.fault))
+            {
+                self.kills_for_tampering += 1;
+                let fault = Fault::SinkKill;
+                self.plan.insert(
+                    1,
+                    Planned {
+                        fault,
+                        phase: crate::faults::Phase::Publishing,
+                        after: 1,
+                    },
+                );
+            }
+            self.plan.rotate_left(1);
+            return;
+        }
+        if next.phase != phase {
+            return;
+        }
+        if next.after > 0 {
+            next.after -= 1;
+            return;
+        }
+        let fault = next.fault;
+        if self.strike(at, fault) {
+            self.plan.pop_front();
+        }
+    }
+
+    /// Lets a fault happen, or arms it for the next fitting moment. False: not now.
+    fn strike(&mut self, at: usize, fault: Fault) -> bool {
+        let session = &mut self.sessions[at];
+        match fault {
+            Fault::SinkCrash => {
+                if self.is_weak() {
+                    // Everything is lost that this durability does not promise: see the failure
+                    // model. From here on the caller asks for all files again.
+                    self.setup.options.overwrite = dray_core::options::Overwrite::Always;
+                    self.is_unbounded = true;
+                }
+                if chance(&mut self.draw, 50) {
+                    self.disk.borrow_mut().fuse = Some(self.draw.below(5) as u32);
+                } else {
+                    self.hit(at, fault);
+                    self.crash_host();
+                }
+            }
+            Fault::SinkKill => {
+                self.hit(at, fault);
+                self.kill_sink(at);
+            }
+            Fault::SourceKill => {
+                self.hit(at, fault);
+                self.sessions[at].source_lives = false;
+                self.cut(at);
+            }
+            Fault::ConnectionLost => {
+                self.hit(at, fault);
+                self.cut(at);
+            }
+            Fault::StreamLost => {
+                let streams = session.link.streams.iter();
+                let alive: Vec<u32> = streams
+                    .filter(|(_, stream)| stream.cut.is_none())
+                    .map(|(id, _)| *id)
+                    .collect();
+                if alive.is_empty() {
+                    return false;
+                }
+                let stream = alive[self.draw.below(alive.len() as u64) as usize];
+                self.hit(at, fault);
+                self.lose_stream(at, stream, false);
+            }
+            Fault::CorruptPayload => session.link.trouble.payload = true,
+            Fault::CorruptHead => session.link.trouble.head = true,
+            Fault::Duplicate => session.link.trouble.twice = true,
+            Fault::NoSpaceOnce => {
+                self.is_full_counted = false;
+                self.disk.borrow_mut().trouble.no_space = Some(1 + self.draw.below(3) as u32);
+            }
+            Fault::NoSpace => {
+                self.is_full_counted = false;
+                self.disk.borrow_mut().trouble.no_space = Some(u32::MAX);
+            }
+            Fault::WriteError => self.disk.borrow_mut().trouble.write = true,
+            Fault::SyncError => self.disk.borrow_mut().trouble.sync = true,
+            Fault::LogError if chance(&mut self.draw, 50) => {
+                self.disk.borrow_mut().trouble.log = true;
+            }
+            Fault::LogError => self.disk.borrow_mut().trouble.log_sync = true,
+            Fault::ReadError => session.source_host.trouble.error = true,
+            Fault::ShortRead => session.source_host.trouble.short = true,
+            Fault::BitRot => session.rots = true,
+            Fault::SourceChanged => {
+                self.hit(at, fault);
+                self.tree.change_one(&mut self.draw, &self.setup);
+            }
+            Fault::Stall => {
+                self.hit(at, fault);
+                let target = self.draw.below(u64::from(self.setup.sink_targets)) as u32;
+                let until = self.now + Duration::from_millis(5 + self.draw.below(60));
+                self.sessions[at].stall = Some((target, until));
+            }
+            Fault::Cancel => {
+                self.hit(at, fault);
+                let purge = chance(&mut self.draw, 30);
+                let event = if chance(&mut self.draw, 50) {
+                    Event::Source(source::Input::Cancel { purge })
+                } else {
+                    Event::Sink(sink::Input::Cancel { purge })
+                };
+                self.after(at, Duration::ZERO, event);
+            }
+            Fault::Takeover => {
+                self.hit(at, fault);
+                self.wants_takeover = true;
+            }
+            Fault::Tampered => return false,
+        }
+        true
+    }
+
+    /// Before a run: somebody works on the partial files that are left.
+    pub fn tamper_if_planned(&mut self) {
+        let place = self
+            .plan
+            .iter()
+            .position(|next| next.fault == Fault::Tampered);
+        let Some(place) = place else { return };
+        let mut disk = self.disk.borrow_mut();
+        let partials: Vec<_> = disk
+            .names()
+            .filter_map(|(path, node)| match (path.name(), node) {
+                (Some(name), Node::File(inode, attributes))
+                    if name.as_bytes().ends_with(b".part") && !disk.bytes(*inode).is_empty() =>
+                {
+                    Some((path.clone(), *inode, attributes.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        if partials.is_empty() {
+            return;
+        }
+        for (path, inode, attributes) in partials {
+            let length = disk.bytes(inode).len() as u64;
+            match self.draw.below(3) {
+                0 => {
+                    let _ = disk.truncate(inode, length / 3);
+                }
+                1 => {
+                    let _ = disk.remove_name(&path);
+                }
+                _ => {
+                    if let Ok(other) = disk.create() {
+                        let _ = disk.truncate(other, length);
+                        let _ = disk.put_name(&path, Node::File(other, attributes));
+                    }
+                }
+            }
+        }
+        disk.settle();
+        drop(disk);
+        self.plan.remove(place);
+        self.say(|| format!("FAULT {}", Fault::Tampered.words()));
+        self.coverage
+            .hit(Fault::Tampered, crate::faults::Phase::Listing);
+        self.is_unbounded = true;
+    }
+}
+
+const fn ends_session(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::SinkCrash | Fault::SinkKill | Fault::SourceKill | Fault::ConnectionLost
+    )
+}

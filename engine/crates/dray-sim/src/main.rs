@@ -1,0 +1,120 @@
+//! `dray-sim --seeds N`: runs seeds, prints the first broken promise of each failing seed and the
+//! table of what was hit. `--seed N --trace` replays one; `--mutant NAME` plants a defect and says
+//! how many seeds notice it, `--mutants` does so for all.
+#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+
+use dray_sim::faults::{Coverage, FAULTS_MIN};
+use dray_sim::mutants::Mutant;
+use dray_sim::run_seed;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+/// Hits that each cell of the table needs over [`SEEDS_FULL`] seeds.
+const HITS_MIN: u64 = 20;
+
+/// Seeds from which on the table must be full.
+const SEEDS_FULL: u64 = 2000;
+
+const USAGE: &str =
+    "dray-sim [--seeds N] [--from N] [--seed N] [--trace] [--mutant NAME] [--mutants]";
+
+struct Arguments {
+    from: u64,
+    seeds: u64,
+    traces: bool,
+    mutants: Vec<Mutant>,
+}
+
+fn arguments() -> Option<Arguments> {
+    let mut found = Arguments {
+        from: 0,
+        seeds: SEEDS_FULL,
+        traces: false,
+        mutants: Vec::new(),
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seeds" => found.seeds = words.next()?.parse().ok()?,
+            "--from" => found.from = words.next()?.parse().ok()?,
+            "--seed" => {
+                found.from = words.next()?.parse().ok()?;
+                found.seeds = 1;
+            }
+            "--trace" => found.traces = true,
+            "--mutant" => found.mutants = vec![Mutant::parse(&words.next()?)?],
+            "--mutants" => found.mutants = Mutant::ALL.to_vec(),
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = arguments() else {
+        println!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    if arguments.mutants.is_empty() {
+        return sound(&arguments);
+    }
+    let mut is_good = true;
+    for mutant in &arguments.mutants {
+        is_good &= planted(&arguments, *mutant);
+    }
+    ExitCode::from(u8::from(!is_good))
+}
+
+fn sound(arguments: &Arguments) -> ExitCode {
+    let mut coverage = Coverage::default();
+    let (mut failing, mut thin, mut sessions, mut events) = (0, 0, 0, 0);
+    for seed in arguments.from..arguments.from + arguments.seeds {
+        let report = run_seed(seed, None, arguments.traces);
+        for line in &report.trace {
+            println!("{line}");
+        }
+        thin += u64::from(report.coverage.total() < FAULTS_MIN);
+        coverage.add(&report.coverage);
+        sessions += report.sessions;
+        events += report.events;
+        if let Some(violation) = report.violation {
+            failing += 1;
+            println!("seed {seed}: {}: {}", violation.checker, violation.detail);
+            println!("  replay: cargo run --release -p dray-sim -- --seed {seed} --trace");
+        }
+    }
+    println!("{}", coverage.table());
+    println!(
+        "{} seeds, {failing} failing, {thin} with fewer than {FAULTS_MIN} faults; {} faults, \
+         {sessions} sessions, {events} events",
+        arguments.seeds,
+        coverage.total()
+    );
+    let missing = coverage.missing(HITS_MIN);
+    let has_gaps = arguments.seeds >= SEEDS_FULL && !missing.is_empty();
+    if has_gaps {
+        println!("hit fewer than {HITS_MIN} times: {missing:?}");
+    }
+    ExitCode::from(u8::from(failing > 0 || thin > 0 || has_gaps))
+}
+
+/// Whether a planted defect is noticed by at least one seed of a hundred.
+fn planted(arguments: &Arguments, mutant: Mutant) -> bool {
+    let mut by: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in arguments.from..arguments.from + arguments.seeds {
+        let report = run_seed(seed, Some(mutant), arguments.traces);
+        for line in &report.trace {
+            println!("{line}");
+        }
+        if let Some(violation) = report.violation {
+            *by.entry(violation.checker).or_default() += 1;
+        }
+    }
+    let caught: u64 = by.values().sum();
+    println!(
+        "{:<28} caught by {caught} of {} seeds: {by:?}",
+        mutant.name(),
+        arguments.seeds
+    );
+    caught * 100 >= arguments.seeds
+}

@@ -1,0 +1,213 @@
+//! One session of a world: a source, a sink, their hosts and the link between them.
+
+use crate::faults::Phase;
+use crate::link::Link;
+use crate::sink_host::SinkHost;
+use crate::source_host::SourceHost;
+use crate::workload::Setup;
+use dray_core::retry::RetryPolicy;
+use dray_core::{BlockId, BufferId, ByteRange, FileIndex, Time};
+use dray_session::progress::Outcome;
+use dray_session::sink::{BlockKey, Config as SinkConfig, Sink, WritePart};
+use dray_session::source::{Config as SourceConfig, Source};
+use dray_wire::message::{Limits, Segment};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// What is known of an attempt.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// Its parts, as read or as sent.
+    pub parts: Vec<(FileIndex, ByteRange)>,
+    /// What was sent.
+    pub segments: Vec<Segment>,
+    /// Payload bytes.
+    pub bytes: u64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Session {
+    /// The source's machine.
+    pub source: Source,
+    /// The sink's machine.
+    pub sink: Sink,
+    /// The source's hands.
+    pub source_host: SourceHost,
+    /// The sink's hands.
+    pub host: SinkHost,
+    /// Between them.
+    pub link: Link,
+    /// How the source ended, if it did.
+    pub source_end: Option<Outcome>,
+    /// How the sink ended, if it did.
+    pub sink_end: Option<Outcome>,
+    /// Whether the processes live.
+    pub source_lives: bool,
+    /// See [`Self::source_lives`].
+    pub sink_lives: bool,
+    /// When the next tick is due.
+    pub source_wake: Option<Time>,
+    /// See [`Self::source_wake`].
+    pub sink_wake: Option<Time>,
+    /// Effects of the sink under way, by what they are.
+    pub syncing: u32,
+    /// See [`Self::syncing`].
+    pub logging: u32,
+    /// See [`Self::syncing`].
+    pub publishing: u32,
+    /// Whether something was written.
+    pub has_written: bool,
+    /// Whether the verdict is out.
+    pub is_closing: bool,
+    /// Whether the source's side has stored the verdict.
+    pub is_verdict_stored: bool,
+    /// Writes under way: a kill leaves part of them.
+    pub writes: BTreeMap<BlockKey, (Vec<WritePart>, Option<BufferId>)>,
+    /// Attempts that the source believes alive or done.
+    pub attempts: BTreeMap<BlockId, Attempt>,
+    /// Entries closed as failed.
+    pub failed: BTreeSet<FileIndex>,
+    /// Entries adopted or skipped.
+    pub left: BTreeSet<FileIndex>,
+    /// Files read back, by the inode that was read.
+    pub read_back: BTreeMap<FileIndex, u64>,
+    /// Inodes that rotted on purpose.
+    pub rotten: BTreeSet<u64>,
+    /// Payload bytes refused or lost.
+    pub wasted: u64,
+    /// Objects that came while no buffer was free.
+    pub waiting: VecDeque<(u32, Vec<u8>)>,
+    /// Bytes of data sent.
+    pub sent: u64,
+    /// Bit rot waits for the next read-back.
+    pub rots: bool,
+    /// Targets that are slow, at the source and at the sink, until then.
+    pub stall: Option<(u32, Time)>,
+    /// When inspections under way are over: they are done in order.
+    pub inspected: Time,
+    /// Whether its files are read back before they are published.
+    pub verifies: bool,
+    /// Size of everything that may be lost by one fault.
+    pub exposed: u64,
+}
+
+impl Session {
+    /// A session that begins.
+    #[must_use]
+    pub fn new(setup: &Setup, source_host: SourceHost, host: SinkHost, seed: u64) -> Self {
+        let limits = Limits {
+            control_bytes_max: 2048,
+            object_bytes_max: setup.buffer_bytes,
+            segments_max: setup.segments_max,
+            live_entries_max: setup.live_entries_max,
+        };
+        let source = Source::new(SourceConfig {
+            options: setup.options.clone(),
+            buffers: setup.buffers,
+            buffer_bytes: setup.buffer_bytes,
+            reads_max: setup.reads_max,
+            segments_max: setup.segments_max,
+            live_entries_max: setup.live_entries_max,
+            retry: RetryPolicy {
+                attempts_max: 5,
+                backoff: Duration::from_millis(1),
+                backoff_max: Duration::from_millis(20),
+            },
+            seed,
+            attempt: 1,
+        });
+        let sink = Sink::new(SinkConfig {
+            options: setup.options.clone(),
+            demanded: None,
+            identity: Vec::new(),
+            buffers: setup.buffers,
+            buffer_bytes: setup.buffer_bytes,
+            live_entries_max: setup.live_entries_max,
+            precision_nanoseconds: 1,
+            ordered_window: setup.ordered_window,
+            holes: setup.holes,
+            sync_group_bytes: setup.sync_group_bytes,
+            sync_interval: setup.sync_interval,
+            attempt: 1,
+        });
+        Self {
+            source,
+            sink,
+            source_host,
+            host,
+            link: Link::new(limits),
+            source_end: None,
+            sink_end: None,
+            source_lives: true,
+            sink_lives: true,
+            source_wake: None,
+            sink_wake: None,
+            syncing: 0,
+            logging: 0,
+            publishing: 0,
+            has_written: false,
+            is_closing: false,
+            is_verdict_stored: false,
+            writes: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            left: BTreeSet::new(),
+            read_back: BTreeMap::new(),
+            rotten: BTreeSet::new(),
+            wasted: 0,
+            waiting: VecDeque::new(),
+            sent: 0,
+            rots: false,
+            stall: None,
+            inspected: Time::ZERO,
+            verifies: setup.options.verify,
+            exposed: u64::from(setup.buffers) * setup.buffer_bytes + setup.sync_group_bytes,
+        }
+    }
+
+    /// How far it has come.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        if self.is_closing {
+            Phase::Closing
+        } else if self.logging > 0 {
+            Phase::Logging
+        } else if self.syncing > 0 {
+            Phase::Syncing
+        } else if self.publishing > 0 {
+            Phase::Publishing
+        } else if self.has_written {
+            Phase::Moving
+        } else {
+            Phase::Listing
+        }
+    }
+
+    /// Whether nothing more comes from the source.
+    #[must_use]
+    pub const fn source_is_over(&self) -> bool {
+        !self.source_lives || self.source_end.is_some()
+    }
+
+    /// Whether nothing more comes from the sink.
+    #[must_use]
+    pub const fn sink_is_over(&self) -> bool {
+        !self.sink_lives || self.sink_end.is_some()
+    }
+
+    /// Whether both ends are over.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.source_is_over() && self.sink_is_over()
+    }
+
+    /// Whether both ends say that everything is dealt with; with how many failed files.
+    #[must_use]
+    pub fn done(&self) -> Option<u64> {
+        match (&self.source_end, &self.sink_end) {
+            (Some(Outcome::Done(totals)), Some(Outcome::Done(_))) => Some(totals.files_failed),
+            _ => None,
+        }
+    }
+}

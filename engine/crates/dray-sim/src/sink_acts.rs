@@ -1,0 +1,372 @@
+//! Effects of the sink: begun, and done after a while, on the disk as it is then.
+
+use crate::checkers::Store;
+use crate::faults::Fault;
+use crate::mutants::Mutant;
+use crate::world::{Event, World};
+use dray_core::{End, Error, ErrorKind, Result, Sums};
+use dray_session::sink::{Effect, Input};
+use dray_wire::message::{BlockState, Message};
+use std::time::Duration;
+
+impl World {
+    /// Begins an effect.
+    pub fn begin_sink(&mut self, at: usize, effect: Effect) {
+        let until = self.disk.borrow().now();
+        let wait = match &effect {
+            Effect::Message(_, message) => {
+                let message = self.mutated(message);
+                self.check_message(at, &message);
+                let arrival = self.now + self.delay(100, 1500);
+                match self.sessions[at].link.to_source.send(&message, arrival) {
+                    Ok((bytes, time)) => self.at(at, time, Event::ControlToSource(bytes)),
+                    Err(error) => self.violate("no_panic", error.to_string()),
+                }
+                if self.mutant == Some(Mutant::LogRemovedEarly)
+                    && matches!(message, Message::Verdict(_))
+                {
+                    self.after(at, Duration::ZERO, done(Effect::RemoveLog, until));
+                }
+                return;
+            }
+            Effect::Free(buffer) => {
+                self.free_buffer(at, *buffer);
+                return;
+            }
+            Effect::End(outcome) => {
+                let session = &mut self.sessions[at];
+                session.sink_end = Some(outcome.clone());
+                let time = session.link.to_source.last.max(self.now) + Duration::from_micros(50);
+                let lost = Error::new(ErrorKind::Unreachable, End::Network, "reach the sink");
+                let input = dray_session::source::Input::PeerLost(lost);
+                self.at(at, time, Event::Source(input));
+                return;
+            }
+            Effect::Report(_) => return,
+            Effect::Inspect(_) => {
+                // Strictly in order, also between such effects.
+                let over = self.sessions[at].inspected.max(self.now) + self.delay(50, 800);
+                self.sessions[at].inspected = over;
+                self.at(at, over, done(effect, until));
+                return;
+            }
+            Effect::Discard(_) | Effect::CloseFile(_) => {
+                self.sink_done(at, effect, until);
+                return;
+            }
+            Effect::Write {
+                block,
+                buffer,
+                target,
+                parts,
+            } => {
+                let write = (parts.clone(), *buffer);
+                self.sessions[at].writes.insert(*block, write);
+                let wait = self.delay(50, 1200);
+                self.slow(at, target.0, wait)
+            }
+            Effect::Sync(_) => {
+                self.sessions[at].syncing += 1;
+                self.delay(300, 4000)
+            }
+            Effect::Log { .. } => {
+                self.sessions[at].logging += 1;
+                self.delay(100, 1500)
+            }
+            Effect::ReadBack { .. } | Effect::Publish(_) | Effect::SetDirectory { .. } => {
+                self.sessions[at].publishing += 1;
+                self.delay(100, 1500)
+            }
+            Effect::StoreVerdict(_) => {
+                self.sessions[at].is_closing = true;
+                self.delay(50, 800)
+            }
+            Effect::Prepare { .. } | Effect::RemoveLog | Effect::Purge => self.delay(50, 1000),
+        };
+        self.after(at, wait, done(effect, until));
+    }
+
+    fn mutated(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        if let (Message::BlockSync(states), Some(Mutant::AckBeforeDurable)) =
+            (&mut message, self.mutant)
+        {
+            for (_, state) in states {
+                if *state == BlockState::Written {
+                    *state = BlockState::Durable;
+                }
+            }
+        }
+        message
+    }
+
+    /// Ends an effect: the disk changes now.
+    pub fn sink_done(&mut self, at: usize, effect: Effect, until: u64) {
+        match &effect {
+            Effect::Sync(_) => self.sessions[at].syncing -= 1,
+            Effect::Log { .. } => self.sessions[at].logging -= 1,
+            Effect::ReadBack { .. } | Effect::Publish(_) | Effect::SetDirectory { .. } => {
+                self.sessions[at].publishing -= 1;
+            }
+            _ => {}
+        }
+        let before = self.disk.borrow().now();
+        let fenced = self.sessions[at].host.is_fenced();
+        let phase = self.sessions[at].phase();
+        // What a fault does is counted in the phase in which its effect was under way.
+        let phase = match &effect {
+            Effect::Sync(_) => crate::faults::Phase::Syncing,
+            Effect::Log { .. } => crate::faults::Phase::Logging,
+            Effect::ReadBack { .. } => crate::faults::Phase::Publishing,
+            _ => phase,
+        };
+        let input = self.perform(at, effect, until, phase);
+        let after = self.disk.borrow().now();
+        if fenced && after > before {
+            let what = format!("session {at} wrote without the lease");
+            self.violate("two_holders_never_both_write", what);
+        }
+        let shown = std::mem::take(&mut self.disk.borrow_mut().shown);
+        for name in shown {
+            let fault = match name {
+                "no_space"
+                    if self
+                        .disk
+                        .borrow()
+                        .trouble
+                        .no_space
+                        .is_some_and(|n| n > 1000) =>
+                {
+                    Fault::NoSpace
+                }
+                "no_space" => Fault::NoSpaceOnce,
+                "write_error" => Fault::WriteError,
+                "sync_error" => Fault::SyncError,
+                _ => Fault::LogError,
+            };
+            self.is_unbounded = true;
+            // A full disk refuses many writes; it is one fault.
+            let is_no_space = matches!(fault, Fault::NoSpace | Fault::NoSpaceOnce);
+            if is_no_space && std::mem::replace(&mut self.is_full_counted, true) {
+                continue;
+            }
+            self.say(|| format!("{at} FAULT {} while {phase:?}", fault.words()));
+            self.coverage.hit(fault, phase);
+        }
+        let is_fenced = self.sessions[at].host.is_fenced();
+        if is_fenced && self.mutant != Some(Mutant::LeaseIgnored) {
+            let error = Error::new(ErrorKind::LeaseLost, End::Sink, "write to the destination");
+            self.sink(at, Input::LeaseLost(error));
+        }
+        if let Some(input) = input {
+            self.sink(at, input);
+        }
+    }
+
+    fn perform(
+        &mut self,
+        at: usize,
+        effect: Effect,
+        until: u64,
+        phase: crate::faults::Phase,
+    ) -> Option<Input> {
+        let mutant = self.mutant;
+        match effect {
+            Effect::Inspect(items) => {
+                let found = self.sessions[at].host.inspect(items);
+                Some(Input::Inspected(found))
+            }
+            Effect::Prepare {
+                index,
+                path,
+                key,
+                object_bytes,
+                resume,
+            } => {
+                let host = &mut self.sessions[at].host;
+                let prepared = host.prepare(index, &path, &key, object_bytes, resume);
+                Some(Input::Prepared(index, prepared))
+            }
+            Effect::Write {
+                block,
+                buffer,
+                parts,
+                ..
+            } => {
+                let session = &mut self.sessions[at];
+                session.writes.remove(&block);
+                let bytes = match buffer {
+                    Some(buffer) => session.host.buffers[buffer.0 as usize].clone(),
+                    None => Vec::new(),
+                };
+                let results = session.host.write(&parts, &bytes);
+                session.has_written = true;
+                if mutant == Some(Mutant::RenameBeforeLastRecord) {
+                    self.rename_early(at, &parts);
+                }
+                Some(Input::Written(block, results))
+            }
+            Effect::Sync(items) => {
+                if mutant == Some(Mutant::SkippedSync) {
+                    return Some(Input::Synced(Ok(())));
+                }
+                Some(Input::Synced(self.sessions[at].host.sync(&items, until)))
+            }
+            Effect::Log { records, .. } => {
+                Some(Input::Logged(self.sessions[at].host.append(&records)))
+            }
+            Effect::ReadBack {
+                index, path, size, ..
+            } => Some(Input::ReadBack(
+                index,
+                self.read_back(at, index, &path, size, phase),
+            )),
+            Effect::Publish(items) => {
+                let mut results = Vec::new();
+                for item in items {
+                    self.check_publish(at, &item);
+                    let published = self.sessions[at].host.publish(&item);
+                    if published.is_ok() {
+                        self.check_complete(at, &item.path, Store::Written);
+                    }
+                    results.push((item.index, published.map(|_| ())));
+                }
+                Some(Input::Published(results))
+            }
+            Effect::SetDirectory {
+                index,
+                path,
+                metadata,
+            } => {
+                let set = self.sessions[at].host.set_directory(&path, &metadata);
+                Some(Input::DirectorySet(index, set))
+            }
+            Effect::Discard(index) => {
+                if let Err(error) = self.sessions[at].host.discard(index) {
+                    self.say(|| format!("{at} discard: {error}"));
+                }
+                None
+            }
+            Effect::CloseFile(index) => {
+                self.sessions[at].host.partials.remove(&index);
+                None
+            }
+            Effect::StoreVerdict(_) => Some(Input::VerdictStored),
+            Effect::RemoveLog => {
+                if !self.sessions[at].is_verdict_stored {
+                    let what = "the source's side has not stored it".to_owned();
+                    self.violate("log_never_removed_before_verdict_stored", what);
+                }
+                Some(Input::LogRemoved(self.sessions[at].host.remove_log()))
+            }
+            Effect::Purge => {
+                self.is_unbounded = true;
+                let host = &mut self.sessions[at].host;
+                host.partials.clear();
+                host.smalls.clear();
+                Some(Input::LogRemoved(host.remove_log()))
+            }
+            Effect::Message(..) | Effect::Free(_) | Effect::Report(_) | Effect::End(_) => None,
+        }
+    }
+
+    fn read_back(
+        &mut self,
+        at: usize,
+        index: dray_core::FileIndex,
+        path: &dray_core::RelPath,
+        size: u64,
+        phase: crate::faults::Phase,
+    ) -> Result<Sums> {
+        let gone = || Error::new(ErrorKind::NotFound, End::Sink, "read the file back").file(path);
+        let inode = self.sessions[at].host.read_back(index).ok_or_else(gone)?.0;
+        if std::mem::take(&mut self.sessions[at].rots) {
+            let byte = self.draw.below(size) as usize;
+            self.disk.borrow_mut().rot(inode, byte);
+            self.sessions[at].rotten.insert(inode);
+            self.say(|| format!("{at} FAULT {}", Fault::BitRot.words()));
+            self.coverage.hit(Fault::BitRot, phase);
+            self.is_unbounded = true;
+        }
+        if self.mutant == Some(Mutant::VerificationSkipped) {
+            let key = self.sessions[at].host.known.get(&index);
+            let versions = self.tree.versions.get(path);
+            let modified = key.and_then(|(_, key)| key.as_ref().map(|key| key.modified));
+            let bytes = modified.and_then(|modified| versions?.get(&modified));
+            return bytes.map(|bytes| Sums::of(bytes)).ok_or_else(gone);
+        }
+        let (inode, sums) = self.sessions[at].host.read_back(index).ok_or_else(gone)?;
+        self.sessions[at].read_back.insert(index, inode);
+        Ok(sums)
+    }
+
+    /// The defect that gives a large file its name as soon as its last byte is written.
+    fn rename_early(&mut self, at: usize, parts: &[dray_session::sink::WritePart]) {
+        for part in parts {
+            let known = self.sessions[at].host.known.get(&part.file).cloned();
+            let (Some((path, Some(key))), None) = (known, &part.small) else {
+                continue;
+            };
+            if part.range.end() < key.size {
+                continue;
+            }
+            let item = dray_session::sink::PublishItem {
+                index: part.file,
+                path,
+                small: false,
+                size: key.size,
+                metadata: crate::workload::metadata(key.modified),
+                sums: Sums::EMPTY,
+                replace: true,
+            };
+            self.check_publish(at, &item);
+            let _ = self.sessions[at].host.publish(&item);
+        }
+    }
+
+    /// The sink's process is killed: what it was writing is there in part.
+    pub fn kill_sink(&mut self, at: usize) {
+        let session = &mut self.sessions[at];
+        if !std::mem::replace(&mut session.sink_lives, false) {
+            return;
+        }
+        let fenced = session.host.is_fenced();
+        let writes = std::mem::take(&mut session.writes);
+        for (parts, buffer) in writes.into_values() {
+            let bytes = match buffer {
+                Some(buffer) => session.host.buffers[buffer.0 as usize].clone(),
+                None => Vec::new(),
+            };
+            let mut from = 0;
+            for part in parts.iter().filter(|part| !part.hole && !fenced) {
+                let end = from + part.range.length as usize;
+                let open = session.host.partials.get(&part.file).map(|open| open.inode);
+                if let (Some(inode), Some(data)) = (open, bytes.get(from..end)) {
+                    let mut disk = self.disk.borrow_mut();
+                    disk.write_torn(inode, part.range.offset, data, &mut self.draw);
+                }
+                from = end;
+            }
+        }
+        self.cut(at);
+    }
+
+    /// The power of the sink's host fails and comes back.
+    pub fn crash_host(&mut self) {
+        for at in 0..self.sessions.len() {
+            if self.sessions[at].sink_lives && !self.sessions[at].is_over() {
+                self.kill_sink(at);
+            }
+            self.sessions[at].sink_lives = false;
+        }
+        self.disk.borrow_mut().crash(&mut self.draw);
+        self.boot += 1;
+        self.is_forgotten = self.is_weak();
+        self.say(|| "the sink's host starts anew".into());
+        self.check_tree();
+    }
+}
+
+fn done(effect: Effect, until: u64) -> Event {
+    Event::SinkDone(Box::new(effect), until)
+}

@@ -1,0 +1,537 @@
+//! The sink's hands: inspects, writes, syncs, logs, publishes; with the real object log on the
+//! simulated disk. What it does at once is one step of the disk's fuse or several, so a crash may
+//! fall between.
+
+mod resume;
+
+use crate::disk::{Disk, Node};
+use crate::log_file::DiskFile;
+use crate::mutants::Mutant;
+use crate::workload::{Setup, metadata};
+use dray_core::options::Durability;
+use dray_core::{
+    BufferId, ContentKey, End, Error, ErrorKind, FileIndex, Layout, Metadata, ModifiedTime,
+    RelPath, Result, Sums,
+};
+use dray_log::{
+    BootId, Ending, FileNumber, Header, LeaseRecord, ObjectLog, Recovery, Tenure, UniversalLog,
+    lease, place, recover, trust,
+};
+use dray_sched::draw::Draw;
+use dray_session::sink::{
+    Existing, Facts, InspectItem, InspectTask, Inspected, LogRecord, PublishItem, SyncItem,
+    WritePart,
+};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+const OWNER: &[u8] = b"user";
+
+/// A partial file that is open.
+#[derive(Debug, Clone)]
+pub struct Partial {
+    /// Where it will stand.
+    pub path: RelPath,
+    /// Where it lies.
+    pub place: RelPath,
+    /// Its inode.
+    pub inode: u64,
+    number: FileNumber,
+    is_entry_durable: bool,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct SinkHost {
+    disk: Rc<RefCell<Disk>>,
+    setup: Setup,
+    lease: LeaseRecord,
+    recovery: Option<Recovery>,
+    log: Option<UniversalLog<DiskFile>>,
+    /// Open partial files.
+    pub partials: BTreeMap<FileIndex, Partial>,
+    /// Small files that are written and have no name.
+    pub smalls: BTreeMap<FileIndex, (RelPath, u64)>,
+    ending: BTreeMap<RelPath, FileNumber>,
+    must_sync: BTreeSet<RelPath>,
+    /// Entries that were announced.
+    pub known: BTreeMap<FileIndex, (RelPath, Option<ContentKey>)>,
+    /// Memory of the pool.
+    pub buffers: Vec<Vec<u8>>,
+    /// Buffers that may be received into.
+    pub free: BTreeSet<BufferId>,
+    /// Planted defect, if any.
+    pub mutant: Option<Mutant>,
+    /// Records that a mutant keeps for later.
+    kept_back: Vec<LogRecord>,
+    draw: Draw,
+}
+
+/// The log's place; one transfer, one claim: the whole tree.
+///
+/// # Errors
+/// None; names are constants.
+pub fn log_path() -> Result<RelPath> {
+    RelPath::root()
+        .join(&place::log_folder_name()?)?
+        .join(&place::log_name(&[])?)
+}
+
+fn lease_path() -> Result<RelPath> {
+    RelPath::root()
+        .join(&place::log_folder_name()?)?
+        .join(&place::lease_name(&[])?)
+}
+
+fn wrong(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
+    Error::new(kind, End::Sink, operation).file(path)
+}
+
+impl SinkHost {
+    /// Takes the lease and reads the log.
+    ///
+    /// # Errors
+    /// What disk and log say.
+    pub fn open(
+        disk: &Rc<RefCell<Disk>>,
+        setup: &Setup,
+        session: usize,
+        boot: u64,
+        mutant: Option<Mutant>,
+        draw: Draw,
+    ) -> Result<Self> {
+        let folder = RelPath::root().join(&place::log_folder_name()?)?;
+        let known = disk.borrow().look(&folder).is_some();
+        if !known {
+            let mut disk = disk.borrow_mut();
+            disk.put_name(&folder, Node::Directory(Metadata::default()))?;
+            let now = disk.now();
+            disk.sync_folder(&RelPath::root(), now)?;
+        }
+        let mut file = DiskFile::open(disk, &log_path()?);
+        let recovery = recover(&mut file)?;
+        if let Some(damage) = recovery.as_ref().and_then(|found| found.damage.as_ref()) {
+            return Err(damage.error("the log"));
+        }
+        let boot_id = BootId::new(format!("{boot:032}").as_bytes())?;
+        let held = read_lease(disk)?;
+        let log_epoch = recovery.as_ref().map(|found| found.tenure.epoch);
+        let transfer = dray_core::TransferId::new("sim")?;
+        let record = LeaseRecord {
+            epoch: lease::next_epoch(held.as_ref(), log_epoch)?,
+            holder: format!("session {session}"),
+            transfer: transfer.clone(),
+            boot_id: boot_id.clone(),
+            host: "sink".into(),
+        };
+        write_lease(disk, &record)?;
+        let tenure = Tenure {
+            epoch: record.epoch,
+            holder: record.holder.clone(),
+            transfer,
+            boot_id,
+            durability: setup.options.durability,
+        };
+        let mut host = Self {
+            disk: Rc::clone(disk),
+            setup: setup.clone(),
+            lease: record,
+            recovery: None,
+            log: None,
+            partials: BTreeMap::new(),
+            smalls: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            must_sync: BTreeSet::new(),
+            known: BTreeMap::new(),
+            buffers: vec![Vec::new(); setup.buffers as usize],
+            free: (0..setup.buffers).map(BufferId).collect(),
+            mutant,
+            kept_back: Vec::new(),
+            draw,
+        };
+        if let Some(found) = recovery {
+            trust::check_owner(&found, &host.trusting())?;
+            host.log = Some(UniversalLog::resume(file, found.clone(), tenure)?);
+            host.recovery = Some(found);
+        }
+        Ok(host)
+    }
+
+    fn trusting(&self) -> trust::Sink<'_> {
+        trust::Sink {
+            log: "the log",
+            owner: OWNER,
+            boot_id: &self.lease.boot_id,
+            durability: self.setup.options.durability,
+        }
+    }
+
+    /// Whether somebody else holds the destination.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        read_lease(&self.disk)
+            .map(|found| lease::is_fenced(&self.lease, found.as_ref()))
+            .unwrap_or(true)
+    }
+
+    fn check_lease(&self) -> Result<()> {
+        if self.mutant == Some(Mutant::LeaseIgnored) || !self.is_fenced() {
+            return Ok(());
+        }
+        Err(lease::fenced_error(read_lease(&self.disk)?.as_ref()))
+    }
+
+    fn layout(&self, path: &RelPath) -> Layout {
+        let seed = Sums::of(path.as_bytes()).crc32c;
+        let mut draw = Draw::new(u64::from(seed));
+        self.setup.layout(&mut draw, self.setup.sink_targets)
+    }
+
+    /// Looks at entries, or makes them.
+    pub fn inspect(&mut self, items: Vec<InspectItem>) -> Vec<(FileIndex, Inspected)> {
+        let mut found = Vec::new();
+        for item in items {
+            let key = match &item.task {
+                InspectTask::File(key) => Some(key.clone()),
+                _ => None,
+            };
+            self.known.insert(item.index, (item.path.clone(), key));
+            let result = match self.check_lease().and_then(|()| self.inspect_one(&item)) {
+                Ok(inspected) => inspected,
+                Err(error) => Inspected::Failed(error),
+            };
+            found.push((item.index, result));
+        }
+        found
+    }
+
+    fn inspect_one(&mut self, item: &InspectItem) -> Result<Inspected> {
+        let standing = self.disk.borrow().look(&item.path).cloned();
+        match (&item.task, standing) {
+            (InspectTask::Directory, Some(Node::Directory(_))) => Ok(Inspected::Made),
+            (InspectTask::Directory, None) => {
+                let node = Node::Directory(Metadata::default());
+                self.disk.borrow_mut().put_name(&item.path, node)?;
+                Ok(Inspected::Made)
+            }
+            (InspectTask::Directory, Some(_)) => Err(wrong(
+                ErrorKind::NotADirectory,
+                "make the folder",
+                &item.path,
+            )),
+            (InspectTask::Symlink { .. }, Some(Node::Directory(_))) => {
+                Err(wrong(ErrorKind::IsADirectory, "make the link", &item.path))
+            }
+            (InspectTask::Symlink { target, .. }, _) => {
+                let node = Node::Symlink(target.clone(), metadata(ModifiedTime::default()));
+                self.disk.borrow_mut().put_name(&item.path, node)?;
+                Ok(Inspected::Made)
+            }
+            (InspectTask::File(key), standing) => {
+                let existing = standing.map(|node| self.existing(&node));
+                let resume = self.resume(&item.path, key)?;
+                Ok(Inspected::File(Facts {
+                    existing,
+                    resume,
+                    layout: self.layout(&item.path),
+                }))
+            }
+        }
+    }
+
+    fn existing(&self, node: &Node) -> Existing {
+        let (inode, attributes) = match node {
+            Node::File(inode, attributes) => (Some(*inode), attributes),
+            Node::Directory(attributes) | Node::Symlink(_, attributes) => (None, attributes),
+        };
+        Existing {
+            is_file: inode.is_some(),
+            is_directory: matches!(node, Node::Directory(_)),
+            size: inode.map_or(0, |inode| self.disk.borrow().bytes(inode).len() as u64),
+            modified: attributes.modified,
+            sums: None,
+        }
+    }
+
+    /// The log, made if need be.
+    fn log(&mut self) -> Result<&mut UniversalLog<DiskFile>> {
+        if self.log.is_none() {
+            let tenure = Tenure {
+                epoch: self.lease.epoch,
+                holder: self.lease.holder.clone(),
+                transfer: self.lease.transfer.clone(),
+                boot_id: self.lease.boot_id.clone(),
+                durability: self.setup.options.durability,
+            };
+            let nonce = self.draw.next();
+            let header = Header::new(Vec::new(), OWNER.to_vec(), nonce, "sim", tenure);
+            let file = DiskFile::open(&self.disk, &log_path()?);
+            self.log = Some(UniversalLog::create(file, header)?);
+        }
+        self.log
+            .as_mut()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, End::Sink, "open the log"))
+    }
+
+    /// Writes the parts of a block.
+    pub fn write(&mut self, parts: &[WritePart], bytes: &[u8]) -> Vec<Result<()>> {
+        let mut at = 0;
+        let mut results = Vec::new();
+        for part in parts {
+            let length = if part.hole {
+                0
+            } else {
+                part.range.length as usize
+            };
+            let data = bytes.get(at..at + length).unwrap_or_default();
+            at += length;
+            results.push(self.write_part(part, data));
+        }
+        results
+    }
+
+    fn write_part(&mut self, part: &WritePart, data: &[u8]) -> Result<()> {
+        self.check_lease()?;
+        let Some(inode) = self.inode_of(part)? else {
+            return Ok(());
+        };
+        let mut disk = self.disk.borrow_mut();
+        if !part.hole {
+            return disk.write(inode, part.range.offset, data);
+        }
+        let end = part.range.end() as usize;
+        let have = disk.bytes(inode);
+        let old = have.get(part.range.offset as usize..have.len().min(end));
+        if old.is_some_and(|old| old.iter().any(|byte| *byte != 0)) {
+            disk.write(
+                inode,
+                part.range.offset,
+                &vec![0; part.range.length as usize],
+            )?;
+        } else if have.len() < end {
+            disk.truncate(inode, end as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The inode a part is written to; none when its file is closed.
+    pub fn inode_of(&mut self, part: &WritePart) -> Result<Option<u64>> {
+        let Some((path, _)) = &part.small else {
+            return Ok(self.partials.get(&part.file).map(|partial| partial.inode));
+        };
+        if let Some((_, inode)) = self.smalls.get(&part.file) {
+            return Ok(Some(*inode));
+        }
+        self.drop_logged(path)?;
+        let inode = self.disk.borrow_mut().create()?;
+        self.smalls.insert(part.file, (path.clone(), inode));
+        Ok(Some(inode))
+    }
+
+    /// Makes items durable, as they were at `until`.
+    ///
+    /// # Errors
+    /// What disk and log say.
+    pub fn sync(&mut self, items: &[SyncItem], until: u64) -> Result<()> {
+        self.check_lease()?;
+        for item in items {
+            match item {
+                SyncItem::Partial(index) => {
+                    let Some(partial) = self.partials.get_mut(index) else {
+                        continue;
+                    };
+                    self.disk.borrow_mut().sync(partial.inode, until)?;
+                    if !std::mem::replace(&mut partial.is_entry_durable, true) {
+                        let place = partial.place.clone();
+                        self.sync_chain(&place, until)?;
+                    }
+                }
+                SyncItem::Small(path) => {
+                    let found = self.smalls.values().find(|(other, _)| other == path);
+                    if let Some((_, inode)) = found {
+                        self.disk.borrow_mut().sync(*inode, until)?;
+                    }
+                }
+                SyncItem::Adopted(path) => {
+                    let mut disk = self.disk.borrow_mut();
+                    if let Some(Node::File(inode, _)) = disk.look(path) {
+                        let inode = *inode;
+                        disk.sync(inode, until)?;
+                    }
+                    drop(disk);
+                    self.sync_chain(path, until)?;
+                }
+                SyncItem::Published(path) => {
+                    self.sync_chain(path, until)?;
+                    self.end_published(path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_published(&mut self, path: &RelPath) -> Result<()> {
+        if let (Some(number), Some(log)) = (self.ending.remove(path), &mut self.log) {
+            log.end_file(number, Ending::Published)?;
+        }
+        Ok(())
+    }
+
+    fn sync_chain(&self, path: &RelPath, until: u64) -> Result<()> {
+        let mut folder = path.parent();
+        while let Some(above) = folder {
+            self.disk.borrow_mut().sync_folder(&above, until)?;
+            folder = above.parent();
+        }
+        Ok(())
+    }
+
+    /// Appends records.
+    ///
+    /// # Errors
+    /// What disk and log say.
+    pub fn append(&mut self, records: &[LogRecord]) -> Result<()> {
+        self.check_lease()?;
+        let mut records = records.to_vec();
+        if self.mutant == Some(Mutant::RecordAfterAck) {
+            records = std::mem::replace(&mut self.kept_back, records);
+        }
+        for record in records {
+            let Some(number) = self.partials.get(&record.file).map(|open| open.number) else {
+                continue;
+            };
+            self.log()?.done(number, record.range, record.sums)?;
+        }
+        let compacts = self.draw.below(20) == 0;
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        if compacts {
+            log.compact()
+        } else {
+            log.commit()
+        }
+    }
+
+    /// Sums of what is written of a file.
+    #[must_use]
+    pub fn read_back(&self, index: FileIndex) -> Option<(u64, Sums)> {
+        let inode = match (self.partials.get(&index), self.smalls.get(&index)) {
+            (Some(partial), _) => partial.inode,
+            (None, small) => small?.1,
+        };
+        Some((inode, Sums::of(self.disk.borrow().bytes(inode))))
+    }
+
+    /// Gives a file its final name; returns its inode.
+    ///
+    /// # Errors
+    /// What disk and log say.
+    pub fn publish(&mut self, item: &PublishItem) -> Result<u64> {
+        self.check_lease()?;
+        match self.disk.borrow().look(&item.path) {
+            Some(Node::Directory(_)) => {
+                return Err(wrong(ErrorKind::IsADirectory, "publish", &item.path));
+            }
+            Some(_) if !item.replace => {
+                return Err(wrong(ErrorKind::AlreadyExists, "publish", &item.path));
+            }
+            _ => {}
+        }
+        if item.small {
+            let inode = match self.smalls.get(&item.index) {
+                Some((_, inode)) => *inode,
+                None => self.disk.borrow_mut().create()?,
+            };
+            self.drop_logged(&item.path)?;
+            let node = Node::File(inode, item.metadata.clone());
+            self.disk.borrow_mut().put_name(&item.path, node)?;
+            return Ok(inode);
+        }
+        let gone = || wrong(ErrorKind::NotFound, "publish", &item.path);
+        let partial = self.partials.get(&item.index).ok_or_else(gone)?.clone();
+        let node = Node::File(partial.inode, item.metadata.clone());
+        self.disk
+            .borrow_mut()
+            .rename(&partial.place, &item.path, node)?;
+        self.ending.insert(item.path.clone(), partial.number);
+        if self.setup.options.durability == Durability::None {
+            self.end_published(&item.path)?;
+        }
+        Ok(partial.inode)
+    }
+
+    /// Gives a folder its attributes.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn set_directory(&mut self, path: &RelPath, attributes: &Metadata) -> Result<()> {
+        self.check_lease()?;
+        let node = Node::Directory(attributes.clone());
+        self.disk.borrow_mut().put_name(path, node)
+    }
+
+    /// Forgets a file, and what was written of it.
+    pub fn discard(&mut self, index: FileIndex) -> Result<()> {
+        self.smalls.remove(&index);
+        if let Some(partial) = self.partials.remove(&index) {
+            self.check_lease()?;
+            self.drop_logged(&partial.path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the log, and partial files that only it knows.
+    ///
+    /// # Errors
+    /// What disk and log say.
+    pub fn remove_log(&mut self) -> Result<()> {
+        self.check_lease()?;
+        let unfinished: Vec<RelPath> = match &self.log {
+            Some(log) => log.files().map(|(path, _)| path.clone()).collect(),
+            None => Vec::new(),
+        };
+        for path in unfinished {
+            self.drop_logged(&path)?;
+        }
+        self.log = None;
+        let path = log_path()?;
+        let mut disk = self.disk.borrow_mut();
+        if disk.look(&path).is_some() {
+            disk.remove_name(&path)?;
+            let now = disk.now();
+            disk.sync_folder(&path.parent().unwrap_or_else(RelPath::root), now)?;
+        }
+        Ok(())
+    }
+}
+
+fn beside(path: &RelPath, name: &dray_core::Name) -> Result<RelPath> {
+    path.parent().unwrap_or_else(RelPath::root).join(name)
+}
+
+fn read_lease(disk: &Rc<RefCell<Disk>>) -> Result<Option<LeaseRecord>> {
+    let disk = disk.borrow();
+    match disk.look(&lease_path()?) {
+        Some(Node::File(inode, _)) => lease::newest(disk.bytes(*inode)),
+        _ => Ok(None),
+    }
+}
+
+fn write_lease(disk: &Rc<RefCell<Disk>>, record: &LeaseRecord) -> Result<()> {
+    let path = lease_path()?;
+    let mut disk = disk.borrow_mut();
+    let inode = match disk.look(&path) {
+        Some(Node::File(inode, _)) => *inode,
+        _ => {
+            let inode = disk.create()?;
+            disk.put_name(&path, Node::File(inode, Metadata::default()))?;
+            inode
+        }
+    };
+    disk.write(inode, record.slot_offset(), &record.encode()?)?;
+    let now = disk.now();
+    disk.sync(inode, now)?;
+    disk.sync_folder(&path.parent().unwrap_or_else(RelPath::root), now)
+}

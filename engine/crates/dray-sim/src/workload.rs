@@ -1,0 +1,352 @@
+//! What is copied, with which options: a tree and a configuration from a seed.
+
+use dray_core::options::{Durability, Options, Order, Overwrite};
+use dray_core::{ByteRange, Error, Result};
+use dray_core::{
+    Entry, EntryKind, FileIndex, Layout, Metadata, ModifiedTime, Name, RangeSet, RelPath, TargetId,
+};
+use dray_sched::draw::Draw;
+use dray_session::source::Listed;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What stands at a path of the source.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A file.
+    File(SourceFile),
+    /// A folder and its time.
+    Directory(ModifiedTime),
+    /// A symbolic link.
+    Symlink(Vec<u8>),
+}
+
+/// A file of the source.
+#[derive(Debug, Clone)]
+pub struct SourceFile {
+    /// Its content, holes as zeros.
+    pub bytes: Vec<u8>,
+    /// Where nothing is allocated.
+    pub holes: RangeSet,
+    /// When it was changed last; unique for each content.
+    pub modified: ModifiedTime,
+    /// Its targets.
+    pub layout: Layout,
+}
+
+/// How a world is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Options of the transfer.
+    pub options: Options,
+    /// Buffers of each end's pool.
+    pub buffers: u32,
+    /// Bytes of a buffer.
+    pub buffer_bytes: u64,
+    /// Segments in a block.
+    pub segments_max: u32,
+    /// Entries announced and not closed.
+    pub live_entries_max: u32,
+    /// Reads at once per source target.
+    pub reads_max: u32,
+    /// Bytes written and not durable.
+    pub sync_group_bytes: u64,
+    /// Longest wait for a sync.
+    pub sync_interval: Duration,
+    /// For some: a sink that must be written in order.
+    pub ordered_window: Option<u32>,
+    /// Whether the sink keeps holes.
+    pub holes: bool,
+    /// Data streams.
+    pub streams: u32,
+    /// Targets at the source.
+    pub source_targets: u32,
+    /// Targets at the sink.
+    pub sink_targets: u32,
+}
+
+/// A pick from a list.
+pub fn one_of<T: Clone>(draw: &mut Draw, list: &[T]) -> T {
+    let at = draw.below(list.len() as u64) as usize;
+    list[at].clone()
+}
+
+/// True in `percent` of all draws.
+pub fn chance(draw: &mut Draw, percent: u64) -> bool {
+    draw.below(100) < percent
+}
+
+impl Setup {
+    /// A configuration.
+    #[must_use]
+    pub fn new(draw: &mut Draw) -> Self {
+        let object_bytes = one_of(draw, &[64, 96, 128, 256]);
+        let order = match draw.below(4) {
+            0 => Order::File,
+            1 => Order::Random { seed: draw.next() },
+            _ => Order::Layout,
+        };
+        let durability = one_of(
+            draw,
+            &[
+                Durability::None,
+                Durability::File,
+                Durability::File,
+                Durability::Object,
+            ],
+        );
+        let overwrite = one_of(
+            draw,
+            &[
+                Overwrite::IfDifferent,
+                Overwrite::IfDifferent,
+                Overwrite::IfDifferent,
+                Overwrite::Always,
+                Overwrite::Never,
+            ],
+        );
+        let verify = chance(draw, 30);
+        let rate = chance(draw, 10).then_some(200_000);
+        let ordered = chance(draw, 15);
+        Self {
+            options: Options {
+                durability,
+                overwrite,
+                order,
+                object_bytes,
+                verify,
+                rate,
+                ..Options::default()
+            },
+            buffers: 3 + draw.below(14) as u32,
+            buffer_bytes: 256,
+            segments_max: one_of(draw, &[4, 8, 32]),
+            live_entries_max: one_of(draw, &[6, 16, 64]),
+            reads_max: 1 + draw.below(4) as u32,
+            sync_group_bytes: one_of(draw, &[512, 1024, 4096]),
+            sync_interval: Duration::from_micros(one_of(draw, &[2_000, 10_000, 50_000])),
+            ordered_window: ordered.then(|| 1 + draw.below(6) as u32),
+            holes: chance(draw, 80),
+            streams: 1 + draw.below(4) as u32,
+            source_targets: 1 + draw.below(4) as u32,
+            sink_targets: 1 + draw.below(6) as u32,
+        }
+    }
+
+    /// A layout over `targets` targets.
+    pub fn layout(&self, draw: &mut Draw, targets: u32) -> Layout {
+        let first = draw.below(u64::from(targets)) as u32;
+        if targets == 1 || chance(draw, 60) {
+            return Layout::Single(TargetId(first));
+        }
+        let count = 2 + draw.below(u64::from(targets) - 1) as u32;
+        Layout::Striped {
+            stripe_bytes: self.options.object_bytes * (1 + draw.below(3)),
+            targets: (0..count)
+                .map(|n| TargetId((first + n) % targets))
+                .collect(),
+        }
+    }
+}
+
+/// The source's tree and everything it ever held.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// What stands now.
+    pub entries: BTreeMap<RelPath, Source>,
+    /// All contents a path ever had, by their time.
+    pub versions: BTreeMap<RelPath, BTreeMap<ModifiedTime, Vec<u8>>>,
+    clock: i64,
+}
+
+impl Tree {
+    /// A tree of at least three files of twenty objects, and of everything else a tree may hold.
+    ///
+    /// # Errors
+    /// None; names are constants.
+    pub fn new(draw: &mut Draw, setup: &Setup) -> Result<Self> {
+        let mut tree = Self::default();
+        let mut folders = vec![RelPath::root()];
+        for number in 0..draw.below(4) {
+            let parent = one_of(draw, &folders);
+            let path = parent.join(&Name::new(format!("d{number}").as_bytes())?)?;
+            let time = tree.tick();
+            tree.entries.insert(path.clone(), Source::Directory(time));
+            folders.push(path);
+        }
+        let object = setup.options.object_bytes;
+        let put = |tree: &mut Self, draw: &mut Draw, name: String, size: u64, holes: u64| {
+            let path = one_of(draw, &folders).join(&Name::new(name.as_bytes())?)?;
+            tree.put_file(draw, setup, &path, size, holes);
+            Ok::<(), Error>(())
+        };
+        for number in 0..3 + draw.below(2) {
+            let size = object * 20 + draw.below(object * 6);
+            put(&mut tree, draw, format!("big{number}"), size, 0)?;
+        }
+        if chance(draw, 60) {
+            let size = object * 30 + draw.below(object * 4);
+            put(&mut tree, draw, "sparse".into(), size, 3)?;
+        }
+        for number in 0..draw.below(14) {
+            let size = 1 + draw.below(object);
+            put(
+                &mut tree,
+                draw,
+                format!("small{number}"),
+                size,
+                draw_holes(number),
+            )?;
+        }
+        for number in 0..draw.below(3) {
+            put(&mut tree, draw, format!("empty{number}"), 0, 0)?;
+        }
+        for number in 0..draw.below(3) {
+            let path = one_of(draw, &folders).join(&Name::new(format!("l{number}").as_bytes())?)?;
+            tree.entries
+                .insert(path, Source::Symlink(b"../elsewhere".to_vec()));
+        }
+        Ok(tree)
+    }
+
+    /// A time nobody had before.
+    pub fn tick(&mut self) -> ModifiedTime {
+        self.clock += 1;
+        ModifiedTime {
+            seconds: 1_000_000 + self.clock,
+            nanoseconds: 7,
+        }
+    }
+
+    /// Writes a file anew.
+    pub fn put_file(
+        &mut self,
+        draw: &mut Draw,
+        setup: &Setup,
+        path: &RelPath,
+        size: u64,
+        hole_count: u64,
+    ) {
+        let mut bytes: Vec<u8> = (0..size).map(|_| draw.next_u32() as u8).collect();
+        let mut holes = RangeSet::new();
+        for _ in 0..hole_count {
+            let offset = draw.below(size);
+            let length = 1 + draw.below((size / hole_count).max(1));
+            let hole = ByteRange::between(offset, (offset + length).min(size));
+            holes.insert(hole);
+            bytes[hole.offset as usize..hole.end() as usize].fill(0);
+        }
+        let modified = self.tick();
+        self.versions
+            .entry(path.clone())
+            .or_default()
+            .insert(modified, bytes.clone());
+        let layout = setup.layout(draw, setup.source_targets);
+        let file = SourceFile {
+            bytes,
+            holes,
+            modified,
+            layout,
+        };
+        self.entries.insert(path.clone(), Source::File(file));
+    }
+
+    /// The files.
+    pub fn files(&self) -> impl Iterator<Item = (&RelPath, &SourceFile)> {
+        self.entries.iter().filter_map(|(path, node)| match node {
+            Source::File(file) => Some((path, file)),
+            _ => None,
+        })
+    }
+
+    /// One file grows, shrinks, or is rewritten at its size.
+    pub fn change_one(&mut self, draw: &mut Draw, setup: &Setup) {
+        let files: Vec<(RelPath, u64)> = self
+            .files()
+            .map(|(path, file)| (path.clone(), file.bytes.len() as u64))
+            .collect();
+        let (path, size) = one_of(draw, &files);
+        let size = match draw.below(3) {
+            0 => size + 1 + draw.below(200),
+            1 => size / 2,
+            _ => size,
+        };
+        self.put_file(draw, setup, &path, size, 0);
+    }
+
+    /// The manifest, folders before what lies in them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
+        let mut listed = Vec::new();
+        let mut next = 0;
+        self.list_folder(&RelPath::root(), None, &mut next, &mut listed);
+        listed
+    }
+
+    fn list_folder(
+        &self,
+        folder: &RelPath,
+        parent: Option<FileIndex>,
+        next: &mut u64,
+        listed: &mut Vec<Listed>,
+    ) {
+        for (path, node) in &self.entries {
+            let (true, Some(name)) = (path.parent().as_ref() == Some(folder), path.name()) else {
+                continue;
+            };
+            let index = FileIndex(*next);
+            *next += 1;
+            let mut entry = Entry {
+                index,
+                parent,
+                name,
+                kind: EntryKind::Directory,
+                metadata: Metadata::default(),
+            };
+            let mut layout = Layout::Single(TargetId(0));
+            match node {
+                Source::File(file) => {
+                    entry.kind = EntryKind::File {
+                        size: file.bytes.len() as u64,
+                        sparse: !file.holes.is_empty(),
+                    };
+                    entry.metadata = metadata(file.modified);
+                    layout = file.layout.clone();
+                }
+                Source::Symlink(target) => {
+                    entry.kind = EntryKind::Symlink {
+                        target: target.clone(),
+                    };
+                }
+                Source::Directory(_) => {}
+            }
+            let line = Listed {
+                entry,
+                path: path.clone(),
+                layout,
+            };
+            listed.push(line.clone());
+            if let Source::Directory(modified) = node {
+                self.list_folder(path, Some(index), next, listed);
+                let mut end = line;
+                end.entry.kind = EntryKind::DirectoryEnd;
+                end.entry.metadata = metadata(*modified);
+                listed.push(end);
+            }
+        }
+    }
+}
+
+fn draw_holes(number: u64) -> u64 {
+    u64::from(number.is_multiple_of(5))
+}
+
+/// Attributes with this time.
+#[must_use]
+pub fn metadata(modified: ModifiedTime) -> Metadata {
+    Metadata {
+        mode: 0o640,
+        modified,
+        xattrs: Vec::new(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Seeds in the everyday test run: no promise is broken, the same seed gives the same trace, and
+//! every planted defect is noticed. `make sim` runs more of them.
+
+use dray_sim::faults::{Coverage, FAULTS_MIN};
+use dray_sim::mutants::Mutant;
+use dray_sim::run_seed;
+
+/// Seeds of the quick set. In release the full set, whose table must be full.
+const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
+
+/// Hits each cell of the table needs over the full set.
+const HITS_MIN: u64 = 20;
+
+#[test]
+fn no_promise_is_broken() {
+    let mut coverage = Coverage::default();
+    for seed in 0..SEEDS {
+        let report = run_seed(seed, None, false);
+        if let Some(violation) = report.violation {
+            panic!(
+                "seed {seed}: {}: {}\nreplay: cargo run --release -p dray-sim -- --seed {seed} \
+                 --trace",
+                violation.checker, violation.detail
+            );
+        }
+        let faults = report.coverage.total();
+        assert!(faults >= FAULTS_MIN, "seed {seed} met {faults} faults");
+        coverage.add(&report.coverage);
+    }
+    println!("{}", coverage.table());
+    if SEEDS >= 2000 {
+        assert_eq!(coverage.missing(HITS_MIN), [], "cells of the table");
+    }
+}
+
+#[test]
+fn a_seed_replays() {
+    for seed in [1, 7, 40] {
+        let (once, again) = (run_seed(seed, None, true), run_seed(seed, None, true));
+        assert!(!once.trace.is_empty());
+        assert!(once.trace == again.trace, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_planted_defect_is_noticed() {
+    for mutant in Mutant::ALL {
+        let caught = (0..100).any(|seed| run_seed(seed, Some(mutant), false).violation.is_some());
+        assert!(caught, "{} is noticed by no seed of 100", mutant.name());
+    }
+}
