@@ -268,3 +268,35 @@ fn many_large_files_at_once_need_few_descriptors() {
     assert!(matches!(ends.sink.0, Outcome::Done(totals) if totals.files == 1500));
     assert_eq!(picture(&to), picture(&from));
 }
+
+#[test]
+fn holes_of_every_size_arrive_as_they_are() {
+    use std::os::unix::fs::FileExt;
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    let file = fs::File::create(from.join("comb")).expect("a file");
+    file.set_len(64 << 20).expect("a length");
+    for tooth in 0..100u64 {
+        let data = bytes(tooth + 1, 20_000);
+        file.write_all_at(&data, tooth * 40_960).expect("data");
+    }
+    file.write_all_at(b"the end", (64 << 20) - 7).expect("data");
+    let options = Options {
+        object_bytes: 8 << 20,
+        ..options()
+    };
+    let (ends, events) = copy(&from, &to, &options);
+    assert!(
+        matches!(ends.sink.0, Outcome::Done(totals) if totals.files == 1),
+        "{events:?}"
+    );
+    assert!(
+        ends.source.1.bytes_sent < 16 << 20,
+        "{} bytes sent",
+        ends.source.1.bytes_sent
+    );
+    assert!(fs::read(from.join("comb")).expect("read") == fs::read(to.join("comb")).expect("read"));
+    let blocks = |path: &Path| fs::metadata(path).expect("a state").blocks();
+    assert!(blocks(&to.join("comb")) < 2 * blocks(&from.join("comb")) + 16_384);
+}

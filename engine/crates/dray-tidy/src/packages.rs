@@ -72,7 +72,10 @@ pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
         .collect();
     let mut on_disk = BTreeSet::new();
     for folder in &folders {
-        if folder.split('/').any(|part| part == "tests" || part == "integration") {
+        if folder
+            .split('/')
+            .any(|part| part == "tests" || part == "integration")
+        {
             continue;
         }
         let home = roots.iter().find_map(|(package, root)| {

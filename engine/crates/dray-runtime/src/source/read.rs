@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// Bytes read and summed at once, so that the sum finds them in the second-level cache.
 const PIECE: usize = 256 * 1024;
 
+/// Segments of one object at the most; what follows travels as it is read, holes as zeros. Below
+/// every bound that two ends can agree on.
+const SEGMENTS_MAX: usize = 32;
+
 /// Shortest hole worth a segment of its own; a shorter one travels as zeros.
 const HOLE_MIN: u64 = 16 * 1024;
 
@@ -100,7 +104,8 @@ fn read_from(
     let mut at = part.range.offset;
     while at < part.range.end() {
         let rest = ByteRange::between(at, part.range.end());
-        let (data, hole) = next_run(handle, origin, part, rest, is_single)?;
+        let look_for_holes = is_single && segments.len() + 2 < SEGMENTS_MAX;
+        let (data, hole) = next_run(handle, origin, part, rest, look_for_holes)?;
         if let Some(end) = hole {
             let whole_part = at == part.range.offset && end >= part.range.end();
             if whole_part && is_single {
@@ -144,9 +149,9 @@ fn next_run(
     origin: &Origin,
     part: &ReadPart,
     rest: ByteRange,
-    is_single: bool,
+    look_for_holes: bool,
 ) -> Result<(ByteRange, Option<u64>)> {
-    if !part.sparse || !is_single {
+    if !part.sparse || !look_for_holes {
         return Ok((rest, None));
     }
     let found = handle.next_data(origin.offset + rest.offset)?;
