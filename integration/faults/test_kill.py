@@ -294,17 +294,6 @@ def test_control_c_keeps_what_is_safe(bench: Bench, data: Data, times: int, push
         pair.close()
 
 
-def await_durable(client: Process, count: int) -> None:
-    """Wait until ``client`` says that so many bytes are safe."""
-    safe = 0
-    while safe < count:
-        assert client.is_running(), "it ended too early"
-        for line in client.log_path.read_text(encoding="utf-8").splitlines():
-            if '"bytes_durable"' in line:
-                safe = json.loads(line)["bytes_durable"]
-        time.sleep(0.02)
-
-
 def interrupt(pair: Pair, after: int) -> Ended:
     """Run the command and kill it in the middle."""
     client = pair.start("--rate", "100MiB")
@@ -367,7 +356,7 @@ def test_local_copy_killed_goes_on(bench: Bench, data: Data) -> None:
     words: list[Word] = ["-r", data.source, f"{sink}/", "--pool", str(2 * POOL_BYTES)]
     with Watcher(bench.folder / "sink", Watcher.of(data.wanted, b"tree")) as watcher:
         client = bench.start_cp(*words, "--rate", "60MiB", "--progress", "json")
-        await_durable(client, 40 * tree.MIB)
+        client.await_durable(40 * tree.MIB)
         client.kill()
         ended = bench.cp(*words).expect(0)
     assert watcher.violations == []

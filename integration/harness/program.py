@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -135,6 +136,17 @@ class Process:
             time.sleep(POLL_SECONDS)
         assert self.ended is not None
         return self.ended
+
+    def await_durable(self, count: int = 1, seconds: float = 60.0) -> None:
+        """Wait until a ``cp --progress json`` says that so many bytes are safe."""
+        until = time.monotonic() + seconds
+        safe = 0
+        while safe < count:
+            assert self.is_running(), f"it ended before {count} bytes were safe"
+            assert time.monotonic() < until, f"{safe} bytes are safe after {seconds} s"
+            said = self.log_path.read_text(encoding="utf-8", errors="replace")
+            safe = max(map(int, re.findall(r'"bytes_durable":(\d+)', said)), default=0)
+            time.sleep(0.01)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""

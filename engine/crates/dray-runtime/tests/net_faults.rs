@@ -4,13 +4,14 @@ mod net_common;
 
 use dray_core::retry::RetryPolicy;
 use dray_core::{BlockId, ErrorKind, StreamId};
+use dray_runtime::link::SourceEvent;
 use dray_runtime::net::{Serve, Timing};
-use dray_session::sink;
-use dray_wire::message::Message;
+use dray_session::{sink, source};
+use dray_wire::message::{BlockState, Message};
 use net_common::proxy::{Flip, Proxy};
 use net_common::{
-    Change, Object, Site, arrived, connect, hasty, loss_at_sink, loss_at_source, next_stream,
-    sink_input,
+    Change, Object, PATIENCE, Site, arrived, connect, hasty, loss_at_sink, loss_at_source,
+    next_stream, sink_input,
 };
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -233,6 +234,70 @@ fn without_any_stream_the_session_ends_after_the_tries_allowed() {
     let error = loss_at_source(&source.link.events);
     assert_eq!(error.kind, ErrorKind::Unreachable);
     assert!(error.to_string().contains("all data streams"), "{error}");
+}
+
+#[test]
+fn streams_that_carry_nothing_are_not_dialled_for_ever() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let mut dial = site.dial();
+    dial.retry = RetryPolicy {
+        attempts_max: 4,
+        backoff: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(10),
+    };
+    proxy.cut_after_join();
+    let (source, _sink, _) = site.push(&dial, connect(1, true));
+    let mut streams = Vec::new();
+    let mut count = 0;
+    let lost = loop {
+        match source.link.events.recv_timeout(PATIENCE).expect("an event") {
+            SourceEvent::Stream(_, mut stream) => {
+                // The first may well seem to be sent.
+                send_until_dead(&mut *stream);
+                streams.push(stream);
+                count += 1;
+            }
+            SourceEvent::Input(source::Input::PeerLost(error)) => break error,
+            _ => panic!("streams or the end were due"),
+        }
+    };
+    assert_eq!(lost.kind, ErrorKind::Unreachable, "{lost}");
+    assert_eq!(count, 4);
+}
+
+#[test]
+fn streams_are_dialled_again_as_long_as_objects_come_through() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, true));
+    let mut to_source = sink.link.control;
+    let mut streams = Vec::new();
+    for round in 0..12 {
+        let (_, mut stream) = loop {
+            match source.link.events.recv_timeout(PATIENCE).expect("an event") {
+                SourceEvent::Stream(number, stream) => break (number, stream),
+                SourceEvent::Input(source::Input::Message(_)) => {}
+                _ => panic!("a stream was due in round {round}"),
+            }
+        };
+        let object = Object::noise(round, 1000);
+        object.send(&mut *stream).expect("sent");
+        object.expect(&sink.link.events, &pool);
+        let states = vec![(object.head.id, BlockState::Written)];
+        to_source.send(&Message::BlockSync(states)).expect("sent");
+        // Before the cut, or the source cannot know that it came through.
+        let begin = Instant::now();
+        while source.link.events.is_empty() && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        proxy.cut_data();
+        send_until_dead(&mut *stream);
+        match sink_input(&sink.link.events) {
+            sink::Input::StreamLost(..) => streams.push(stream),
+            other => panic!("the stream's end was due, not {other:?}"),
+        }
+    }
 }
 
 #[test]

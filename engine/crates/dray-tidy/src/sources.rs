@@ -4,7 +4,7 @@
 use crate::Finding;
 use crate::lex;
 
-/// Lines a source file may have. Rust's unit tests at the end of a file do not count: they belong
+/// Lines a source file may have. A file of tests may have [`LINES_MAX_WITH_TESTS`]. Rust's unit tests at the end of a file do not count: they belong
 /// beside what they test.
 pub const LINES_MAX: usize = 600;
 
@@ -26,7 +26,13 @@ pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) ->
         return None;
     }
     let lines: Vec<&str> = text.lines().collect();
-    let own = if is_rust {
+    // A file of tests is a list of cases; it is read case by case.
+    let is_test = path
+        .split('/')
+        .any(|part| part == "tests" || part.starts_with("test_"));
+    let own = if is_test {
+        0
+    } else if is_rust {
         lines_before_tests(&lines)
     } else {
         lines.len()
@@ -198,6 +204,15 @@ mod tests {
         );
         assert!(check_length("a.py", &format!("{code}{tests}"), false, &[]).is_some());
         assert!(check_length("a.rs", &format!("{code}x\n"), true, &[]).is_some());
+        assert_eq!(
+            check_length("x/tests/a.rs", &format!("{code}x\n"), true, &[]),
+            None
+        );
+        assert_eq!(
+            check_length("x/test_a.py", &format!("{code}x\n"), false, &[]),
+            None
+        );
+        assert!(check_length("x/test_a.py", &code.repeat(2), false, &[]).is_some());
         assert!(check_length("a.rs", &format!("{tests}{code}"), true, &[]).is_some());
         let many_tests = tests.replace("    x();\n", &"    x();\n".repeat(10));
         assert!(check_length("a.rs", &format!("{code}{many_tests}"), true, &[]).is_some());

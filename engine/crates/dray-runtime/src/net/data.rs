@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::fail;
-use super::hub::{Lost, Registration};
+use super::hub::Registration;
 use super::socket::shut;
 use crate::link::BlockSender;
 use crate::pool::Buffer;
@@ -15,7 +15,6 @@ pub(super) struct StreamSender {
     channel: Channel,
     registration: Registration,
     head: Vec<u8>,
-    was_useful: bool,
 }
 
 impl StreamSender {
@@ -24,7 +23,6 @@ impl StreamSender {
             channel,
             registration,
             head: Vec::new(),
-            was_useful: false,
         }
     }
 
@@ -53,12 +51,8 @@ impl BlockSender for StreamSender {
         if let Err(error) = &sent {
             // Before another is dialled: a dead stream must not count as one of those granted.
             shut(self.channel.socket().stream());
-            self.registration.hub().stream_lost(Lost {
-                was_useful: self.was_useful,
-                error: error.clone(),
-            });
+            self.registration.hub().stream_lost(error.clone());
         }
-        self.was_useful |= sent.is_ok();
         sent
     }
 }

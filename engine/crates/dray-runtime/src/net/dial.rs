@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::greet::{Greeting, hello, unexpected};
-use super::hub::{Closer, Hub, Inbox, Lost};
+use super::hub::{Closer, Hub, Inbox};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
 use super::tls::{Pinned, client_config};
@@ -37,8 +37,8 @@ pub struct Dial {
     pub bind: Vec<IpAddr>,
     /// Bounds of this end.
     pub limits: Limits,
-    /// When and how often a lost stream is dialled again; tries count from the last stream that
-    /// carried something.
+    /// When and how often a lost stream is dialled again; tries count from the last object that is
+    /// known to have come through.
     pub retry: RetryPolicy,
     /// How long things may take.
     pub timing: Timing,
@@ -284,10 +284,7 @@ fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
         Some(error) if !has_one => Err(error),
         last => {
             for error in errors.into_iter().chain(last) {
-                hub.stream_lost(Lost {
-                    was_useful: true,
-                    error,
-                });
+                hub.stream_lost(error);
             }
             Ok(())
         }
@@ -297,7 +294,7 @@ fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
 fn redial_lost(
     hub: &Arc<Hub>,
     streams: Streams,
-    notes: Receiver<Lost>,
+    notes: Receiver<Error>,
     retry: RetryPolicy,
 ) -> Result<()> {
     let redialler = Arc::clone(hub);

@@ -11,12 +11,12 @@ use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dray_core::{Error, Result, StreamId};
 use dray_session::{sink, source};
-use dray_wire::message::{Limits, Message};
+use dray_wire::message::{BlockState, Limits, Message};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -96,21 +96,13 @@ impl Inbox {
     }
 }
 
-/// A stream that died of itself; the driver may dial another.
-pub(super) struct Lost {
-    /// Whether it carried anything before.
-    pub(super) was_useful: bool,
-    /// Why.
-    pub(super) error: Error,
-}
-
 struct Streams {
     live: HashMap<StreamId, Arc<TcpStream>>,
     used: HashSet<StreamId>,
     /// Lent to threads; when all are gone, so are the threads.
     running: Option<Sender<Infallible>>,
     /// Who hears of lost streams, at the driver.
-    lost: Option<Sender<Lost>>,
+    lost: Option<Sender<Error>>,
     control: Option<Arc<Shared>>,
 }
 
@@ -128,6 +120,7 @@ pub(super) struct Hub {
     timing: Timing,
     streams_max: usize,
     is_over: AtomicBool,
+    progress: AtomicU64,
     streams: Mutex<Streams>,
     ended: Receiver<Infallible>,
 }
@@ -138,7 +131,7 @@ impl Hub {
         limits: Limits,
         timing: Timing,
         streams_max: u16,
-        lost: Option<Sender<Lost>>,
+        lost: Option<Sender<Error>>,
     ) -> Arc<Self> {
         let (running, ended) = bounded(0);
         Arc::new(Self {
@@ -147,6 +140,7 @@ impl Hub {
             timing,
             streams_max: streams_max.into(),
             is_over: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
             streams: Mutex::new(Streams {
                 live: HashMap::new(),
                 used: HashSet::new(),
@@ -169,6 +163,16 @@ impl Hub {
     /// Whether nothing more is to be done for this link.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+
+    /// An object came through: the sink has it, or says so.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that changes whenever an object came through.
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
     }
 
     /// Starts a thread that [`Self::close`] waits for.
@@ -204,6 +208,13 @@ impl Hub {
         self.wait_for_room(bytes);
         if self.is_over() {
             return;
+        }
+        if let (Inbox::Source(_), Message::BlockSync(states)) = (&self.inbox, &message) {
+            let came =
+                |state: &BlockState| matches!(state, BlockState::Written | BlockState::Durable);
+            if states.iter().any(|(_, state)| came(state)) {
+                self.note_progress();
+            }
         }
         let asked = match &message {
             Message::StreamLost { stream, .. } => Some(*stream),
@@ -311,7 +322,7 @@ impl Hub {
     }
 
     /// Tells the driver's half that a stream died.
-    pub(super) fn stream_lost(&self, lost: Lost) {
+    pub(super) fn stream_lost(&self, lost: Error) {
         if !self.is_over()
             && let Some(notes) = &self.streams().lost
         {

@@ -2,7 +2,7 @@
 //! sums it while its bytes are in the processor's cache.
 
 use super::channel::Channel;
-use super::hub::{Hub, Lost, Registration};
+use super::hub::{Hub, Registration};
 use super::socket::shut;
 use super::{PEER, fail};
 use crate::link::SinkEvent;
@@ -31,7 +31,6 @@ pub(super) struct StreamReceiver {
     events: Sender<SinkEvent>,
     pool: Arc<Pool>,
     head: Vec<u8>,
-    was_useful: bool,
 }
 
 /// Why a stream's thread ends.
@@ -55,7 +54,6 @@ impl StreamReceiver {
             events,
             pool,
             head: Vec::new(),
-            was_useful: false,
         }
     }
 
@@ -78,10 +76,7 @@ impl StreamReceiver {
             .events
             .send(SinkEvent::Input(Input::StreamLost(PEER, stream)));
         match end {
-            End::Stream(error) => self.hub().stream_lost(Lost {
-                was_useful: self.was_useful,
-                error,
-            }),
+            End::Stream(error) => self.hub().stream_lost(error),
             End::Session(error) => self.hub().break_off(error),
         }
     }
@@ -115,7 +110,7 @@ impl StreamReceiver {
         };
         match self.read_payload(&head, buffer, length) {
             Ok(verified) => {
-                self.was_useful = true;
+                self.hub().note_progress();
                 self.arrived(head, Some(buffer), verified);
                 Ok(())
             }

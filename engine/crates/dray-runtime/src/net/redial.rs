@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::dial::secure;
-use super::hub::{Hub, Lost};
+use super::hub::Hub;
 use super::{Timing, fail, join, socket};
 use crossbeam_channel::Receiver;
 use dray_core::retry::{RetryPolicy, Verdict};
@@ -53,14 +53,17 @@ impl Streams {
 }
 
 /// Dials a new stream for each that is noted lost, until the link is over.
-pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Lost>, retry: RetryPolicy) {
-    // Tries since the last stream that was of use: a way that is gone for good ends somewhere.
+pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Error>, retry: RetryPolicy) {
+    // Tries since something came through. That a stream was made, or took bytes, says little: a
+    // refused join looks the same from here until the connection breaks.
     let mut tries = 0;
-    for lost in notes {
-        if lost.was_useful {
+    let mut seen = 0;
+    for mut last in notes {
+        let progress = hub.progress();
+        if progress != seen {
+            seen = progress;
             tries = 0;
         }
-        let mut last = lost.error;
         loop {
             tries += 1;
             let draw = join::random().map_or(0, u32::from_le_bytes);
@@ -96,7 +99,7 @@ fn rest(hub: &Hub, wait: Duration) -> bool {
 }
 
 /// Without any stream nothing can ever move again, whatever the control connection says.
-fn give_up(hub: &Hub, notes: &Receiver<Lost>, last: Error) {
+fn give_up(hub: &Hub, notes: &Receiver<Error>, last: Error) {
     if hub.live_streams() == 0 && notes.is_empty() {
         let mut error = last;
         error.cause = format!("all data streams are lost, the last by: {}", error.cause);

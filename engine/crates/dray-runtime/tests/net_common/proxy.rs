@@ -23,6 +23,7 @@ struct State {
     flip: Mutex<Option<Flip>>,
     is_frozen: AtomicBool,
     refuses: AtomicBool,
+    cuts_after_join: AtomicBool,
     data_connections: AtomicU64,
 }
 
@@ -63,6 +64,11 @@ impl Proxy {
     /// Turns new connections away.
     pub fn refuse(&self, refuses: bool) {
         self.state.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// From now on data connections end with the first bytes after their join.
+    pub fn cut_after_join(&self) {
+        self.state.cuts_after_join.store(true, Ordering::SeqCst);
     }
 
     /// Cuts all data connections.
@@ -123,6 +129,13 @@ impl State {
         while let Ok(read @ 1..) = from.read(&mut bytes) {
             while self.is_frozen.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(20));
+            }
+            let is_past_join = is_data && is_to_listener && passed + read as u64 > 72;
+            if is_past_join && self.cuts_after_join.load(Ordering::SeqCst) {
+                let _ = from.shutdown(Shutdown::Both);
+                // What waits unread would hold back what is answered by a reset.
+                while from.read(&mut bytes).is_ok_and(|read| read > 0) {}
+                break;
             }
             let bytes = &mut bytes[..read];
             let mut flip = self.flip.lock().expect("whole");

@@ -1,0 +1,173 @@
+"""The manual holds together: links resolve, and what it says of the program's options is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pytest
+
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SKIPPED = {"target", "build", "dist", "out", "node_modules"}
+FENCE = re.compile(r"^\s*(```|~~~)")
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z])(?![\w-])")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+#: what ends the part of a shell line that is dray's own
+SHELL_END = {"|", "&", "&&", "||", ";", ">", "2>", "<"}
+#: a line that runs dray, after a prompt, a variable or a word of the shell
+RUNS = re.compile(r"^(?:\S*\$ +)?(?:until |while |if )?(?:[A-Z_]+=\S+ )*(dray [a-z-].*)$")
+#: every command has these
+COMMON = {"--help", "-h", "--version", "-V"}
+#: what speaks of the options, and of the words, of other programs too
+ABOUT_OTHERS = ("docs/explanation/compared.md", "docs/design/", "docs/decisions/")
+
+Reference = dict[str, set[str]]
+
+
+def pages() -> list[Path]:
+    found = [
+        path
+        for path in ROOT.rglob("*.md")
+        if not any(part.startswith(".") or part in SKIPPED for part in path.relative_to(ROOT).parts)
+    ]
+    assert len(found) > 20, "the manual is not where it was looked for"
+    return sorted(found)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def split(text: str) -> tuple[str, str]:
+    """Part a page into prose and code; what is indented by four is code."""
+    prose: list[str] = []
+    code: list[str] = []
+    is_code = False
+    for line in text.splitlines():
+        if FENCE.match(line):
+            is_code = not is_code
+            continue
+        (code if is_code or line.startswith("    ") else prose).append(line)
+    return "\n".join(prose), "\n".join(code)
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors of a page's headings as the usual viewers make them."""
+    prose, _ = split(text)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose))
+    return {heading.strip().replace(" ", "-") for heading in words}
+
+
+def reference() -> Reference:
+    """Read which options each command has from the page that the program writes."""
+    options: Reference = {}
+    command = ""
+    for line in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"## `dray ([a-z -]+)`$", line):
+            command = heading[1]
+            options[command] = set(COMMON)
+        elif line.startswith("## "):
+            command = ""
+        elif command and (row := re.match(r"\| `([^`]+)` \|", line)):
+            options[command] |= set(OPTION.findall(row[1]))
+    assert {"cp", "serve", "plan", "log show", "log verify"} <= options.keys()
+    assert "--recursive" in options["cp"]
+    return options
+
+
+def command_lines(code: str) -> Iterator[str]:
+    """Find the lines of a block that run dray."""
+    for line in code.replace("\\\n", " ").splitlines():
+        if found := RUNS.match(line.strip()):
+            yield found[1]
+
+
+def mistakes(line: str, options: Reference) -> list[str]:
+    """Say which options of a command line the program does not have."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        return [f"{line}: {error}"]
+    words = words[1:]
+    for index, word in enumerate(words):
+        if word in SHELL_END or word.endswith(";"):
+            words = [*words[:index], word.rstrip(";")]
+            break
+    if words[0] in {"version", "completion", "docs-cli"} or words[0] in COMMON:
+        return []
+    command = " ".join(words[:2]) if words[0] == "log" else words[0]
+    if command not in options:
+        return [f"{line}: no command {command}"]
+    given = (word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word))
+    return [f"{line}: no option {word}" for word in given if word not in options[command]]
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    prose, _ = split(page.read_text(encoding="utf-8"))
+    broken = []
+    for link in LINK.findall(INLINE.sub("", prose)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (
+            anchor and anchor not in anchors(target.read_text(encoding="utf-8"))
+        ):
+            broken.append(link)
+    assert not broken, f"{name(page)}: {broken}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_command_lines_are_the_programs(page: Path) -> None:
+    options = reference()
+    prose, code = split(page.read_text(encoding="utf-8"))
+    lines = [*command_lines(code)]
+    if not name(page).startswith(ABOUT_OTHERS):
+        lines += [line for words in INLINE.findall(prose) for line in command_lines(words)]
+    wrong = [mistake for line in lines for mistake in mistakes(line, options)]
+    assert not wrong, f"{name(page)}: {wrong}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in pages()
+        if name(page).startswith("docs/") and not name(page).startswith(ABOUT_OTHERS)
+    ],
+    ids=name,
+)
+def test_options_in_prose_exist(page: Path) -> None:
+    known = set().union(*reference().values())
+    prose, _ = split(page.read_text(encoding="utf-8"))
+    named = [words for words in INLINE.findall(prose) if words.startswith("--")]
+    wrong = [word for words in named for word in OPTION.findall(words) if word not in known]
+    assert not wrong, f"{name(page)}: {wrong}"
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "how-to", "reference", "explanation", "design"])
+def test_every_page_is_in_the_index(folder: str) -> None:
+    here = ROOT / "docs" / folder
+    index = (here / "README.md").read_text(encoding="utf-8")
+    missing = [page.name for page in here.glob("*.md") if f"({page.name})" not in index]
+    assert missing in ([], ["README.md"]), missing
+
+
+def test_a_wrong_option_is_found() -> None:
+    options = reference()
+    assert not mistakes("dray cp -r a b --rate 1MiB | tail -3", options)
+    assert mistakes("dray cp -r a b --no-such-option", options)
+    assert mistakes("dray plan a b --rate 1MiB", options)
+    assert mistakes("dray log list a", options)
+    block = "$ dray cp a b\nthere$ dray serve \\\n  --root x\nA=1 dray plan a b\ndray: a message\n"
+    assert len([*command_lines(block)]) == 3
