@@ -4,8 +4,8 @@
 use crate::Finding;
 use crate::lex;
 
-/// Lines a source file may have. A file of tests may have [`LINES_MAX_WITH_TESTS`]. Rust's unit tests at the end of a file do not count: they belong
-/// beside what they test.
+/// Lines a source file may have; a file of tests may have [`LINES_MAX_WITH_TESTS`]. Rust's unit tests
+/// at the end of a file do not count: they belong beside what they test.
 pub const LINES_MAX: usize = 600;
 
 /// Lines a file may have with everything.
