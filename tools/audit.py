@@ -58,7 +58,6 @@ SINGLE_CRATES = frozenset(
 BANNED_CRATES = {
     "ansi_term": "unmaintained; use anstyle",
     "atty": "unsound and unmaintained; use std::io::IsTerminal",
-    "lazy_static": "use std::sync::LazyLock",
     "native-tls": "TLS is rustls here",
     "openssl": "TLS is rustls here",
     "failure": "deprecated; use thiserror",

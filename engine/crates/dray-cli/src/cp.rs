@@ -63,6 +63,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         },
         feed: &feed,
     };
+    run.targets.check_limits()?;
     let ended = carry(&run);
     let transfer = run.transfer;
     let collected = feed.finish();

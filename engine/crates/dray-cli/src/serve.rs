@@ -133,6 +133,7 @@ impl House {
             folders: place::targets(&serve.target)?,
             limits: serve.limit_target.clone(),
         };
+        targets.check_limits()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root_fd = rustix::fs::open(&root, flags, Mode::empty()).map_err(|errno| {
             dray_store::errno::error(End::Here, "open the root", &RelPath::root(), errno)

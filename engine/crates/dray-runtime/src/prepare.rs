@@ -103,6 +103,29 @@ impl Targets {
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
     }
 
+    /// Refuses a limit of a target that nothing is named after: it would limit nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] names the limit and the targets there are.
+    pub fn check_limits(&self) -> Result<()> {
+        let is_named = |name: &str| self.folders.iter().any(|(_, other)| other == name);
+        let unknown = |name: &&String| !is_named(name) && !name.starts_with("device ");
+        let Some(name) = self.limits.iter().map(|(name, _)| name).find(unknown) else {
+            return Ok(());
+        };
+        let known: Vec<&str> = self.folders.iter().map(|(_, name)| name.as_str()).collect();
+        Err(
+            Error::new(ErrorKind::InvalidRequest, End::Here, "limit the target")
+                .cause(format!(
+                    "no target is called {name:?}; known: {}",
+                    known.join(", ")
+                ))
+                .remedy(
+                    "name it with --target DIR=NAME, or limit a device by \"device MAJOR:MINOR\"",
+                ),
+        )
+    }
+
     /// Puts the targets' limits around a store.
     #[must_use]
     pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {

@@ -470,6 +470,11 @@ impl Source {
     fn fail_file(&mut self, index: FileIndex, error: Error) {
         if let Some(file) = self.files.remove(&index) {
             self.progress.files_failed += 1;
+            // Whatever of it is kept, no file of it stands: it is not told as safe.
+            self.progress.bytes_durable = self
+                .progress
+                .bytes_durable
+                .saturating_sub(file.bytes_durable);
             self.objects.remove(index);
             self.out.push_back(Effect::CloseFile(index));
             let failure = Failure {

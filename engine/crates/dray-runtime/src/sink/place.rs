@@ -10,6 +10,14 @@ use dray_log::{
 };
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a holder may take to end: one whose source has just died is still making durable what it
+/// has, and the same command again must find it gone.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two looks at the lease.
+const HOLDER_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is to be written where, and by whom.
 pub struct DestinationRequest {
@@ -422,11 +430,14 @@ fn lock(
     request: &DestinationRequest,
 ) -> Result<Box<dyn ControlFile>> {
     let file = place.store.open_control(path, ControlMode::Create)?;
-    if file.try_lock()? {
-        Ok(file)
-    } else {
-        Err(held(file.as_ref(), &request.words))
+    let patience = Instant::now() + HOLDER_PATIENCE;
+    while !file.try_lock()? {
+        if Instant::now() >= patience {
+            return Err(held(file.as_ref(), &request.words));
+        }
+        std::thread::sleep(HOLDER_PAUSE);
     }
+    Ok(file)
 }
 
 /// Between opening the lease and locking it, a finishing transfer may have removed it: then the lock
