@@ -257,6 +257,7 @@ fn streams_that_carry_nothing_are_not_dialled_for_ever() {
                 send_until_dead(&mut *stream);
                 streams.push(stream);
                 count += 1;
+                assert!(count < 20, "there is no end to it");
             }
             SourceEvent::Input(source::Input::PeerLost(error)) => break error,
             _ => panic!("streams or the end were due"),
