@@ -6,6 +6,7 @@
 //! streams. Buffers are preallocated ([`pool`]) and named by id. No decision is taken here.
 
 pub mod clock;
+mod conduct;
 pub mod link;
 pub mod local;
 pub mod net;

@@ -14,12 +14,13 @@ pub use peek::Peek;
 pub use place::{Destination, DestinationRequest};
 
 use crate::clock::Clock;
-use crate::link::{ControlSender, SinkEvent, SinkLink};
+use crate::conduct::{self, Conduct};
+use crate::link::{SinkEvent, SinkLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
 use chores::Chore;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, TargetId};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use dray_core::{FileIndex, PeerId, RelPath, TargetId};
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
@@ -27,14 +28,8 @@ use files::Space;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use write::{WriteJob, WriteJobPart};
-
-/// How often the observer hears the counters.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Inputs handed to the machine before its effects are carried out.
-const INPUTS_AT_ONCE: usize = 64;
 
 /// Sink targets that get writers of their own; further ones share.
 const WRITER_GROUPS_MAX: usize = 64;
@@ -69,7 +64,7 @@ pub fn run(
         let space = &space;
         let (control_out, control_jobs) = unbounded();
         let close = link.close;
-        scope.spawn(move || run_control(link.control, &control_jobs, close));
+        scope.spawn(move || conduct::run_control(link.control, &control_jobs, close));
         // Looking and preparing keep their order, so one thread does them; so do syncs and records.
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
@@ -100,25 +95,10 @@ pub fn run(
             outcome: None,
         };
         conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
-        let outcome = conductor.run(&link.events);
+        let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
-        observer.progress(&progress);
         (outcome, progress)
     })
-}
-
-fn run_control(
-    mut control: Box<dyn ControlSender>,
-    jobs: &Receiver<Message>,
-    close: Box<dyn FnOnce() + Send>,
-) {
-    for message in jobs {
-        if control.send(&message).is_err() {
-            // The receiving half says so to the machine; what follows has nowhere to go.
-            break;
-        }
-    }
-    close();
 }
 
 struct Conductor<'scope, 'env> {
@@ -141,45 +121,8 @@ struct Conductor<'scope, 'env> {
     outcome: Option<Outcome>,
 }
 
-impl Conductor<'_, '_> {
-    fn run(&mut self, events: &Receiver<SinkEvent>) -> Outcome {
-        let mut next_progress = Instant::now();
-        loop {
-            self.carry_out();
-            if let Some(outcome) = self.outcome.take() {
-                return outcome;
-            }
-            let now = Instant::now();
-            if now >= next_progress {
-                next_progress = now + PROGRESS_INTERVAL;
-                self.observer.progress(self.machine.progress());
-            }
-            let until_progress = next_progress.saturating_duration_since(now);
-            let wait = match self.machine.next_wake() {
-                Some(then) => then.since(self.clock.now()).min(until_progress),
-                None => until_progress,
-            };
-            match events.recv_timeout(wait) {
-                Ok(event) => {
-                    self.hand_in(event);
-                    for event in events.try_iter().take(INPUTS_AT_ONCE) {
-                        self.hand_in(event);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let error = Error::new(ErrorKind::Internal, End::Here, "run the sink")
-                        .cause("its event channel was closed");
-                    return Outcome::Failed(error);
-                }
-            }
-            // Also while events keep coming: what is due does not wait for a pause.
-            let now = self.clock.now();
-            if self.machine.next_wake().is_some_and(|then| then <= now) {
-                self.machine.handle(Input::Tick, now);
-            }
-        }
-    }
+impl Conduct for Conductor<'_, '_> {
+    type Event = SinkEvent;
 
     fn hand_in(&mut self, event: SinkEvent) {
         let now = self.clock.now();
@@ -333,6 +276,25 @@ impl Conductor<'_, '_> {
         }
     }
 
+    fn outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    fn until_wake(&self) -> Option<Duration> {
+        let wake = self.machine.next_wake()?;
+        Some(wake.since(self.clock.now()))
+    }
+
+    fn tick(&mut self) {
+        self.machine.handle(Input::Tick, self.clock.now());
+    }
+
+    fn progress(&self) -> &Progress {
+        self.machine.progress()
+    }
+}
+
+impl Conductor<'_, '_> {
     fn later(&self, lane: Lane, chore: Chore) {
         let jobs = match lane {
             Lane::Names => &self.names,

@@ -4,14 +4,13 @@ mod list;
 mod read;
 
 use crate::clock::Clock;
-use crate::link::{BlockSender, ControlSender, SourceEvent, SourceLink};
+use crate::conduct::{self, Conduct};
+use crate::link::{BlockSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
-use dray_core::{
-    BlockId, BufferId, End, Error, ErrorKind, FileIndex, Name, RelPath, Result, StreamId, TargetId,
-};
+use dray_core::{BlockId, BufferId, FileIndex, Name, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::Store;
@@ -22,13 +21,7 @@ use read::{ReadJob, ReadJobPart};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
-use std::time::{Duration, Instant};
-
-/// How often the observer hears the counters.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Inputs handed to the machine before its effects are carried out.
-const INPUTS_AT_ONCE: usize = 64;
+use std::time::Duration;
 
 /// Source targets that get readers of their own; further ones share.
 const READER_GROUPS_MAX: usize = 64;
@@ -72,7 +65,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
         scope.spawn(move || list::run(listing, &lister_jobs, &events));
         let (control_out, control_jobs) = unbounded();
         let close = link.close;
-        scope.spawn(move || run_control(link.control, &control_jobs, close));
+        scope.spawn(move || conduct::run_control(link.control, &control_jobs, close));
         let mut conductor = Conductor {
             scope,
             machine,
@@ -88,9 +81,8 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
             origins: HashMap::new(),
             outcome: None,
         };
-        let outcome = conductor.run(&link.events);
+        let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
-        observer.progress(&progress);
         Ok((outcome, progress))
     })
 }
@@ -107,21 +99,6 @@ pub fn list_all(
 ) -> Result<()> {
     list::all(Listing::new(roots, selection, options)?, each);
     Ok(())
-}
-
-/// Sends control messages until the conductor is gone, then ends the link.
-fn run_control(
-    mut control: Box<dyn ControlSender>,
-    jobs: &Receiver<Message>,
-    close: Box<dyn FnOnce() + Send>,
-) {
-    for message in jobs {
-        if control.send(&message).is_err() {
-            // The receiving half says so to the machine; what follows has nowhere to go.
-            break;
-        }
-    }
-    close();
 }
 
 type ReaderGroup = (TargetId, Sender<ReadJob>);
@@ -147,45 +124,8 @@ struct SendJob {
     buffer: Option<BufferId>,
 }
 
-impl<'scope, 'env> Conductor<'scope, 'env> {
-    fn run(&mut self, events: &Receiver<SourceEvent>) -> Outcome {
-        let mut next_progress = Instant::now();
-        loop {
-            self.carry_out();
-            if let Some(outcome) = self.outcome.take() {
-                return outcome;
-            }
-            let now = Instant::now();
-            if now >= next_progress {
-                next_progress = now + PROGRESS_INTERVAL;
-                self.observer.progress(self.machine.progress());
-            }
-            let until_progress = next_progress.saturating_duration_since(now);
-            let wait = match self.machine.next_wake() {
-                Some(then) => then.since(self.clock.now()).min(until_progress),
-                None => until_progress,
-            };
-            match events.recv_timeout(wait) {
-                Ok(event) => {
-                    self.hand_in(event);
-                    for event in events.try_iter().take(INPUTS_AT_ONCE) {
-                        self.hand_in(event);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let error = Error::new(ErrorKind::Internal, End::Here, "run the source")
-                        .cause("its event channel was closed");
-                    return Outcome::Failed(error);
-                }
-            }
-            // Also while events keep coming: what is due does not wait for a pause.
-            let now = self.clock.now();
-            if self.machine.next_wake().is_some_and(|then| then <= now) {
-                self.machine.handle(Input::Tick, now);
-            }
-        }
-    }
+impl Conduct for Conductor<'_, '_> {
+    type Event = SourceEvent;
 
     fn hand_in(&mut self, event: SourceEvent) {
         let now = self.clock.now();
@@ -274,6 +214,25 @@ impl<'scope, 'env> Conductor<'scope, 'env> {
         }
     }
 
+    fn outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    fn until_wake(&self) -> Option<Duration> {
+        let wake = self.machine.next_wake()?;
+        Some(wake.since(self.clock.now()))
+    }
+
+    fn tick(&mut self) {
+        self.machine.handle(Input::Tick, self.clock.now());
+    }
+
+    fn progress(&self) -> &Progress {
+        self.machine.progress()
+    }
+}
+
+impl Conductor<'_, '_> {
     fn send(&mut self, stream: StreamId, job: SendJob) {
         let id = job.head.id;
         let sent = self
