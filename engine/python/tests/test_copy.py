@@ -300,7 +300,8 @@ def test_an_exception_of_the_event_callback_stops_too(tmp_path: Path) -> None:
 
 
 def test_two_copies_to_one_destination_are_refused_by_name(tmp_path: Path) -> None:
-    write(tmp_path / "a", 2 * MIB)
+    # Longer than the second one waits for a holder that may be about to end.
+    write(tmp_path / "a", 32 * MIB)
     refused: list[dray.DrayError] = []
 
     def copy_too(_: dray.Progress) -> None:
@@ -356,8 +357,12 @@ def test_copies_run_in_threads_side_by_side(tmp_path: Path) -> None:
 
 
 CHILD = """
+import signal
 import sys
 import dray
+
+# A shell that puts the tests in the background makes them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def tell(progress):
     if progress.bytes_durable >= 1 << 20:

@@ -102,19 +102,19 @@ impl Destination {
         })?;
         let lease_path = place.folder.join(&lease_name)?;
         let log_path = place.folder.join(&place.log)?;
-        let file = lock(&place, &lease_path, &request)?;
+        let (file, mut record) = lock(&place, &lease_path, &request, &boot_id)?;
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
         let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
         let log_words = format!("the log {log_path} of {}", request.words);
-        let epoch = lease::next_epoch(
-            read_lease(file.as_ref())?.as_ref(),
-            recovery.as_ref().map(|recovery| recovery.tenure.epoch),
-        )?;
-        let record = record(&request, &boot_id, epoch);
-        file.write_at(record.slot_offset(), &record.encode()?)?;
+        // The lease may have been lost and begun anew; the log's holders count as well.
+        let logged = recovery.as_ref().map(|recovery| recovery.tenure.epoch);
+        if logged.is_some_and(|logged| logged >= record.epoch) {
+            record.epoch = lease::next_epoch(Some(&record), logged)?;
+            file.write_at(record.slot_offset(), &record.encode()?)?;
+        }
         file.sync()?;
-        check_not_removed(&place, &lease_path, &record, &request)?;
+        let epoch = record.epoch;
         let tenure = tenure(&request, &boot_id, epoch, &record);
         let mut notices = Vec::new();
         let (log, found) = match recovery {
@@ -424,44 +424,38 @@ fn held(file: &dyn ControlFile, words: &str) -> Error {
     }
 }
 
+/// Takes the lease and notes ourselves in it.
 fn lock(
     place: &LogPlace,
     path: &RelPath,
     request: &DestinationRequest,
-) -> Result<Box<dyn ControlFile>> {
-    let file = place.store.open_control(path, ControlMode::Create)?;
+    boot_id: &BootId,
+) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
     let patience = Instant::now() + HOLDER_PATIENCE;
-    while !file.try_lock()? {
+    loop {
+        let file = place.store.open_control(path, ControlMode::Create)?;
+        if file.try_lock()? {
+            let epoch = lease::next_epoch(read_lease(file.as_ref())?.as_ref(), None)?;
+            let record = record(request, boot_id, epoch);
+            file.write_at(record.slot_offset(), &record.encode()?)?;
+            if is_named(place, path, &record)? {
+                return Ok((file, record));
+            }
+        }
         if Instant::now() >= patience {
             return Err(held(file.as_ref(), &request.words));
         }
         std::thread::sleep(HOLDER_PAUSE);
     }
-    Ok(file)
 }
 
-/// Between opening the lease and locking it, a finishing transfer may have removed it: then the lock
-/// is on a file without a name, and somebody else may lock the next one.
-fn check_not_removed(
-    place: &LogPlace,
-    path: &RelPath,
-    record: &LeaseRecord,
-    request: &DestinationRequest,
-) -> Result<()> {
-    let named = place
-        .store
-        .open_control(path, ControlMode::ReadOnly)
-        .and_then(|file| read_lease(file.as_ref()));
-    match named {
-        Ok(found) if found.as_ref() == Some(record) => Ok(()),
-        _ => Err(
-            Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
-                .cause(format!(
-                    "another transfer to {} ended at this moment",
-                    request.words
-                ))
-                .remedy("run the same command again"),
-        ),
+/// Whether the file that was locked is still the one of that name. Between opening and locking it, a
+/// transfer that ended may have removed it: then the lock keeps nobody out.
+fn is_named(place: &LogPlace, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
+    match place.store.open_control(path, ControlMode::ReadOnly) {
+        Ok(file) => Ok(read_lease(file.as_ref())?.as_ref() == Some(record)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
