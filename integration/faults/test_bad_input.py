@@ -599,7 +599,7 @@ def test_log_of_a_changed_source(bench: Bench, middle: Path, sink: Path) -> None
 
 
 def start_slow(bench: Bench, source: Path, destination: str, *words: Word) -> Process:
-    client = bench.start_cp("-r", source, destination, "--rate", "6MiB", *words)
+    client = bench.start_cp("-r", source, destination, "--rate", "3MiB", *words)
     time.sleep(0.8)
     assert client.is_running()
     return client
