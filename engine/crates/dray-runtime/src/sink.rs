@@ -128,6 +128,9 @@ impl Conduct for Conductor<'_, '_> {
         let now = self.clock.now();
         match event {
             SinkEvent::Input(input) => {
+                if let Input::Message(_, Message::ListFailed(_)) = &input {
+                    self.space.note_failed_listing();
+                }
                 if let Input::BlockArrived { head, .. } = &input {
                     self.observer.object(None, head);
                 }

@@ -64,6 +64,14 @@ fn source_setup(from: &Path, options: &Options) -> source::Setup {
 }
 
 fn sink_setup(to: &Path, options: &Options) -> dray_core::Result<sink::Setup> {
+    sink_setup_claiming(to, options, &[])
+}
+
+fn sink_setup_claiming(
+    to: &Path,
+    options: &Options,
+    claims: &[&str],
+) -> dray_core::Result<sink::Setup> {
     let posix = PosixOptions {
         create: true,
         ..PosixOptions::default()
@@ -72,7 +80,10 @@ fn sink_setup(to: &Path, options: &Options) -> dray_core::Result<sink::Setup> {
     let destination = Destination::open(DestinationRequest {
         store: Arc::new(store),
         above: None,
-        claims: Vec::new(),
+        claims: claims
+            .iter()
+            .map(|claim| RelPath::parse(claim.as_bytes()))
+            .collect::<dray_core::Result<_>>()?,
         transfer: TransferId::new("test")?,
         owner: b"uid:0".to_vec(),
         durability: options.durability,
@@ -299,4 +310,54 @@ fn holes_of_every_size_arrive_as_they_are() {
     assert!(fs::read(from.join("comb")).expect("read") == fs::read(to.join("comb")).expect("read"));
     let blocks = |path: &Path| fs::metadata(path).expect("a state").blocks();
     assert!(blocks(&to.join("comb")) < 2 * blocks(&from.join("comb")) + 16_384);
+}
+
+/// A log of a whole tree also serves a copy into one of its folders; that copy's end must not take
+/// away what the log knows of the rest.
+#[test]
+fn a_copy_below_a_logged_tree_leaves_the_trees_records() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("large"), bytes(3, 3_000_000)).expect("a file");
+    // A first copy of everything is stopped in the middle.
+    let slow = Options {
+        rate: Some(1_000_000),
+        ..options()
+    };
+    let sink = sink_setup(&to, &slow).expect("a destination");
+    local::run(
+        source_setup(&from, &slow),
+        sink,
+        &Notes::default(),
+        |stopper| {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(1500));
+                stopper.stop(false);
+            });
+        },
+    )
+    .expect("started");
+    // Another request below it, covered by the same log.
+    let other = scratch.path().join("other");
+    fs::create_dir_all(&other).expect("a folder");
+    fs::write(other.join("x"), b"x").expect("a file");
+    let sink = sink_setup_claiming(&to, &options(), &["x"]).expect("a destination");
+    let ends = local::run(
+        source_setup(&other, &options()),
+        sink,
+        &Notes::default(),
+        |_| {},
+    );
+    assert!(matches!(ends.expect("started").sink.0, Outcome::Done(totals) if totals.files == 1));
+    let (ends, _) = copy(&from, &to, &options());
+    assert!(
+        ends.source.1.objects_resumed > 0,
+        "the first copy's objects are still known"
+    );
+    assert_eq!(fs::read(to.join("large")).expect("read").len(), 3_000_000);
+    assert!(
+        !to.join(".dray-log").exists(),
+        "the last one out removes the log"
+    );
 }

@@ -66,7 +66,9 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 object_bytes,
                 resume,
             } => {
-                let result = space.prepare(&path, key, object_bytes, resume);
+                let result = space
+                    .prepare(&path, key, object_bytes, resume)
+                    .inspect_err(|_| space.keep(&path));
                 tell(SinkEvent::Prepared(index, result));
                 continue;
             }

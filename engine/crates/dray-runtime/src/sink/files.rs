@@ -16,6 +16,7 @@ use dray_session::sink::{
 use dray_store::{Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Folders made by this transfer that are remembered as empty but for what it puts there.
@@ -60,6 +61,10 @@ pub(super) struct Space {
     touched: Mutex<HashSet<RelPath>>,
     /// Paths whose partial files stay for the next run.
     kept: Mutex<HashSet<RelPath>>,
+    /// Unfinished files of the log that this transfer has met. Others may be another request's.
+    met: Mutex<HashSet<RelPath>>,
+    /// Whether something could not be listed: what was not met may only not have been seen.
+    listing_failed: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,6 +93,8 @@ impl Space {
             fresh: Mutex::new(HashSet::new()),
             touched: Mutex::new(HashSet::new()),
             kept: Mutex::new(HashSet::new()),
+            met: Mutex::new(HashSet::new()),
+            listing_failed: AtomicBool::new(false),
         }
     }
 
@@ -103,7 +110,10 @@ impl Space {
             InspectTask::Symlink { target, metadata } => self
                 .make_symlink(&path, &target, &metadata)
                 .map(|()| Inspected::Made),
-            InspectTask::File(key) => self.look(&path, &key).map(Inspected::File),
+            InspectTask::File(key) => self
+                .look(&path, &key)
+                .inspect_err(|_| self.keep(&path))
+                .map(Inspected::File),
         };
         result.unwrap_or_else(Inspected::Failed)
     }
@@ -118,7 +128,11 @@ impl Space {
                 }
                 fresh.insert(path.clone());
             }
-            MadeDir::Existed => self.refuse_foreign_log(path)?,
+            MadeDir::Existed => {
+                // A run that died may have made it, and its entry may not be durable yet.
+                lock(&self.touched).insert(folder_of(path));
+                self.refuse_foreign_log(path)?;
+            }
         }
         Ok(())
     }
@@ -185,6 +199,7 @@ impl Space {
             return Ok(None);
         };
         let file: LoggedFile = file.clone();
+        lock(&self.met).insert(path.clone());
         let partial = peek::found_partial(self.store.as_ref(), path, &file)?;
         let sink = trust::Sink {
             log: &destination.log_words,
@@ -211,6 +226,16 @@ impl Space {
         }
     }
 
+    /// What the log has of a file stays for the next run.
+    pub(super) fn keep(&self, path: &RelPath) {
+        lock(&self.kept).insert(path.clone());
+    }
+
+    /// Something could not be listed.
+    pub(super) fn note_failed_listing(&self) {
+        self.listing_failed.store(true, Ordering::Release);
+    }
+
     pub(super) fn prepare(
         &self,
         path: &RelPath,
@@ -233,6 +258,7 @@ impl Space {
                 }),
                 preallocate: false,
             };
+            lock(&self.touched).insert(folder_of(path));
             let partial = self.store.begin(path, key.size, &request)?;
             return Ok(self.handles.adopt(
                 path,
@@ -257,6 +283,7 @@ impl Space {
         let partial = self.store.begin(path, size, &request)?;
         lock(&self.touched).insert(folder_of(path));
         let id = partial.id();
+        lock(&self.met).insert(path.clone());
         let number = destination.log.begin_file(FileBegin {
             path: logged_path,
             key,
@@ -429,9 +456,20 @@ impl Space {
     pub(super) fn remove_log(&self) -> Result<()> {
         self.check_lease()?;
         let mut destination = lock(&self.destination);
-        let kept = lock(&self.kept);
-        self.drop_files(&mut destination, |path| !kept.contains(path))?;
-        if kept.is_empty() {
+        let (kept, met) = (lock(&self.kept), lock(&self.met));
+        // A log that covers more than this request speaks for others too; and what could not be
+        // listed was not met. Only what is known to be of no use goes.
+        let all_is_ours = destination.is_own_log && !self.listing_failed.load(Ordering::Acquire);
+        let is_useless = |path: &RelPath| all_is_ours || met.contains(path);
+        self.drop_files(&mut destination, |path| {
+            !kept.contains(path) && is_useless(path)
+        })?;
+        Self::remove_if_empty(&mut destination)
+    }
+
+    fn remove_if_empty(destination: &mut Destination) -> Result<()> {
+        let is_empty = destination.log.files().next().is_none();
+        if is_empty {
             destination.remove_log()
         } else {
             destination.log.commit()
@@ -442,8 +480,9 @@ impl Space {
     pub(super) fn purge(&self) -> Result<()> {
         self.check_lease()?;
         let mut destination = lock(&self.destination);
-        self.drop_files(&mut destination, |_| true)?;
-        destination.remove_log()
+        let (met, is_own) = (lock(&self.met), destination.is_own_log);
+        self.drop_files(&mut destination, |path| is_own || met.contains(path))?;
+        Self::remove_if_empty(&mut destination)
     }
 
     fn drop_files(

@@ -77,6 +77,8 @@ pub struct Destination {
     /// The log in words.
     pub(super) log_words: String,
     pub(super) prefix: RelPath,
+    /// Whether the log was made for this very request, not for one that covers it.
+    pub(super) is_own_log: bool,
     pub(super) owner: Vec<u8>,
     pub(super) boot_id: BootId,
     pub(super) durability: Durability,
@@ -97,6 +99,7 @@ impl Destination {
             return Self::without_log(request, boot_id);
         }
         let place = find(&request)?;
+        let is_own_log = place.prefix.is_root() && place.log == place::log_name(&request.claims)?;
         let lease_name = place::lease_of_log(&place.log).ok_or_else(|| {
             Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
         })?;
@@ -155,6 +158,7 @@ impl Destination {
             found,
             log_words,
             prefix: place.prefix.clone(),
+            is_own_log,
             owner: request.owner,
             boot_id,
             durability: request.durability,
@@ -176,6 +180,7 @@ impl Destination {
             found: None,
             log_words: "the log in memory".to_owned(),
             prefix: RelPath::root(),
+            is_own_log: true,
             owner: request.owner,
             boot_id,
             durability: request.durability,
