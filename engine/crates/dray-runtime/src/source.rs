@@ -234,14 +234,9 @@ impl Conduct for Conductor<'_, '_> {
 
 impl Conductor<'_, '_> {
     fn send(&mut self, stream: StreamId, job: SendJob) {
-        let id = job.head.id;
-        let sent = self
-            .streams
-            .get(&stream)
-            .is_some_and(|jobs| jobs.send(job).is_ok());
-        if !sent {
-            // The stream's end is in the event channel already.
-            let _ = id;
+        if let Some(jobs) = self.streams.get(&stream) {
+            // When its thread has ended, that is in the event channel already.
+            let _ = jobs.send(job);
         }
     }
 

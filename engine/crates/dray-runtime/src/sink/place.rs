@@ -218,7 +218,6 @@ impl Destination {
         if let Some(lease) = lease {
             place.store.remove_control(&place.folder.join(&lease)?)?;
         }
-        self.lease = None;
         // Another transfer's log may lie beside it: then the folder stays.
         let _ = place.store.remove(&place.folder);
         Ok(())

@@ -146,8 +146,7 @@ impl Sink {
         };
         let index = entry.index;
         let (node, task) = self.node_of(entry.kind, entry.metadata);
-        let doubled = refused.is_some();
-        if !doubled {
+        if refused.is_none() {
             self.paths.insert(path.clone());
         }
         if matches!(node, Node::File(_)) {

@@ -102,9 +102,6 @@ impl Source {
         if starving.is_empty() {
             return;
         }
-        if starving.is_empty() {
-            return;
-        }
         let mut credit = self.objects.take_idle_credit();
         // The sink will not grant what was given back before it is asked again.
         for (target, _) in &credit {
