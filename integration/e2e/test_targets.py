@@ -67,7 +67,10 @@ def watch(bench: Bench, words: list[Word], sink: Path) -> Course:
     client = bench.start_cp(*words)
     began: float | None = None
     last_change, last, idle, course = 0.0, 0, 0.0, None
-    while client.is_running():
+    running = True
+    while running:
+        # asked before looking: whatever came last is seen once more after the end
+        running = client.is_running()
         now = time.monotonic()
         seen = {name: arrived(sink / name) for name in FOLDERS}
         fast = sum(count for name, count in seen.items() if name.startswith("fast"))
