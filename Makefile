@@ -62,10 +62,9 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 integration: setup build develop ## Tests that need more than one part, real servers included
 	$(PYTEST) -m "(slow or server) and not bench" $(ARGS)
 
-# The simulator and the fuzz targets join as soon as they are in the tree.
 test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
-	$(if $(wildcard engine/crates/dray-sim/src/main.rs),$(MAKE) sim)
-	$(if $(wildcard engine/fuzz/Cargo.toml),$(MAKE) fuzz SECONDS=10)
+	$(MAKE) sim
+	$(MAKE) fuzz SECONDS=10
 	$(MAKE) integration
 
 sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays one

@@ -44,7 +44,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         None => prepare::new_transfer_id()?,
     };
     signals::watch(
-        "dray: stopping; what is safe stays safe (again to stop at once; the same command goes on)",
+        "stopping; what is safe stays safe (again to stop at once; the same command goes on)",
     )?;
     let feed = Feed::start(&cp.say)?;
     if !cp.say.quiet {
@@ -158,5 +158,5 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
 
 /// Says what cannot be done, for `main`.
 pub(crate) fn complain(error: &Error) {
-    output::note(&format!("dray: {error}"));
+    output::note(&error.to_string());
 }

@@ -48,7 +48,7 @@ impl From<Error> for Stop {
 
 /// A command line that makes no sense, and how to mend it.
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run this command")
         .cause(cause)
         .remedy(remedy)
 }

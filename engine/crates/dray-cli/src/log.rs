@@ -4,7 +4,7 @@
 use crate::args::{Log, LogArgs};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
-use crate::units::human;
+use crate::units::{count, human};
 use dray_core::checksum::Summer;
 use dray_core::path::escape;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
@@ -232,9 +232,10 @@ fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
             files.push(object);
         } else {
             output::result(&format!(
-                "  {path}: {} of {} safe, objects of {}{}",
+                "  {path}: {} of {} safe in {}, objects of {}{}",
                 human(file.done.bytes()),
                 human(file.key.size),
+                file.partial.name,
                 human(file.object_bytes.get()),
                 if file.is_weak { ", not synced" } else { "" },
             ));
@@ -260,11 +261,11 @@ fn head(found: &Found) -> Vec<String> {
             recovery.log_bytes(),
         ),
         format!(
-            "  last held by transfer {} ({}), epoch {}, {} files unfinished",
+            "  last held by transfer {} ({}), epoch {}, {} unfinished",
             tenure.transfer,
             tenure.holder,
             tenure.epoch,
-            recovery.files.len(),
+            count(recovery.files.len() as u64, "file"),
         ),
     ];
     if recovery.torn_bytes > 0 {

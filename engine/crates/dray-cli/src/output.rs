@@ -2,11 +2,21 @@
 //! what cannot be written is dropped.
 
 use indicatif::ProgressBar;
+use serde_json::json;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The bar that is on the screen, if any: lines are written above it.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Whether a program reads standard error: every line of it is a JSON object then.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing but JSON objects on standard error.
+pub(crate) fn set_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
 
 /// Shows lines above this bar from now on, or no longer above any.
 pub(crate) fn set_bar(bar: Option<ProgressBar>) {
@@ -27,7 +37,11 @@ pub(crate) fn text(text: &str) {
 
 /// Something a person should know: one line on standard error.
 pub(crate) fn note(line: &str) {
-    error_line(&one_line(line));
+    if IS_JSON.load(Ordering::Relaxed) {
+        json(&json!({"event": "note", "message": line}));
+    } else {
+        error_line(&one_line(&format!("dray: {line}")));
+    }
 }
 
 /// Something a program should know: one JSON object on a line of standard error.

@@ -5,7 +5,7 @@
 use crate::args::What;
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
-use crate::units::human;
+use crate::units::{count, human};
 use dray_core::options::Options;
 use dray_core::plan::object_bytes_for;
 use dray_core::{ContentKey, End, EntryKind, Error, Layout, RelPath, Result, TransferId};
@@ -205,7 +205,7 @@ impl Planner<'_> {
                 resumed(resume, key.size)
             }
             Some(Err(error)) => {
-                output::note(&format!("dray: note: {error}"));
+                output::note(&format!("note: {error}"));
                 sent(key.size, asked)
             }
             _ => sent(key.size, asked),
@@ -242,9 +242,14 @@ impl Planner<'_> {
         let path = &listed.path;
         let size = human(size);
         output::result(&match fate {
-            Fate::Send { objects } => format!("send    {path} ({size}, {objects} objects)"),
+            Fate::Send { objects } => {
+                format!("send    {path} ({size}, {})", count(*objects, "object"))
+            }
             Fate::Resume { objects, open, .. } => {
-                format!("resume  {path} ({size}, {open} of {objects} objects)")
+                format!(
+                    "resume  {path} ({size}, {open} of {})",
+                    count(*objects, "object")
+                )
             }
             Fate::Adopt => format!("adopt   {path} ({size}; the same stands there)"),
             Fate::Skip => format!("skip    {path} ({size}; another stands there)"),
@@ -257,14 +262,14 @@ impl Planner<'_> {
         let sum = |pick: fn(&(u64, u64, u64)) -> u64| totals.fates.values().map(pick).sum::<u64>();
         let (files, bytes, objects) = (sum(|t| t.0), sum(|t| t.1), sum(|t| t.2));
         if self.what.json {
-            let count = |word: &str| totals.fates.get(word).map_or(0, |total| total.0);
+            let of = |word: &str| totals.fates.get(word).map_or(0, |total| total.0);
             let line = json!({
                 "event": "plan",
                 "files": files,
-                "files_send": count("send"),
-                "files_resume": count("resume"),
-                "files_adopt": count("adopt"),
-                "files_skip": count("skip"),
+                "files_send": of("send"),
+                "files_resume": of("resume"),
+                "files_adopt": of("adopt"),
+                "files_skip": of("skip"),
                 "files_failed_total": totals.failed,
                 "folders_and_links": totals.others,
                 "bytes_to_send": bytes,
@@ -277,10 +282,12 @@ impl Planner<'_> {
             let fates = totals.fates.iter();
             let fates = fates.map(|(word, (files, ..))| format!("{word} {files}"));
             output::result(&format!(
-                "{files} files ({}), {} folders and links; {} in {objects} objects to send{}",
+                "{} ({}), {} folders and links; {} in {} to send{}",
+                count(files, "file"),
                 fates.collect::<Vec<_>>().join(", "),
                 totals.others,
                 human(bytes),
+                count(objects, "object"),
                 match totals.failed {
                     0 => String::new(),
                     failed => format!("; {failed} cannot be copied"),

@@ -81,6 +81,9 @@ impl Feed {
             Show::Auto => Show::Lines,
             other => other,
         };
+        if show == Show::Json {
+            output::set_json();
+        }
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (queue, lines) = sync_channel(QUEUE_MAX);
         let drawer = Drawer::new(show, say.quiet, Arc::clone(&shared));
@@ -96,7 +99,7 @@ impl Feed {
     /// Names the transfer, once.
     pub(crate) fn began(&self, transfer: &TransferId) {
         match self.quiet_files {
-            true => output::note(&format!("dray: transfer {transfer}")),
+            true => output::note(&format!("transfer {transfer}")),
             false => output::json(&json!({"event": "start", "transfer_id": transfer.as_str()})),
         }
     }
@@ -236,7 +239,7 @@ impl Drawer {
         }
         if self.failures > KEPT_MAX as u64 && self.show != Show::Json {
             let more = self.failures - KEPT_MAX as u64;
-            output::note(&format!("dray: {more} more files failed"));
+            output::note(&format!("{more} more files failed"));
         }
     }
 
@@ -246,11 +249,11 @@ impl Drawer {
             (_, Line::Failed(failure)) => {
                 self.failures += 1;
                 if self.failures <= KEPT_MAX as u64 {
-                    output::note(&format!("dray: {}", failure.error));
+                    output::note(&failure.error.to_string());
                 }
             }
             (_, Line::Notice(error)) if !self.quiet => {
-                output::note(&format!("dray: note: {error}"));
+                output::note(&format!("note: {error}"));
             }
             (_, Line::Notice(_) | Line::Done(..)) => {}
         }
@@ -276,7 +279,7 @@ impl Drawer {
             Show::Json => {
                 output::json(&view.json(self.began.elapsed().as_secs_f64()));
             }
-            Show::Lines => output::note(&format!("dray: {}", view.words())),
+            Show::Lines => output::note(&view.words()),
             Show::Bar => {
                 if let Some(bar) = &self.bar {
                     bar.set_length(progress.bytes_listed.max(1));

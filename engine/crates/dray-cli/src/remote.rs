@@ -3,7 +3,7 @@
 use crate::cp::{Ended, Run};
 use crate::exit::usage;
 use crate::report::Ending;
-use crate::signals;
+use crate::{output, signals};
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{EntryKind, Error, ErrorKind, Name, RelPath, Result, Status, StreamId};
 use dray_runtime::link::{SinkEvent, SinkLink, SourceEvent};
@@ -15,6 +15,7 @@ use dray_runtime::prepare::{self, Buffers};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Connect, Message, Role, SegmentKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 const BACKOFF: Duration = Duration::from_secs(1);
 /// See [`BACKOFF`].
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// The mode bit that lets everybody read a file.
+const OTHERS_READ: u32 = 0o004;
 
 /// How often a wait looks whether somebody asked to stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -270,6 +274,14 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
             "name a file with one line of random characters",
         )
     })?;
+    let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
+    if mode & OTHERS_READ != 0 {
+        // Not refused: secrets that a cluster mounts into a container often look so.
+        let words = file.display();
+        output::note(&format!(
+            "note: everybody on this host can read the token file {words}; chmod 600 {words}"
+        ));
+    }
     Token::new(&bytes)
 }
 

@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::output;
 use crate::progress::Collected;
-use crate::units::human;
+use crate::units::{count, human};
 use dray_core::{Error, ErrorKind, TransferId};
 use dray_session::{Failure, Outcome, Progress};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ impl Report {
     /// Says it, and gives the exit code.
     pub(crate) fn tell(&self, as_json: bool, quiet: bool) -> Exit {
         if let Some(error) = self.ending.error() {
-            output::note(&format!("dray: {error}"));
+            output::note(&error.to_string());
         }
         if as_json {
             output::result(&self.json().to_string());
@@ -117,18 +117,18 @@ impl Report {
         let seconds = self.took.as_secs_f64();
         let rate = progress.bytes_sent as f64 / seconds.max(0.001);
         words.push_str(&format!(
-            ": {} files, {} safe; {} sent in {seconds:.1}s ({}/s)",
-            self.files(),
+            ": {}, {} safe; {} sent in {seconds:.1}s ({}/s)",
+            count(self.files(), "file"),
             human(progress.bytes_durable),
             human(progress.bytes_sent),
             human(rate as u64),
         ));
-        for (count, what) in [
+        for (files, what) in [
             (progress.files_adopted, "there already"),
             (progress.files_skipped, "left as they were"),
         ] {
-            if count > 0 {
-                words.push_str(&format!(", {count} {what}"));
+            if files > 0 {
+                words.push_str(&format!(", {files} {what}"));
             }
         }
         if progress.bytes_resumed > 0 {

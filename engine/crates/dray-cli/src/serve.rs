@@ -3,6 +3,7 @@
 use crate::args::Serve;
 use crate::exit::{Exit, Stop, usage};
 use crate::remote::{claims, read_token};
+use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, plan};
@@ -61,7 +62,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let house = House::open(serve, root)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
     let stopper = listener.stopper();
-    signals::watch("dray: stopping; what is safe stays safe (again to stop at once)")?;
+    signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
     signals::on_stop(move || stopper.stop());
     let listening: Vec<_> = listener
         .addresses()
@@ -302,8 +303,12 @@ impl House {
         }
         let cause = error.map_or_else(String::new, |error| format!("; {error}"));
         output::note(&format!(
-            "dray: {} {} {}: {state}, {} files, {} bytes safe{cause}",
-            what.peer, what.role, what.transfer, progress.files_done, progress.bytes_durable,
+            "{} {} {}: {state}, {}, {} safe{cause}",
+            what.peer,
+            what.role,
+            what.transfer,
+            count(progress.files_done, "file"),
+            human(progress.bytes_durable),
         ));
     }
 }
@@ -351,7 +356,7 @@ impl Observer for Notices<'_> {
             });
             output::result(&line.to_string());
         } else {
-            output::note(&format!("dray: {peer} {transfer}: note: {error}"));
+            output::note(&format!("{peer} {transfer}: note: {error}"));
         }
     }
 }
@@ -413,7 +418,7 @@ impl Handler for House {
             more => format!(" (and {more} others since the last line)"),
         };
         *last = Some(Instant::now());
-        output::note(&format!("dray: {peer} was turned away: {error}{more}"));
+        output::note(&format!("{peer} was turned away: {error}{more}"));
     }
 }
 

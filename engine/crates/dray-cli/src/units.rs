@@ -39,6 +39,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number and its noun: `1 file`, `2 files`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
 /// Bytes per second: a size, with or without `/s`; never zero.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
