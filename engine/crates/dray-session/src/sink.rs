@@ -176,7 +176,7 @@ impl Sink {
             Input::LogRemoved(result) => self.on_log_removed(result),
             Input::StreamLost(peer, stream) => self.on_stream_lost(peer, stream),
             Input::PeerLost(peer, error) => self.on_peer_lost(peer, error),
-            Input::LeaseLost(error) => self.end(Outcome::Failed(error)),
+            Input::LeaseLost(error) => self.break_off(error),
             Input::Cancel { purge } => self.on_cancel(purge),
             Input::Tick => {}
         }
@@ -186,6 +186,16 @@ impl Sink {
     fn end(&mut self, outcome: Outcome) {
         self.phase = Phase::Ended;
         self.out.push_back(Effect::End(outcome));
+    }
+
+    /// Ends at once, because nothing more may be written or believed. The sources hear why: a closed
+    /// connection says nothing about what to do.
+    fn break_off(&mut self, error: Error) {
+        for peer in self.peers.keys() {
+            let message = Message::GoAway(error.clone());
+            self.out.push_back(Effect::Message(*peer, message));
+        }
+        self.end(Outcome::Failed(error));
     }
 
     /// Ends after what is written has become durable.

@@ -2,9 +2,10 @@
 
 use dray_core::options::Options;
 use dray_core::{
-    BlockId, BufferId, ByteRange, Entry, EntryKind, FileIndex, Layout, Metadata, ModifiedTime,
-    Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
 };
+use dray_session::Outcome;
 use dray_session::sink::{
     BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Sink, SyncItem,
 };
@@ -171,4 +172,47 @@ fn credit_that_the_source_gives_back_is_not_granted_to_the_same_target_again() {
         effects,
         [Effect::Message(PEER, Message::Credit(vec![(TARGET, out)]))]
     );
+}
+
+/// A sink with one object written, whose group is being synced.
+fn syncing() -> Sink {
+    let mut sink = open(16);
+    step(&mut sink, block(0, 0, SegmentKind::Data(Sums::of(b"abcd"))));
+    let key = BlockKey {
+        peer: PEER,
+        block: BlockId(0),
+    };
+    step(&mut sink, Input::Written(key, vec![Ok(())]));
+    sink.handle(Input::Tick, Time::ZERO + Duration::from_secs(1));
+    assert!(std::iter::from_fn(|| sink.poll()).any(|effect| matches!(effect, Effect::Sync(_))));
+    sink
+}
+
+#[test]
+fn the_source_hears_why_the_sink_breaks_off() {
+    let error = |kind| Error::new(kind, End::Sink, "do it").cause("simulated");
+    let lost = step(
+        &mut syncing(),
+        Input::LeaseLost(error(ErrorKind::LeaseLost)),
+    );
+    let unsynced = step(&mut syncing(), Input::Synced(Err(error(ErrorKind::Io))));
+    let mut logging = syncing();
+    step(&mut logging, Input::Synced(Ok(())));
+    let unlogged = step(&mut logging, Input::Logged(Err(error(ErrorKind::NoSpace))));
+    for (effects, kind) in [
+        (lost, ErrorKind::LeaseLost),
+        (unsynced, ErrorKind::Io),
+        (unlogged, ErrorKind::NoSpace),
+    ] {
+        let [
+            Effect::Message(PEER, Message::GoAway(told)),
+            Effect::End(Outcome::Failed(own)),
+        ] = effects.as_slice()
+        else {
+            panic!("{kind:?}: {effects:?}");
+        };
+        assert_eq!((told, told.kind), (own, kind));
+        let has_remedy = kind == ErrorKind::LeaseLost || !told.remedy.is_empty();
+        assert!(has_remedy && told.end == End::Sink && !told.cause.is_empty());
+    }
 }

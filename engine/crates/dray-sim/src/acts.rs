@@ -141,6 +141,7 @@ impl World {
             }
             source::Effect::CloseFile(_) | source::Effect::Report(_) => {}
             source::Effect::End(outcome) => {
+                self.check_reason(at, &outcome);
                 let session = &mut self.sessions[at];
                 session.source_end = Some(outcome);
                 let time = session.link.to_sink.last.max(self.now) + Duration::from_micros(50);

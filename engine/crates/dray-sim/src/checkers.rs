@@ -7,8 +7,9 @@ use crate::sink_host::log_path;
 use crate::workload::Source;
 use crate::world::World;
 use dray_core::options::Overwrite;
-use dray_core::{BufferId, ByteRange, FileIndex, RelPath, SummedRanges};
+use dray_core::{BufferId, ByteRange, ErrorKind, FileIndex, RelPath, SummedRanges};
 use dray_log::{MemoryFile, recover};
+use dray_session::Outcome;
 use dray_session::sink::PublishItem;
 use dray_session::source::Effect;
 use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message};
@@ -140,6 +141,19 @@ impl World {
             }
             Message::Verdict(_) => self.check_verdict(at),
             _ => {}
+        }
+    }
+
+    /// Over a connection that lives, the source hears why the sink has failed.
+    pub fn check_reason(&mut self, at: usize, heard: &Outcome) {
+        let session = &self.sessions[at];
+        let (Some(Outcome::Failed(why)), Outcome::Failed(told)) = (&session.sink_end, heard) else {
+            return;
+        };
+        let is_cut = session.link.cut.is_some() || why.kind == ErrorKind::Unreachable;
+        if !is_cut && told.kind == ErrorKind::Unreachable {
+            let what = format!("{why}, but the source heard {told}");
+            self.violate("the_other_end_hears_why", what);
         }
     }
 

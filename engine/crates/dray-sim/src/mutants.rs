@@ -28,11 +28,13 @@ pub enum Mutant {
     AttemptDoubled,
     /// Each grant of credit is doubled.
     CreditDoubled,
+    /// The sink breaks off without a word.
+    ReasonKept,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
         Self::RenameBeforeLastRecord,
@@ -45,6 +47,7 @@ impl Mutant {
         Self::VerificationSkipped,
         Self::AttemptDoubled,
         Self::CreditDoubled,
+        Self::ReasonKept,
     ];
 
     /// Its name on the command line.
@@ -63,6 +66,7 @@ impl Mutant {
             Self::VerificationSkipped => "verification-skipped",
             Self::AttemptDoubled => "attempt-doubled",
             Self::CreditDoubled => "credit-doubled",
+            Self::ReasonKept => "reason-kept",
         }
     }
 

@@ -15,6 +15,10 @@ impl World {
         let until = self.disk.borrow().now();
         let wait = match &effect {
             Effect::Message(_, message) => {
+                if self.mutant == Some(Mutant::ReasonKept) && matches!(message, Message::GoAway(_))
+                {
+                    return;
+                }
                 let message = self.mutated(message);
                 self.check_message(at, &message);
                 let arrival = self.now + self.delay(100, 1500);

@@ -3,7 +3,6 @@
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
-use crate::progress::Outcome;
 use dray_core::options::Durability;
 use dray_core::{ByteRange, Error, FileIndex, Sums, Time};
 use dray_wire::message::BlockState;
@@ -155,7 +154,7 @@ impl Sink {
             Ok(()) => self.log(group),
             // A failed sync leaves doubt about everything since the last one: nothing of it is
             // logged, nothing acknowledged, and the next run sends it again.
-            Err(error) => self.end(Outcome::Failed(error)),
+            Err(error) => self.break_off(in_doubt(error)),
         }
     }
 
@@ -174,7 +173,7 @@ impl Sink {
             return;
         };
         if let Err(error) = result {
-            self.end(Outcome::Failed(error));
+            self.break_off(in_doubt(error));
             return;
         }
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
@@ -199,5 +198,17 @@ impl Sink {
         for index in group.closing {
             self.close(index);
         }
+    }
+}
+
+/// A group that could not be made safe. Its files have no error of their own, and stores often know
+/// the cause but no remedy.
+fn in_doubt(error: Error) -> Error {
+    if error.remedy.is_empty() {
+        error.remedy(
+            "look at the sink's storage, then run the same command again: it goes on from what is safe",
+        )
+    } else {
+        error
     }
 }
