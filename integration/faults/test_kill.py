@@ -250,16 +250,23 @@ def test_single_streams_cut(bench: Bench, data: Data) -> None:
         pair.close()
 
 
-def test_server_restarts_the_command_goes_on_by_itself(bench: Bench, data: Data) -> None:
-    pair = Pair(bench, data, push=True, name="sink")
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda how: str(how.name))
+def test_server_restarts_the_command_goes_on_by_itself(
+    bench: Bench, data: Data, how: signal.Signals, push: bool
+) -> None:
+    pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
             client = pair.start("--retries", "10", "--rate", "100MiB")
             pair.proxy.await_bytes(80 * tree.MIB)
-            pair.server.kill()
+            pair.server.send(how)
+            pair.server.wait(30)
             pair.restart()
-            client.wait().expect(0)
+            ended = client.wait().expect(0)
         assert watcher.violations == []
+        if how == signal.SIGTERM:
+            assert any("the server stops" in notice for notice in ended.report["notices"])
         pair.check_identical()
         assert pair.carried() - data.size <= excess_allowed(data)
     finally:

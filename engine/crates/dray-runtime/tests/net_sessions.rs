@@ -3,7 +3,7 @@
 
 mod net_common;
 
-use dray_core::{BlockId, ByteRange, Error, ErrorKind, FileIndex, TargetId};
+use dray_core::{BlockId, ByteRange, Error, ErrorKind, FileIndex, Status, TargetId};
 use dray_session::sink;
 use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
 use net_common::{
@@ -266,8 +266,8 @@ fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
     let (source, sink, _) = site.push(&site.dial(), connect(1, false));
     site.stopper.stop();
     match sink_input(&sink.link.events) {
-        sink::Input::Cancel { purge } => assert!(!purge),
-        other => panic!("a cancel was due, not {other:?}"),
+        sink::Input::Leave(error) => assert_eq!(error.status, Status::Temporary),
+        other => panic!("leave was due, not {other:?}"),
     }
     // The session still speaks, and nobody new is let in.
     let mut to_source = sink.link.control;

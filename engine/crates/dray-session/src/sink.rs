@@ -178,6 +178,7 @@ impl Sink {
             Input::PeerLost(peer, error) => self.on_peer_lost(peer, error),
             Input::LeaseLost(error) => self.break_off(error),
             Input::Cancel { purge } => self.on_cancel(purge),
+            Input::Leave(error) => self.on_leave(error),
             Input::Tick => {}
         }
         self.step(now);
@@ -342,6 +343,18 @@ impl Sink {
             self.out.push_back(Effect::Message(*peer, message));
         }
         self.stop(Outcome::Cancelled, purge);
+    }
+
+    fn on_leave(&mut self, error: Error) {
+        // Past the last file only the other side's word is missing: it takes no time.
+        if !matches!(self.phase, Phase::Moving) {
+            return;
+        }
+        for peer in self.peers.keys() {
+            let message = Message::GoAway(error.clone());
+            self.out.push_back(Effect::Message(*peer, message));
+        }
+        self.stop(Outcome::Failed(error), false);
     }
 
     fn on_peer_lost(&mut self, peer: PeerId, error: Error) {

@@ -186,6 +186,7 @@ impl Source {
                 }
             }
             Input::Cancel { purge } => self.on_cancel(purge, now),
+            Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
                 self.own_rate = rate;
                 self.apply_rate(now);
@@ -243,6 +244,16 @@ impl Source {
         self.out
             .push_back(Effect::Message(Message::Cancel { attempt, purge }));
         self.phase = Phase::Stopping(now + FAREWELL);
+    }
+
+    fn on_leave(&mut self, error: Error) {
+        // After the verdict there is nothing left to leave undone.
+        if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
+            return;
+        }
+        self.out
+            .push_back(Effect::Message(Message::GoAway(error.clone())));
+        self.end(Outcome::Failed(error));
     }
 
     fn on_peer_lost(&mut self, error: Error) {

@@ -4,6 +4,7 @@ use crate::disk::Node;
 use crate::faults::{Fault, Planned};
 use crate::workload::chance;
 use crate::world::{Event, World};
+use dray_core::{End, Error, ErrorKind};
 use dray_session::{sink, source};
 use std::time::Duration;
 
@@ -137,10 +138,13 @@ impl World {
             Fault::Cancel => {
                 self.hit(at, fault);
                 let purge = chance(&mut self.draw, 30);
-                let event = if chance(&mut self.draw, 50) {
-                    Event::Source(source::Input::Cancel { purge })
-                } else {
-                    Event::Sink(sink::Input::Cancel { purge })
+                let leave =
+                    || Error::new(ErrorKind::Busy, End::Here, "go on").cause("the server stops");
+                let event = match self.draw.below(4) {
+                    0 => Event::Source(source::Input::Cancel { purge }),
+                    1 => Event::Sink(sink::Input::Cancel { purge }),
+                    2 => Event::Source(source::Input::Leave(leave())),
+                    _ => Event::Sink(sink::Input::Leave(leave())),
                 };
                 self.after(at, Duration::ZERO, event);
             }

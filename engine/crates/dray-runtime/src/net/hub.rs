@@ -9,7 +9,7 @@ use super::{PEER, Timing, fail};
 use crate::link::{SinkEvent, SourceEvent};
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use dray_core::{Error, Result, StreamId};
+use dray_core::{End, Error, ErrorKind, Result, StreamId};
 use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Limits, Message};
 use std::collections::{HashMap, HashSet};
@@ -82,14 +82,19 @@ impl Inbox {
         }
     }
 
-    fn cancel(&self) {
+    fn leave(&self) {
+        let error = |end| {
+            Error::new(ErrorKind::Busy, end, "go on")
+                .cause("the server stops")
+                .remedy("what is safe stays safe: run the same command again when it is back")
+        };
         match self {
             Self::Source(events) => {
-                let input = source::Input::Cancel { purge: false };
+                let input = source::Input::Leave(error(End::Source));
                 let _ = events.send(SourceEvent::Input(input));
             }
             Self::Sink(events, _) => {
-                let input = sink::Input::Cancel { purge: false };
+                let input = sink::Input::Leave(error(End::Sink));
                 let _ = events.send(SinkEvent::Input(input));
             }
         }
@@ -258,9 +263,9 @@ impl Hub {
         self.peer_lost(error);
     }
 
-    /// Asks the conductor to stop, keeping what is safe.
-    pub(super) fn cancel(&self) {
-        self.inbox.cancel();
+    /// Asks the conductor to leave, keeping what is safe.
+    pub(super) fn leave(&self) {
+        self.inbox.leave();
     }
 
     /// The number of streams alive. Those whose peer has left do not count, noticed or not: a source

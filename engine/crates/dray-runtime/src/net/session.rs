@@ -94,7 +94,7 @@ impl Sessions {
         table
             .by_ticket
             .values()
-            .for_each(|session| session.hub.cancel());
+            .for_each(|session| session.hub.leave());
     }
 
     /// Ends the connections of all sessions.
@@ -122,7 +122,7 @@ impl Seat<'_> {
         self.ticket = Some(ticket);
         if table.is_stopping {
             // The stop came while the session was prepared, and did not see it.
-            hub.cancel();
+            hub.leave();
         }
         Ok((ticket, key))
     }

@@ -228,6 +228,9 @@ pub enum Input {
         /// Whether partial data and log go too.
         purge: bool,
     },
+    /// This end is about to leave (its server stops): keep what is safe, tell the sources why. They
+    /// may come again, so this is no cancellation.
+    Leave(Error),
     /// The time said by [`super::Sink::next_wake`] has come.
     Tick,
 }

@@ -110,6 +110,9 @@ pub enum Input {
         /// Whether partial data and log at the sink go too.
         purge: bool,
     },
+    /// This end is about to leave (its server stops). The sink hears why, and may ask again: this
+    /// is no cancellation.
+    Leave(Error),
     /// Changes this end's own rate limit.
     SetRate(Option<u64>),
     /// The time said by [`super::Source::next_wake`] has come.
