@@ -221,14 +221,15 @@ def test_connection_cut_the_command_goes_on_by_itself(bench: Bench, data: Data, 
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
-            client = pair.start("--retries", "8", "--rate", "100MiB")
-            for cut in range(3):
-                pair.proxy.await_bytes((cut + 1) * 40 * tree.MIB)
+            # More cuts than tries: only those count in which nothing more became safe.
+            client = pair.start("--retries", "4", "--rate", "100MiB")
+            for cut in range(6):
+                pair.proxy.await_bytes((cut + 1) * 24 * tree.MIB)
                 assert pair.proxy.cut() > 0
             ended = client.wait().expect(0)
         assert watcher.violations == []
         pair.check_identical()
-        assert pair.carried() - data.size <= excess_allowed(data, 3)
+        assert pair.carried() - data.size <= excess_allowed(data, 6)
         assert ended.report["state"] == "done"
     finally:
         pair.close()

@@ -272,7 +272,7 @@ pub(crate) struct Peer {
     #[arg(long, help_heading = "The other host")]
     pub(crate) clear_data: bool,
 
-    /// Times to connect again and go on after a lost connection
+    /// Times in a row to connect again after a lost connection, without anything new being safe
     #[arg(
         long,
         value_name = "N",

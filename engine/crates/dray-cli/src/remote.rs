@@ -120,11 +120,19 @@ fn attempts(
     };
     let mut sums = Sent::default();
     let mut last = Progress::default();
+    // Tries since more was safe than ever before: a transfer of a week may meet any number of faults.
+    let (mut tries, mut most_safe) = (0, (0, 0));
     for number in 1.. {
+        tries += 1;
         run.feed.restart();
         let error = match attempt(number) {
             Ok((outcome, progress)) => {
                 sums.add(&progress);
+                let safe = (progress.bytes_durable, progress.files_done);
+                if safe.0 > most_safe.0 || safe.1 > most_safe.1 {
+                    tries = 1;
+                    most_safe = (safe.0.max(most_safe.0), safe.1.max(most_safe.1));
+                }
                 last = progress;
                 match outcome {
                     Outcome::Failed(error) if is_lost(&error) => error,
@@ -143,7 +151,7 @@ fn attempts(
             return Ok(sums.ended(Ending::Cancelled, last));
         }
         let draw = draw();
-        let Verdict::RetryAfter(wait) = policy.verdict(Status::Temporary, number, draw) else {
+        let Verdict::RetryAfter(wait) = policy.verdict(Status::Temporary, tries, draw) else {
             return Ok(sums.ended(Ending::Interrupted(error), last));
         };
         run.feed.notice(error.remedy("going on from what is safe"));
