@@ -14,6 +14,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Events handed to the machine before its effects are carried out.
 const EVENTS_AT_ONCE: usize = 64;
 
+/// Control messages that may wait to be sent. The most that a session can have to say at once is a few
+/// for each live entry and each block (guess, revisit: 32 MiB of short ones).
+const UNREAD_MAX: usize = 1 << 18;
+
 /// A conductor, seen from its loop.
 pub(crate) trait Conduct {
     /// What it hears.
@@ -82,6 +86,16 @@ pub(crate) fn run<C: Conduct>(
     }
 }
 
+/// A word to the machine when a peer reads so little that it would make this end keep its answers
+/// for ever. No peer that keeps to its limits and reads comes near.
+pub(crate) fn too_many_unread(waiting: usize, peer: End) -> Option<Error> {
+    (waiting > UNREAD_MAX).then(|| {
+        Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
+            .cause(format!("it left {UNREAD_MAX} messages unread"))
+            .remedy("look at the other end and the network, then run the same command again")
+    })
+}
+
 /// Sends control messages until the conductor is gone, then ends the link.
 pub(crate) fn run_control(
     mut control: Box<dyn ControlSender>,
@@ -95,4 +109,17 @@ pub(crate) fn run_control(
         }
     }
     close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UNREAD_MAX, too_many_unread};
+    use dray_core::{End, ErrorKind};
+
+    #[test]
+    fn a_peer_that_does_not_read_is_given_up() {
+        assert_eq!(too_many_unread(UNREAD_MAX, End::Source), None);
+        let error = too_many_unread(UNREAD_MAX + 1, End::Source).map(|error| error.kind);
+        assert_eq!(error, Some(ErrorKind::LimitExceeded));
+    }
 }

@@ -20,7 +20,7 @@ use crate::observe::Observer;
 use crate::pool::Pool;
 use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use dray_core::{FileIndex, PeerId, RelPath, TargetId};
+use dray_core::{End, FileIndex, PeerId, RelPath, TargetId};
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
@@ -153,8 +153,13 @@ impl Conduct for Conductor<'_, '_> {
     fn carry_out(&mut self) {
         while let Some(effect) = self.machine.poll() {
             match effect {
-                Effect::Message(_, message) => {
+                Effect::Message(peer, message) => {
                     let _ = self.control.send(message);
+                    let waiting = self.control.len();
+                    if let Some(error) = conduct::too_many_unread(waiting, End::Source) {
+                        let now = self.clock.now();
+                        self.machine.handle(Input::PeerLost(peer, error), now);
+                    }
                 }
                 Effect::Inspect(items) => self.later(Lane::Names, Chore::Inspect(items)),
                 Effect::Prepare {

@@ -10,7 +10,7 @@ use crate::observe::Observer;
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
-use dray_core::{BlockId, BufferId, FileIndex, Name, RelPath, Result, StreamId, TargetId};
+use dray_core::{BlockId, BufferId, End, FileIndex, Name, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::Store;
@@ -173,6 +173,11 @@ impl Conduct for Conductor<'_, '_> {
                 }
                 Effect::Message(message) => {
                     let _ = self.control.send(message);
+                    let waiting = self.control.len();
+                    if let Some(error) = conduct::too_many_unread(waiting, End::Sink) {
+                        self.machine
+                            .handle(Input::PeerLost(error), self.clock.now());
+                    }
                 }
                 Effect::Read {
                     block,

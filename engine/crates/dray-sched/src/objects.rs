@@ -24,6 +24,9 @@ pub struct Limits {
     /// Reads that may be under way on one source target: each target has readers of its own, so a
     /// slow one never holds all of them.
     pub reads_max: u32,
+    /// Separate pieces that objects taken at random may leave of all files; beyond, they are taken
+    /// in order. Both ends remember each piece.
+    pub pieces_max: usize,
 }
 
 /// A file whose objects are to be sent.
@@ -255,6 +258,15 @@ impl Objects {
             }
         }
         end
+    }
+
+    /// Where the object that holds the byte at `offset` begins; of the file's end, the end.
+    #[must_use]
+    pub fn object_at(&self, index: FileIndex, offset: u64) -> u64 {
+        let Some(grid) = self.files.get(&index).map(|file| file.grid) else {
+            return offset;
+        };
+        grid.range(grid.index_of(offset)).offset.min(offset)
     }
 
     /// A read of `source` has ended.
@@ -540,6 +552,9 @@ impl Objects {
         let file = self.files.get(&index);
         let blocked = file.is_some_and(|file| file.ordered_window.is_some());
         let open = file.and_then(|file| file.open.get(&pair));
+        // No file takes more than a quarter of the pieces, all together no more than there are.
+        let pieces_max = self.limits.pieces_max / self.files.len().max(4);
+        let blocked = blocked || open.is_some_and(|open| open.run_count() > pieces_max);
         let (Some(open), false) = (open, blocked) else {
             return self.take_object(pair).or_else(|| self.take_pack(pair));
         };

@@ -8,6 +8,7 @@ const LIMITS: Limits = Limits {
     pack_bytes_max: 10,
     segments_max: 4,
     reads_max: 4,
+    pieces_max: 1 << 10,
 };
 
 fn work(index: u64, size: u64, source: u32, sink: u32) -> Work {
@@ -131,6 +132,27 @@ fn orders() -> impl Strategy<Value = Order> {
         Just(Order::File),
         any::<u64>().prop_map(|seed| Order::Random { seed })
     ]
+}
+
+#[test]
+fn objects_at_random_leave_few_pieces() {
+    let limits = Limits {
+        pieces_max: 64,
+        reads_max: u32::MAX,
+        ..LIMITS
+    };
+    let mut objects = Objects::new(Order::Random { seed: 1 }, limits);
+    objects.grant(TargetId(0), 10_000);
+    objects.add(work(0, 100_000, 0, 0));
+    let mut open = RangeSet::full(100_000);
+    let mut most = 0;
+    while let Some(assignment) = objects.pick() {
+        for (_, range) in assignment.parts {
+            open.remove(range);
+        }
+        most = most.max(open.run_count());
+    }
+    assert!(open.is_empty() && (8..=17).contains(&most), "{most}");
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! The sink's machine: decides what it needs, grants credit, writes, syncs in groups, logs,
 //! acknowledges, verifies, publishes.
 
+mod accept;
 mod api;
 mod arrive;
 pub mod decide;
@@ -49,6 +50,10 @@ struct Peer {
     asked: BTreeMap<StreamId, Vec<BlockId>>,
     /// Attempts that arrived or were answered as dropped, as ranges of their numbers.
     seen: RangeSet,
+    /// Attempts it asks about in `asked`.
+    asked_blocks: usize,
+    /// Its blocks without a payload that have no final state yet.
+    hole_blocks: u32,
 }
 
 /// The sink's state machine. See the crate's head for how it is driven.
@@ -63,6 +68,8 @@ pub struct Sink {
     next_entry: u64,
     list_end: Option<u64>,
     blocks: HashMap<BlockKey, arrive::Block>,
+    /// Separate runs of what arrived, of all live files.
+    runs: usize,
     writing: u32,
     /// Blocks that wait for their turn in a file that must be written in order.
     held: u32,
@@ -101,6 +108,7 @@ impl Sink {
             next_entry: 0,
             list_end: None,
             blocks: HashMap::new(),
+            runs: 0,
             writing: 0,
             held: 0,
             unsafe_bytes: 0,
@@ -132,6 +140,12 @@ impl Sink {
     #[must_use]
     pub const fn credit_out(&self) -> u32 {
         self.ledger.out()
+    }
+
+    /// Separate runs of bytes that are kept in mind, of all live files.
+    #[must_use]
+    pub const fn runs(&self) -> usize {
+        self.runs
     }
 
     /// The next thing to do; call until `None` after each [`Sink::handle`].
@@ -212,7 +226,12 @@ impl Sink {
     }
 
     fn protocol_error(&mut self, peer: PeerId, cause: impl Into<String>) {
-        let error = Error::new(ErrorKind::Protocol, End::Source, "follow the source")
+        self.violation(peer, ErrorKind::Protocol, cause.into());
+    }
+
+    /// The source does what it must not do, or more of it than is agreed.
+    fn violation(&mut self, peer: PeerId, kind: ErrorKind, cause: String) {
+        let error = Error::new(kind, End::Source, "follow the source")
             .cause(cause)
             .remedy("use the same version of dray at both ends and report this");
         self.out

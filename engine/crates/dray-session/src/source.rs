@@ -2,24 +2,24 @@
 
 mod api;
 mod blocks;
+mod files;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
-use crate::progress::{Event, Failure, Outcome, Progress};
+use crate::progress::{Outcome, Progress};
 use blocks::Block;
-use dray_core::plan::Grid;
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, EntryKind, Error, ErrorKind, FileIndex, Layout,
-    ModifiedTime, RangeSet, RelPath, StreamId, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Layout, ModifiedTime, RangeSet,
+    RelPath, StreamId, TargetId, Time,
 };
 use dray_sched::draw::Draw;
-use dray_sched::objects::{Limits, Objects, Work};
+use dray_sched::objects::{Limits, Objects};
 use dray_sched::pace::Pacer;
-use dray_wire::message::{FileClosed, FileId, FileVerdict, Message, Ready};
+use dray_wire::bounds::RUNS_MAX;
+use dray_wire::message::{Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Entries asked of the listing at once.
@@ -36,7 +36,9 @@ struct File {
     sparse: bool,
     is_file: bool,
     layout: Layout,
+    /// What the sink says to be safe, until it has decided.
     done: RangeSet,
+    is_decided: bool,
     bytes_durable: u64,
     aborted: bool,
 }
@@ -79,6 +81,12 @@ pub struct Source {
     /// Handed to a stream and not yet reported sent: its stream and its buffer.
     sending: BTreeMap<BlockId, (StreamId, Option<BufferId>)>,
     next_block: u64,
+    /// Reads under way.
+    reading: u32,
+    /// Blocks without a payload that have no final state yet.
+    hole_blocks: u32,
+    /// Separate runs in the `done` of all files.
+    runs: usize,
     /// Read, and waiting for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
@@ -99,6 +107,7 @@ impl Source {
             pack_bytes_max: config.options.object_bytes.min(config.buffer_bytes),
             segments_max: config.segments_max.max(1) as usize,
             reads_max: config.reads_max.max(1),
+            pieces_max: RUNS_MAX / 2,
         };
         Self {
             phase: Phase::Waiting,
@@ -116,6 +125,9 @@ impl Source {
             blocks: HashMap::new(),
             sending: BTreeMap::new(),
             next_block: 0,
+            reading: 0,
+            hole_blocks: 0,
+            runs: 0,
             to_send: VecDeque::new(),
             streams: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -138,6 +150,12 @@ impl Source {
     #[must_use]
     pub fn buffers_in_use(&self) -> u32 {
         self.config.buffers - u32::try_from(self.free.len()).unwrap_or(0)
+    }
+
+    /// Separate runs of bytes that the sink has named, of all live files.
+    #[must_use]
+    pub const fn runs(&self) -> usize {
+        self.runs
     }
 
     /// The next thing to do; call until `None` after each [`Source::handle`].
@@ -202,7 +220,12 @@ impl Source {
     }
 
     fn protocol_error(&mut self, cause: impl Into<String>) {
-        let error = Error::new(ErrorKind::Protocol, End::Sink, "follow the sink")
+        self.violation(ErrorKind::Protocol, cause.into());
+    }
+
+    /// The sink does what it must not do, or more of it than is agreed.
+    fn violation(&mut self, kind: ErrorKind, cause: String) {
+        let error = Error::new(kind, End::Sink, "follow the sink")
             .cause(cause)
             .remedy("use the same version of dray at both ends and report this");
         self.out
@@ -264,67 +287,11 @@ impl Source {
         }
     }
 
-    fn on_listed(&mut self, entries: Vec<Listed>, failed: Vec<Failure>, finished: bool) {
-        self.listing = false;
-        self.listed_all |= finished;
-        self.progress.listing_done = self.listed_all;
-        let mut errors = Vec::with_capacity(failed.len());
-        for failure in failed {
-            self.progress.files_failed += 1;
-            errors.push(failure.error.clone().file(&failure.path));
-            self.out.push_back(Effect::Report(Event::Failed(failure)));
-        }
-        if !errors.is_empty() {
-            self.out
-                .push_back(Effect::Message(Message::ListFailed(errors)));
-        }
-        let mut announced = Vec::with_capacity(entries.len());
-        for listed in entries {
-            if listed.entry.kind == EntryKind::DirectoryEnd {
-                announced.push(listed.entry);
-                continue;
-            }
-            self.progress.entries_listed += 1;
-            let (size, sparse, is_file) = match listed.entry.kind {
-                EntryKind::File { size, sparse } => (size, sparse, true),
-                _ => (0, false, false),
-            };
-            if is_file {
-                self.progress.files_listed += 1;
-                self.progress.bytes_listed += size;
-            }
-            let file = File {
-                path: listed.path,
-                size,
-                modified: listed.entry.metadata.modified,
-                sparse,
-                is_file,
-                layout: listed.layout,
-                done: RangeSet::new(),
-                bytes_durable: 0,
-                aborted: false,
-            };
-            self.files.insert(listed.entry.index, file);
-            announced.push(listed.entry);
-        }
-        if !announced.is_empty() {
-            self.out
-                .push_back(Effect::Message(Message::NewFiles(announced)));
-        }
-    }
-
     fn on_message(&mut self, message: Message, now: Time) {
         match message {
             Message::Ready(ready) => self.on_ready(ready, now),
             Message::Refuse(error) => self.end(Outcome::Refused(error)),
-            Message::Done { index, ranges } => {
-                if let Some(file) = self.files.get_mut(&index) {
-                    for range in ranges {
-                        file.done
-                            .insert(range.intersection(&ByteRange::between(0, file.size)));
-                    }
-                }
-            }
+            Message::Done { index, ranges } => self.on_done(index, &ranges),
             Message::FileIds(ids) => {
                 for id in ids {
                     self.on_file_id(id);
@@ -398,133 +365,12 @@ impl Source {
             pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
             segments_max: self.config.segments_max.max(1) as usize,
             reads_max: self.config.reads_max.max(1),
+            pieces_max: RUNS_MAX / 2,
         };
         self.objects = Objects::new(self.config.options.order, limits);
         self.ready = Some(ready);
         self.phase = Phase::Moving;
         self.apply_rate(now);
-    }
-
-    fn on_file_id(&mut self, id: FileId) {
-        let Some(file) = self.files.get_mut(&id.index) else {
-            return;
-        };
-        match id.verdict {
-            FileVerdict::Want {
-                object_bytes,
-                layout,
-            } => {
-                let object_bytes = match NonZeroU64::new(object_bytes) {
-                    Some(bytes) if bytes.get() <= self.config.buffer_bytes => bytes,
-                    _ => {
-                        let bytes = self.config.buffer_bytes;
-                        self.protocol_error(format!(
-                            "an object of {object_bytes} bytes; {bytes} are agreed"
-                        ));
-                        return;
-                    }
-                };
-                if file.aborted {
-                    return;
-                }
-                let grid = Grid::new(file.size, object_bytes);
-                let resumed = file.done.bytes();
-                if resumed > 0 {
-                    let wanted = file.size - resumed;
-                    self.progress.objects_resumed +=
-                        grid.count() - wanted.div_ceil(object_bytes.get());
-                    self.progress.bytes_resumed += resumed;
-                    self.progress.bytes_durable += resumed;
-                    file.bytes_durable += resumed;
-                }
-                let mut wanted = RangeSet::full(file.size);
-                for run in std::mem::take(&mut file.done).iter() {
-                    wanted.remove(run);
-                }
-                if !wanted.is_empty() {
-                    self.objects.add(Work {
-                        index: id.index,
-                        grid,
-                        source: file.layout.clone(),
-                        sink: layout,
-                        wanted,
-                        ordered_window: self.ready.and_then(|ready| ready.ordered_window),
-                    });
-                }
-            }
-            FileVerdict::Adopted => {
-                self.progress.files_adopted += 1;
-                self.progress.bytes_durable += file.size;
-                self.finish_file(id.index);
-            }
-            FileVerdict::Skipped => {
-                self.progress.files_skipped += 1;
-                self.progress.bytes_durable += file.size;
-                self.finish_file(id.index);
-            }
-            FileVerdict::Failed(error) => self.fail_file(id.index, error),
-        }
-    }
-
-    fn finish_file(&mut self, index: FileIndex) {
-        if let Some(file) = self.files.remove(&index) {
-            if file.is_file {
-                self.progress.files_done += 1;
-            } else {
-                self.progress.others_done += 1;
-            }
-            self.objects.remove(index);
-            self.out.push_back(Effect::CloseFile(index));
-        }
-    }
-
-    fn fail_file(&mut self, index: FileIndex, error: Error) {
-        if let Some(file) = self.files.remove(&index) {
-            self.progress.files_failed += 1;
-            // Whatever of it is kept, no file of it stands: it is not told as safe.
-            self.progress.bytes_durable = self
-                .progress
-                .bytes_durable
-                .saturating_sub(file.bytes_durable);
-            self.objects.remove(index);
-            self.out.push_back(Effect::CloseFile(index));
-            let failure = Failure {
-                error: error.file(&file.path),
-                path: file.path,
-            };
-            self.out.push_back(Effect::Report(Event::Failed(failure)));
-        }
-    }
-
-    fn on_file_closed(&mut self, closed: FileClosed) {
-        let Some(file) = self.files.get(&closed.index) else {
-            return;
-        };
-        match closed.result {
-            Ok(sums) => {
-                if file.is_file {
-                    self.progress.bytes_durable += file.size.saturating_sub(file.bytes_durable);
-                    let (path, size) = (file.path.clone(), file.size);
-                    let sums = Some(sums);
-                    self.out
-                        .push_back(Effect::Report(Event::FileDone { path, size, sums }));
-                }
-                self.finish_file(closed.index);
-            }
-            Err(error) => self.fail_file(closed.index, error),
-        }
-    }
-
-    /// The source cannot deliver a file: tells the sink, which answers with its FileClose.
-    fn abort_file(&mut self, index: FileIndex, error: Error) {
-        if let Some(file) = self.files.get_mut(&index)
-            && !file.aborted
-        {
-            file.aborted = true;
-            self.objects.remove(index);
-            self.out
-                .push_back(Effect::Message(Message::FileAbort { index, error }));
-        }
     }
 
     /// A failed try at a range: again later, or the file is given up.

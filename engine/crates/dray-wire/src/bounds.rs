@@ -27,6 +27,16 @@ pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 /// Most targets of one layout (Lustre stripes over 2 000 OSTs at most).
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
+/// Separate runs of bytes of one file that a sink has, or DONE names, at the most. A quarter of
+/// its objects at random makes most; this is 2^20 objects of such a file.
+pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
+/// The same of all files announced and not closed: about 100 bytes of memory each.
+pub const RUNS_MAX: usize = 1 << 20;
+
+/// Blocks of one source without a payload that have no final state yet at the most: they spend no
+/// credit (guess, revisit: as many as a sync interval of half a second brings).
+pub const HOLE_BLOCKS_MAX: u32 = 4096;
+
 /// Most paths in one CONNECT.
 pub const PATHS_MAX: usize = 4096;
 /// Most include, and most exclude, patterns in one CONNECT.

@@ -1,11 +1,12 @@
 //! Objects on their way in: arrived, checked, written; or dead with their stream.
 
-use super::tree::{Node, Stage};
+use super::tree::Node;
 use super::{BlockKey, Effect, Sink, WritePart};
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
     Time,
 };
+use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
 /// Streams that a source may ask about before this end knows that they are dead.
@@ -21,6 +22,8 @@ pub(super) struct Block {
     target: TargetId,
     /// Its payload until it is written.
     buffer: Option<BufferId>,
+    /// Whether it came without a payload.
+    pub(super) is_hole: bool,
     /// Whether it spent a credit that is not back yet.
     holds_credit: bool,
     pub(super) written: bool,
@@ -70,9 +73,19 @@ impl Sink {
             self.state(key, BlockState::Nack(closed()));
             return;
         }
-        if let Err(cause) = self.accept(&head.segments) {
+        let accepted = self.accept(&head.segments).and_then(|()| {
+            let in_pieces = self.small_in_pieces(&head.segments);
+            in_pieces.map_or(Ok(()), |cause| Err((ErrorKind::Protocol, cause)))
+        });
+        if let Err((kind, cause)) = accepted {
             self.out.extend(buffer.map(Effect::Free));
-            self.protocol_error(peer, cause);
+            self.violation(peer, kind, cause);
+            return;
+        }
+        let is_hole = !holds_credit;
+        if is_hole && !self.count_hole_block(key) {
+            let cause = format!("more than {HOLE_BLOCKS_MAX} objects of holes at once");
+            self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
         // The buffer is held until it is written: its credit is out again until then.
@@ -81,6 +94,7 @@ impl Sink {
             segments: head.segments,
             target: head.target,
             buffer,
+            is_hole,
             holds_credit,
             written: false,
             small_left: 0,
@@ -104,49 +118,26 @@ impl Sink {
         };
         let is_new = known.seen.insert(number) > 0;
         if known.seen.run_count() > SEEN_RUNS_MAX {
-            let gap = known.seen.complement(key.block.0).first();
-            known.seen.insert(gap.unwrap_or(number));
+            let (first, second) = {
+                let mut runs = known.seen.iter();
+                (runs.next(), runs.next())
+            };
+            if let (Some(first), Some(second)) = (first, second) {
+                let gap = ByteRange::between(first.end(), second.offset);
+                known.seen.insert(gap);
+            }
         }
         is_new
     }
 
-    /// Checks the segments against their files and marks their bytes as arrived. Segments of files
-    /// that have failed meanwhile are let through; nothing is done with them.
-    fn accept(&mut self, segments: &[Segment]) -> Result<(), String> {
-        for segment in segments {
-            let range = segment.range;
-            let Some(live) = self.live.get_mut(&segment.file) else {
-                continue;
-            };
-            let Node::File(file) = &mut live.node else {
-                return Err(format!(
-                    "bytes for entry {}, which is no file",
-                    segment.file
-                ));
-            };
-            if file.stage != Stage::Open {
-                return Err(format!(
-                    "bytes for entry {}, which wants none",
-                    segment.file
-                ));
-            }
-            if range.is_empty() || range.end() > file.key.size {
-                return Err(format!("bytes past the end of entry {}", segment.file));
-            }
-            if file.accepted.overlaps(range) {
-                return Err(format!("bytes of entry {} twice", segment.file));
-            }
-            file.accepted.insert(range);
-        }
-        // A small file is published in one step, so it comes whole (data and holes) or not at all.
-        for segment in segments {
-            let file = self.file(segment.file);
-            if file.is_some_and(|file| file.small && file.accepted.bytes() < file.key.size) {
-                let index = segment.file;
-                return Err(format!("entry {index} in pieces; it is a small file"));
-            }
-        }
-        Ok(())
+    /// A small file is published in one step, so it comes whole (data and holes) or not at all.
+    fn small_in_pieces(&mut self, segments: &[Segment]) -> Option<String> {
+        segments.iter().find_map(|segment| {
+            let file = self.file(segment.file)?;
+            let in_pieces = file.small && file.accepted.bytes() < file.key.size;
+            let index = segment.file;
+            in_pieces.then(|| format!("entry {index} in pieces; it is a small file"))
+        })
     }
 
     /// Blocks that wait hold buffers. When too many would, the one that came is sent back, or the
@@ -188,13 +179,11 @@ impl Sink {
 
     /// A block that was not written is refused; its buffer and its credit are free.
     fn send_back(&mut self, key: BlockKey, error: Error) {
-        let Some(block) = self.blocks.remove(&key) else {
+        let Some(block) = self.forget_block(key) else {
             return;
         };
         for segment in &block.segments {
-            if let Some(file) = self.file(segment.file) {
-                file.accepted.remove(segment.range);
-            }
+            self.mark(segment.file, segment.range, false);
         }
         self.out.extend(block.buffer.map(Effect::Free));
         if block.holds_credit {
@@ -289,11 +278,9 @@ impl Sink {
             });
         if let Some(error) = again {
             for segment in &segments {
-                if let Some(file) = self.file(segment.file) {
-                    file.accepted.remove(segment.range);
-                }
+                self.mark(segment.file, segment.range, false);
             }
-            self.blocks.remove(&key);
+            self.forget_block(key);
             self.state(key, BlockState::Nack(error));
             return;
         }
@@ -321,7 +308,7 @@ impl Sink {
         self.gathering.merge_neighbours(first);
         let Some((index, end)) = last else {
             // All its files have failed: nothing of it will ever be durable.
-            self.blocks.remove(&key);
+            self.forget_block(key);
             self.state(key, BlockState::Nack(failed.unwrap_or_else(closed)));
             return;
         };
@@ -368,7 +355,7 @@ impl Sink {
         if let Some(block) = self.blocks.get_mut(&key) {
             block.small_left = block.small_left.saturating_sub(1);
             if block.small_left == 0 && block.written {
-                self.blocks.remove(&key);
+                self.forget_block(key);
                 self.state(key, BlockState::Durable);
             }
         }
@@ -389,11 +376,17 @@ impl Sink {
         };
         if known.dead_streams.contains(&stream) {
             self.answer(peer, blocks);
-        } else if known.asked.len() < ASKED_STREAMS_MAX {
+            return;
+        }
+        // What is on the way has credit or is a hole.
+        let blocks_max = self.config.buffers as usize + HOLE_BLOCKS_MAX as usize;
+        known.asked_blocks += blocks.len();
+        if known.asked.len() < ASKED_STREAMS_MAX && known.asked_blocks <= blocks_max {
             // A long question comes in several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
-            self.protocol_error(peer, "questions about too many streams");
+            let cause = "questions about too many streams or objects".to_owned();
+            self.violation(peer, ErrorKind::LimitExceeded, cause);
         }
     }
 
@@ -403,6 +396,7 @@ impl Sink {
         };
         known.dead_streams.insert(stream);
         if let Some(blocks) = known.asked.remove(&stream) {
+            known.asked_blocks -= blocks.len();
             self.answer(peer, blocks);
         }
     }

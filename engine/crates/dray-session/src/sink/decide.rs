@@ -6,6 +6,7 @@ use crate::progress::Event;
 use dray_core::options::Overwrite;
 use dray_core::plan::object_bytes_for;
 use dray_core::{ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Layout, TargetId, Time};
+use dray_wire::bounds::RUNS_PER_FILE_MAX;
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
@@ -150,6 +151,7 @@ impl Sink {
         let Some(file) = self.file(index) else { return };
         if let Some(Resume { done, .. }) = resume {
             file.accepted = done.ranges();
+            let runs = file.accepted.run_count();
             file.written = done.bytes();
             file.bytes_resumed = done.bytes();
             file.next_offset = file
@@ -157,7 +159,9 @@ impl Sink {
                 .run_from(0)
                 .map_or(0, |run| if run.offset == 0 { run.end() } else { 0 });
             file.known = done;
+            self.runs += runs;
         }
+        let Some(file) = self.file(index) else { return };
         file.layout = Some(facts.layout);
         let key = file.key.clone();
         if small {
@@ -229,12 +233,14 @@ impl Sink {
     }
 }
 
-/// A resumed file's objects must fit this session's buffers, and nothing safe may lie outside it.
+/// A resumed file's objects must fit this session's buffers, nothing safe may lie outside it, and it
+/// must not lie in more pieces than both ends bear.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0
         && resume.object_bytes <= largest.get()
         && resume.done.bytes() <= size
+        && resume.done.run_count() <= RUNS_PER_FILE_MAX
         && resume.done.iter().all(|(range, _)| range.end() <= size)
 }
 

@@ -178,7 +178,7 @@ impl Sink {
         }
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
         for key in group.blocks {
-            self.blocks.remove(&key);
+            self.forget_block(key);
             self.state(key, BlockState::Durable);
         }
         for record in group.records {

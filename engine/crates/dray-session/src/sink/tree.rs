@@ -83,6 +83,16 @@ impl Sink {
         }
     }
 
+    /// Takes an entry out of the live ones.
+    fn remove(&mut self, index: FileIndex) -> Option<Live> {
+        let live = self.live.remove(&index)?;
+        self.paths.remove(&live.path);
+        if let Node::File(file) = &live.node {
+            self.runs = self.runs.saturating_sub(file.accepted.run_count());
+        }
+        Some(live)
+    }
+
     pub(super) fn on_new_files(&mut self, peer: PeerId, entries: Vec<Entry>) {
         for entry in entries {
             if let Err(cause) = self.announce(peer, entry) {
@@ -282,10 +292,9 @@ impl Sink {
         if !done {
             return;
         }
-        let Some(live) = self.live.remove(&index) else {
+        let Some(live) = self.remove(index) else {
             return;
         };
-        self.paths.remove(&live.path);
         if let Node::Directory {
             failed: Some(error),
             ..
@@ -310,10 +319,9 @@ impl Sink {
             self.leave(index, true);
             return;
         }
-        let Some(live) = self.live.remove(&index) else {
+        let Some(live) = self.remove(index) else {
             return;
         };
-        self.paths.remove(&live.path);
         let mut sums = Sums::EMPTY;
         let mut bytes_resumed = 0;
         match live.node {
@@ -354,10 +362,9 @@ impl Sink {
 
     /// A file that needs no bytes from this transfer.
     pub(super) fn leave(&mut self, index: FileIndex, adopted: bool) {
-        let Some(live) = self.live.remove(&index) else {
+        let Some(live) = self.remove(index) else {
             return;
         };
-        self.paths.remove(&live.path);
         if let Node::File(file) = live.node {
             self.progress.files_done += 1;
             self.progress.bytes_durable += file.key.size;
@@ -391,10 +398,9 @@ impl Sink {
             self.close_failed_folder(index);
             return;
         }
-        let Some(live) = self.live.remove(&index) else {
+        let Some(live) = self.remove(index) else {
             return;
         };
-        self.paths.remove(&live.path);
         if let Node::File(file) = &live.node {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.wanting = self.wanting.saturating_sub(1);

@@ -4,6 +4,7 @@ use super::{Effect, ReadOutcome, ReadPart, Source};
 use dray_core::{
     BlockId, BufferId, ByteRange, ErrorKind, FileIndex, Status, StreamId, TargetId, Time,
 };
+use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
 /// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
@@ -29,6 +30,8 @@ pub(super) struct Block {
     parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
     buffer: Option<BufferId>,
+    /// Whether it carries no bytes.
+    is_hole: bool,
     state: State,
 }
 
@@ -36,7 +39,11 @@ impl Source {
     /// Picks objects and starts their reads, as long as buffers, credit, readers and pace allow.
     pub(super) fn read_more(&mut self, now: Time) {
         self.pace_wake = None;
-        while !self.free.is_empty() && !self.streams.is_empty() {
+        // Any read may turn out to be a hole, and holes need no credit of the sink.
+        while !self.free.is_empty()
+            && !self.streams.is_empty()
+            && self.hole_blocks + self.reading < HOLE_BLOCKS_MAX
+        {
             if let Some(then) = self.pacer.wait_until(now) {
                 self.pace_wake = Some(then);
                 return;
@@ -69,6 +76,7 @@ impl Source {
                 parts: parts.collect(),
             };
             self.next_block += 1;
+            self.reading += 1;
             self.blocks.insert(
                 block,
                 Block {
@@ -77,6 +85,7 @@ impl Source {
                     parts: assignment.parts,
                     segments: Vec::new(),
                     buffer: Some(buffer),
+                    is_hole: false,
                     state: State::Reading,
                 },
             );
@@ -119,6 +128,7 @@ impl Source {
             return;
         };
         self.objects.read_ended(block.source);
+        self.reading = self.reading.saturating_sub(1);
         for (index, error) in outcome.failed {
             let range = block
                 .parts
@@ -166,9 +176,18 @@ impl Source {
         if block.segments.is_empty() {
             return;
         }
+        block.is_hole = data == 0;
+        self.hole_blocks += u32::from(block.is_hole);
         block.state = State::Ready;
         self.blocks.insert(id, block);
         self.to_send.push_back(id);
+    }
+
+    /// Forgets an attempt that is over.
+    fn forget_block(&mut self, id: BlockId) -> Option<Block> {
+        let block = self.blocks.remove(&id)?;
+        self.hole_blocks -= u32::from(block.is_hole);
+        Some(block)
     }
 
     /// Whether any of the block's files is still to be sent.
@@ -186,8 +205,7 @@ impl Source {
         let mut end = hole_end.min(file.size).min(open_end).max(range.end());
         if end < file.size && end > range.end() {
             // Whole objects only: the one that the hole ends in is read as usual.
-            let object = range.length.max(1);
-            end = range.end() + (end - range.end()) / object * object;
+            end = self.objects.object_at(index, end).max(range.end());
         }
         self.objects
             .skip(index, ByteRange::between(range.end(), end));
@@ -202,7 +220,7 @@ impl Source {
                 .is_some_and(|block| self.is_wanted(block));
             if !is_wanted {
                 self.to_send.pop_front();
-                if let Some(block) = self.blocks.remove(&id)
+                if let Some(block) = self.forget_block(id)
                     && let Some(buffer) = block.buffer
                 {
                     self.free.push(buffer);
@@ -303,7 +321,7 @@ impl Source {
                         self.progress.bytes_durable += range.length;
                     }
                 }
-                self.blocks.remove(&id);
+                self.forget_block(id);
             }
             BlockState::Nack(error) => self.again(id, Some(error), now),
             BlockState::Dropped => {
@@ -319,7 +337,7 @@ impl Source {
 
     /// The attempt is dead; its objects are open again.
     fn again(&mut self, id: BlockId, error: Option<dray_core::Error>, now: Time) {
-        let Some(block) = self.blocks.remove(&id) else {
+        let Some(block) = self.forget_block(id) else {
             return;
         };
         for (index, range) in block.parts {

@@ -1,0 +1,123 @@
+//! What may arrive: whole pieces of objects, each once, and no more separate runs of them than can be
+//! kept in mind. What a source may make this end hold is decided here.
+
+use super::tree::{File, Node, Stage};
+use super::{BlockKey, Sink};
+use dray_core::plan::Grid;
+use dray_core::{ByteRange, ErrorKind, FileIndex};
+use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_MAX, RUNS_PER_FILE_MAX};
+use dray_wire::message::{Segment, SegmentKind};
+use std::num::NonZeroU64;
+
+/// What a source did wrong.
+pub(super) type Violation = (ErrorKind, String);
+
+fn wrong<T>(cause: String) -> Result<T, Violation> {
+    Err((ErrorKind::Protocol, cause))
+}
+
+impl Sink {
+    /// Checks the segments against their files and marks their bytes as arrived. Segments of files
+    /// that have failed meanwhile are let through; nothing is done with them.
+    pub(super) fn accept(&mut self, segments: &[Segment]) -> Result<(), Violation> {
+        let is_next = |before: &Segment, after: &Segment| {
+            before.file == after.file && before.range.end() == after.range.offset
+        };
+        for piece in segments.chunk_by(is_next) {
+            let (Some(first), Some(last)) = (piece.first(), piece.last()) else {
+                continue;
+            };
+            if piece.iter().any(|segment| segment.range.is_empty()) {
+                return wrong(format!("no bytes of entry {}", first.file));
+            }
+            let range = ByteRange::between(first.range.offset, last.range.end());
+            let is_hole = piece
+                .iter()
+                .all(|segment| segment.kind == SegmentKind::Hole);
+            self.accept_piece(first.file, range, is_hole)?;
+        }
+        Ok(())
+    }
+
+    fn accept_piece(
+        &mut self,
+        index: FileIndex,
+        piece: ByteRange,
+        is_hole: bool,
+    ) -> Result<(), Violation> {
+        let Some(live) = self.live.get_mut(&index) else {
+            return Ok(());
+        };
+        let Node::File(file) = &mut live.node else {
+            return wrong(format!("bytes for entry {index}, which is no file"));
+        };
+        if file.stage != Stage::Open {
+            return wrong(format!("bytes for entry {index}, which wants none"));
+        }
+        if piece.end() > file.key.size {
+            return wrong(format!("bytes past the end of entry {index}"));
+        }
+        if file.accepted.overlaps(piece) {
+            return wrong(format!("bytes of entry {index} twice"));
+        }
+        if !is_whole(file, piece, is_hole) {
+            let (from, to) = (piece.offset, piece.end());
+            let cause = format!("bytes {from} to {to} of entry {index}, which are no whole object");
+            return wrong(cause);
+        }
+        self.mark(index, piece, true);
+        let of_file = self.file(index).map_or(0, |file| file.accepted.run_count());
+        if of_file > RUNS_PER_FILE_MAX || self.runs > RUNS_MAX {
+            let cause = format!("entry {index} in too many separate pieces");
+            return Err((ErrorKind::LimitExceeded, cause));
+        }
+        Ok(())
+    }
+
+    /// Marks bytes of a file as arrived, or as not arrived after all.
+    pub(super) fn mark(&mut self, index: FileIndex, range: ByteRange, has_arrived: bool) {
+        let Some(file) = self.file(index) else { return };
+        let before = file.accepted.run_count();
+        if has_arrived {
+            file.accepted.insert(range);
+        } else {
+            file.accepted.remove(range);
+        }
+        let after = file.accepted.run_count();
+        self.runs = (self.runs + after).saturating_sub(before);
+    }
+
+    /// Counts a block that came without a payload. Returns whether its source may have so many.
+    pub(super) fn count_hole_block(&mut self, key: BlockKey) -> bool {
+        let Some(peer) = self.peers.get_mut(&key.peer) else {
+            return true;
+        };
+        peer.hole_blocks += 1;
+        peer.hole_blocks <= HOLE_BLOCKS_MAX
+    }
+
+    /// Forgets a block: its state is final now.
+    pub(super) fn forget_block(&mut self, key: BlockKey) -> Option<super::arrive::Block> {
+        let block = self.blocks.remove(&key)?;
+        if block.is_hole
+            && let Some(peer) = self.peers.get_mut(&key.peer)
+        {
+            peer.hole_blocks = peer.hole_blocks.saturating_sub(1);
+        }
+        Some(block)
+    }
+}
+
+/// Whether a piece is all that is open of its object; of a hole, of each of its objects. What DONE
+/// named may have left a part of an object open.
+fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
+    let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
+    let grid = Grid::new(file.key.size, object_bytes);
+    let is_safe = |offset| file.accepted.overlaps(ByteRange { offset, length: 1 });
+    let is_edge =
+        |offset: u64| offset == file.key.size || grid.range(grid.index_of(offset)).offset == offset;
+    let begins = is_edge(piece.offset) || is_safe(piece.offset - 1);
+    let ends = is_edge(piece.end()) || is_safe(piece.end());
+    let is_one = grid.index_of(piece.offset) == grid.index_of(piece.end() - 1);
+    begins && ends && (is_hole || is_one)
+}

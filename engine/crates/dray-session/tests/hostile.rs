@@ -1,0 +1,299 @@
+//! Peers that claim more than they may: the session ends, says why, and has held little.
+
+use dray_core::options::Options;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BlockId, BufferId, ByteRange, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
+    Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
+};
+use dray_session::sink::{self, BlockKey, Facts, Inspected, Resume, Sink};
+use dray_session::source::{self, Listed, Source};
+use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_PER_FILE_MAX};
+use dray_wire::message::{BlockHead, FileId, FileVerdict, Message, Ready, Segment, SegmentKind};
+use std::time::Duration;
+
+const PEER: PeerId = PeerId(0);
+const FILE: FileIndex = FileIndex(0);
+const TARGET: TargetId = TargetId(3);
+const OBJECT: u64 = 4;
+
+fn step(sink: &mut Sink, input: sink::Input) -> Vec<sink::Effect> {
+    sink.handle(input, Time::ZERO);
+    std::iter::from_fn(|| sink.poll()).collect()
+}
+
+fn entry(size: u64) -> Entry {
+    Entry {
+        index: FILE,
+        parent: None,
+        name: Name::new(b"a").expect("a good name"),
+        kind: EntryKind::File { size, sparse: true },
+        metadata: Metadata::default(),
+    }
+}
+
+/// A sink that waits for bytes of one file, of which `done` is safe.
+fn open(size: u64, done: &[ByteRange]) -> Sink {
+    let mut sink = Sink::new(sink::Config {
+        options: Options {
+            object_bytes: OBJECT,
+            ..Options::default()
+        },
+        demanded: None,
+        identity: Vec::new(),
+        buffers: 4,
+        buffer_bytes: OBJECT,
+        live_entries_max: 8,
+        precision_nanoseconds: 1,
+        ordered_window: None,
+        holes: true,
+        sync_group_bytes: 64,
+        sync_interval: Duration::from_millis(1),
+        attempt: 1,
+    });
+    step(&mut sink, sink::Input::PeerUp(PEER));
+    let announced = Message::NewFiles(vec![entry(size)]);
+    step(&mut sink, sink::Input::Message(PEER, announced));
+    let mut safe = SummedRanges::new();
+    for range in done {
+        safe.insert(*range, Sums::of_zeros(range.length));
+    }
+    let resume = Resume {
+        done: safe,
+        object_bytes: OBJECT,
+    };
+    let facts = Facts {
+        existing: None,
+        resume: (!done.is_empty()).then_some(Ok(resume)),
+        layout: Layout::Single(TARGET),
+    };
+    let inspected = vec![(FILE, Inspected::File(facts))];
+    step(&mut sink, sink::Input::Inspected(inspected));
+    step(&mut sink, sink::Input::Prepared(FILE, Ok(())));
+    sink
+}
+
+fn send(sink: &mut Sink, id: u64, segments: &[(u64, u64, bool)]) -> Vec<sink::Effect> {
+    let segment = |(from, to, is_hole): &(u64, u64, bool)| Segment {
+        file: FILE,
+        range: ByteRange::between(*from, *to),
+        kind: if *is_hole {
+            SegmentKind::Hole
+        } else {
+            SegmentKind::Data(Sums::EMPTY)
+        },
+    };
+    let has_data = segments.iter().any(|(.., is_hole)| !is_hole);
+    let input = sink::Input::BlockArrived {
+        peer: PEER,
+        head: BlockHead {
+            id: BlockId(id),
+            target: TARGET,
+            segments: segments.iter().map(segment).collect(),
+        },
+        buffer: has_data.then_some(BufferId(0)),
+        verified: Ok(()),
+    };
+    step(sink, input)
+}
+
+fn refusal(effects: &[sink::Effect]) -> Option<ErrorKind> {
+    effects.iter().find_map(|effect| match effect {
+        sink::Effect::Message(_, Message::GoAway(error)) => Some(error.kind),
+        _ => None,
+    })
+}
+
+#[test]
+fn objects_come_whole() {
+    let data = |from, to| (from, to, false);
+    let hole = |from, to| (from, to, true);
+    let refused: [&[_]; 9] = [
+        &[hole(0, 1)],
+        &[hole(1, 4)],
+        &[hole(0, 5)],
+        &[data(0, 3)],
+        &[data(0, 8)],
+        &[data(4, 6), hole(6, 9)],
+        &[data(4, 5), data(6, 8)],
+        &[data(6, 8), data(4, 6)],
+        &[data(8, 10), hole(10, 11)],
+    ];
+    for segments in refused {
+        let effects = send(&mut open(13, &[]), 0, segments);
+        assert_eq!(refusal(&effects), Some(ErrorKind::Protocol), "{segments:?}");
+    }
+    let taken: [&[_]; 6] = [
+        &[data(0, 4)],
+        &[hole(4, 12)],
+        &[hole(0, 13)],
+        &[data(12, 13)],
+        &[data(4, 5), hole(5, 7), data(7, 8)],
+        &[hole(8, 9), data(9, 12)],
+    ];
+    for segments in taken {
+        let effects = send(&mut open(13, &[]), 0, segments);
+        assert_eq!(refusal(&effects), None, "{segments:?}");
+    }
+}
+
+#[test]
+fn what_is_open_of_an_object_comes_whole() {
+    let done = [ByteRange::between(5, 6), ByteRange::between(8, 12)];
+    for (from, to) in [(4, 5), (6, 8), (0, 5), (12, 13), (6, 8)] {
+        let effects = send(&mut open(13, &done), 0, &[(from, to, true)]);
+        assert_eq!(refusal(&effects), None, "{from} to {to}");
+    }
+    for (from, to) in [(6, 7), (7, 8), (4, 8), (4, 6), (6, 13)] {
+        let effects = send(&mut open(13, &done), 0, &[(from, to, true)]);
+        let refused = Some(ErrorKind::Protocol);
+        assert_eq!(refusal(&effects), refused, "{from} to {to}");
+    }
+}
+
+#[test]
+fn holes_do_not_pile_up() {
+    let mut sink = open(1 << 40, &[]);
+    for id in 0..u64::from(HOLE_BLOCKS_MAX) {
+        let at = id * OBJECT;
+        let effects = send(&mut sink, id, &[(at, at + OBJECT, true)]);
+        assert_eq!(refusal(&effects), None, "{id}");
+    }
+    let at = u64::from(HOLE_BLOCKS_MAX);
+    let effects = send(&mut sink, at, &[(at * OBJECT, (at + 1) * OBJECT, true)]);
+    assert_eq!(refusal(&effects), Some(ErrorKind::LimitExceeded));
+}
+
+#[test]
+fn a_file_in_too_many_pieces_ends_the_session() {
+    let mut sink = open(1 << 40, &[]);
+    let mut refused = None;
+    let mut id = 0;
+    while refused.is_none() && id <= RUNS_PER_FILE_MAX as u64 {
+        let at = 2 * id * OBJECT;
+        let mut effects = send(&mut sink, id, &[(at, at + OBJECT, true)]);
+        refused = refusal(&effects);
+        let key = BlockKey {
+            peer: PEER,
+            block: BlockId(id),
+        };
+        id += 1;
+        effects.extend(step(&mut sink, sink::Input::Written(key, vec![Ok(())])));
+        if id % 1000 == 0 {
+            sink.handle(sink::Input::Tick, Time::ZERO + Duration::from_secs(1));
+            step(&mut sink, sink::Input::Synced(Ok(())));
+            step(&mut sink, sink::Input::Logged(Ok(())));
+        }
+    }
+    assert_eq!(refused, Some(ErrorKind::LimitExceeded));
+    assert!(sink.runs() <= RUNS_PER_FILE_MAX + 1);
+}
+
+#[test]
+fn questions_about_more_than_can_be_on_the_way_end_the_session() {
+    let mut sink = open(64, &[]);
+    let mut asked = 0;
+    let refused = (0..100).find_map(|message| {
+        let blocks = (0..100).map(|block| BlockId(message * 100 + block));
+        let question = Message::StreamLost {
+            stream: StreamId(1),
+            blocks: blocks.collect(),
+        };
+        asked += 100;
+        refusal(&step(&mut sink, sink::Input::Message(PEER, question)))
+    });
+    assert_eq!(refused, Some(ErrorKind::LimitExceeded));
+    assert!(asked <= HOLE_BLOCKS_MAX + 200);
+}
+
+/// A source that has announced one file.
+fn announced(size: u64) -> Source {
+    let mut source = Source::new(source::Config {
+        options: Options::default(),
+        buffers: 4,
+        buffer_bytes: 1 << 20,
+        reads_max: 4,
+        segments_max: 16,
+        live_entries_max: 8,
+        retry: RetryPolicy::default(),
+        seed: 1,
+        attempt: 1,
+    });
+    let ready = Ready {
+        precision_nanoseconds: 1,
+        object_bytes_max: 1 << 20,
+        live_entries_max: 8,
+        pack_bytes_max: 1 << 20,
+        holes: true,
+        ordered_window: None,
+    };
+    tell(&mut source, Message::Ready(ready));
+    let listed = Listed {
+        entry: entry(size),
+        path: RelPath::parse(b"a").expect("a good path"),
+        layout: Layout::Single(TARGET),
+    };
+    let input = source::Input::Listed {
+        entries: vec![listed],
+        failed: Vec::new(),
+        finished: true,
+    };
+    source.handle(input, Time::ZERO);
+    while source.poll().is_some() {}
+    source
+}
+
+/// Returns why the source broke off, if it did.
+fn tell(source: &mut Source, message: Message) -> Option<Error> {
+    source.handle(source::Input::Message(message), Time::ZERO);
+    std::iter::from_fn(|| source.poll()).find_map(|effect| match effect {
+        source::Effect::Message(Message::GoAway(error)) => Some(error),
+        _ => None,
+    })
+}
+
+fn done(from: u64, count: u64) -> Message {
+    let range = |number| ByteRange {
+        offset: 2 * number,
+        length: 1,
+    };
+    Message::Done {
+        index: FILE,
+        ranges: (from..from + count).map(range).collect(),
+    }
+}
+
+#[test]
+fn a_sink_that_has_crumbs_ends_the_session() {
+    let mut source = announced(1 << 40);
+    let mut sent = 0;
+    let refused = loop {
+        if let Some(error) = tell(&mut source, done(sent, 1024)) {
+            break error.kind;
+        }
+        sent += 1024;
+        assert!(sent <= RUNS_PER_FILE_MAX as u64, "{sent} taken");
+    };
+    assert_eq!(refused, ErrorKind::LimitExceeded);
+    assert!(source.runs() <= RUNS_PER_FILE_MAX + 1024);
+}
+
+#[test]
+fn nothing_is_done_after_the_decision_or_past_the_end() {
+    let want = |index| {
+        let verdict = FileVerdict::Want {
+            object_bytes: 1 << 20,
+            layout: Layout::Single(TARGET),
+        };
+        Message::FileIds(vec![FileId { index, verdict }])
+    };
+    let kind = |error: Option<Error>| error.map(|error| error.kind);
+    let protocol = Some(ErrorKind::Protocol);
+    let mut source = announced(8);
+    assert_eq!(kind(tell(&mut source, want(FILE))), None);
+    assert_eq!(kind(tell(&mut source, done(0, 1))), protocol);
+    let mut source = announced(8);
+    assert_eq!(kind(tell(&mut source, want(FILE))), None);
+    assert_eq!(kind(tell(&mut source, want(FILE))), protocol);
+    assert_eq!(kind(tell(&mut announced(8), done(4, 1))), protocol);
+}
