@@ -65,6 +65,8 @@ pub struct Sink {
     ledger: CreditLedger,
     live: HashMap<FileIndex, Live>,
     paths: HashSet<RelPath>,
+    /// Names, link texts and attributes of the live entries.
+    live_bytes: u64,
     next_entry: u64,
     list_end: Option<u64>,
     blocks: HashMap<BlockKey, arrive::Block>,
@@ -105,6 +107,7 @@ impl Sink {
             ledger: CreditLedger::new(config.buffers),
             live: HashMap::new(),
             paths: HashSet::new(),
+            live_bytes: 0,
             next_entry: 0,
             list_end: None,
             blocks: HashMap::new(),

@@ -31,6 +31,10 @@ const FAREWELL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct File {
     path: RelPath,
+    /// Bytes of its path as the sink knows it.
+    path_bytes: usize,
+    /// What it takes of the bytes that may be live.
+    live_bytes: u64,
     size: u64,
     modified: ModifiedTime,
     sparse: bool,
@@ -70,7 +74,13 @@ pub struct Source {
     listing: bool,
     listed_all: bool,
     end_announced: bool,
+    /// Listed; announced when there is room among the live entries.
+    listed: VecDeque<Listed>,
     files: HashMap<FileIndex, File>,
+    /// Names, link texts and attributes of the live entries.
+    live_bytes: u64,
+    /// Folders announced whose ends are not.
+    open_folders: usize,
     objects: Objects,
     pacer: Pacer,
     peer_rate: Option<u64>,
@@ -115,7 +125,10 @@ impl Source {
             listing: false,
             listed_all: false,
             end_announced: false,
+            listed: VecDeque::new(),
             files: HashMap::new(),
+            live_bytes: 0,
+            open_folders: 0,
             objects: Objects::new(config.options.order, limits),
             pacer: Pacer::unlimited(),
             peer_rate: None,
@@ -400,10 +413,11 @@ impl Source {
         if self.phase != Phase::Moving {
             return;
         }
+        self.announce_more();
         self.send_ready();
         self.read_more(now);
         self.list_more();
-        if self.listed_all && !self.end_announced {
+        if self.listed_all && self.listed.is_empty() && !self.end_announced {
             self.end_announced = true;
             let entries = self.progress.entries_listed;
             self.out
@@ -414,7 +428,12 @@ impl Source {
     fn list_more(&mut self) {
         let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         let room = self.config.live_entries_max.saturating_sub(live);
-        if !self.listing && !self.listed_all && room > 0 {
+        if self.listing || self.listed_all || !self.listed.is_empty() {
+            return;
+        }
+        if room == 0 {
+            self.stop_if_too_deep();
+        } else {
             self.listing = true;
             self.out.push_back(Effect::List {
                 max: room.min(LIST_BATCH),

@@ -6,9 +6,10 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
     Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
+use dray_session::Outcome;
 use dray_session::sink::{self, BlockKey, Facts, Inspected, Resume, Sink};
 use dray_session::source::{self, Listed, Source};
-use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_PER_FILE_MAX};
+use dray_wire::bounds::{HOLE_BLOCKS_MAX, RUNS_PER_FILE_MAX, XATTRS_BYTES_MAX};
 use dray_wire::message::{BlockHead, FileId, FileVerdict, Message, Ready, Segment, SegmentKind};
 use std::time::Duration;
 
@@ -208,6 +209,11 @@ fn questions_about_more_than_can_be_on_the_way_end_the_session() {
 
 /// A source that has announced one file.
 fn announced(size: u64) -> Source {
+    listed(vec![entry(size)]).0
+}
+
+/// A source that has listed these entries, and which of them it has announced.
+fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
     let mut source = Source::new(source::Config {
         options: Options::default(),
         buffers: 4,
@@ -228,19 +234,27 @@ fn announced(size: u64) -> Source {
         ordered_window: None,
     };
     tell(&mut source, Message::Ready(ready));
-    let listed = Listed {
-        entry: entry(size),
-        path: RelPath::parse(b"a").expect("a good path"),
+    let listed = |entry: Entry| Listed {
+        path: RelPath::parse(entry.name.as_bytes()).expect("a good path"),
+        entry,
         layout: Layout::Single(TARGET),
     };
     let input = source::Input::Listed {
-        entries: vec![listed],
+        entries: entries.into_iter().map(listed).collect(),
         failed: Vec::new(),
         finished: true,
     };
     source.handle(input, Time::ZERO);
-    while source.poll().is_some() {}
-    source
+    let effects = std::iter::from_fn(|| source.poll()).collect();
+    (source, effects)
+}
+
+fn announced_in(effects: impl IntoIterator<Item = source::Effect>) -> usize {
+    let announced = effects.into_iter().map(|effect| match effect {
+        source::Effect::Message(Message::NewFiles(entries)) => entries.len(),
+        _ => 0,
+    });
+    announced.sum()
 }
 
 /// Returns why the source broke off, if it did.
@@ -296,4 +310,74 @@ fn nothing_is_done_after_the_decision_or_past_the_end() {
     assert_eq!(kind(tell(&mut source, want(FILE))), None);
     assert_eq!(kind(tell(&mut source, want(FILE))), protocol);
     assert_eq!(kind(tell(&mut announced(8), done(4, 1))), protocol);
+}
+
+/// Entries that have 128 KiB of attributes each.
+fn laden(count: u64) -> Vec<Entry> {
+    let laden = |index| {
+        let name = format!("{index}");
+        let xattrs = (b"user.a".to_vec(), vec![0; XATTRS_BYTES_MAX - 6]);
+        let metadata = Metadata {
+            xattrs: vec![xattrs],
+            ..Metadata::default()
+        };
+        Entry {
+            index: FileIndex(index),
+            name: Name::new(name.as_bytes()).expect("a good name"),
+            metadata,
+            ..entry(1)
+        }
+    };
+    (0..count).map(laden).collect()
+}
+
+#[test]
+fn laden_entries_wait_until_others_are_closed() {
+    let (mut source, effects) = listed(laden(8));
+    assert_eq!(announced_in(effects), 4, "of half a MiB and a little");
+    let announced_now = |source: &mut Source| announced_in(std::iter::from_fn(|| source.poll()));
+    let close = |index| {
+        let verdict = FileVerdict::Skipped;
+        let index = FileIndex(index);
+        source::Input::Message(Message::FileIds(vec![FileId { index, verdict }]))
+    };
+    source.handle(close(1), Time::ZERO);
+    assert_eq!(announced_now(&mut source), 1);
+    for index in [0, 2] {
+        source.handle(close(index), Time::ZERO);
+    }
+    assert_eq!(announced_now(&mut source), 2);
+}
+
+#[test]
+fn more_bytes_of_live_entries_than_agreed_end_the_session() {
+    let mut sink = open(16, &[]);
+    let mut entries = laden(6);
+    entries.remove(0);
+    let announced = entries.into_iter().map(|entry| {
+        let announced = Message::NewFiles(vec![entry]);
+        refusal(&step(&mut sink, sink::Input::Message(PEER, announced)))
+    });
+    let announced: Vec<_> = announced.collect();
+    let refused = Some(ErrorKind::LimitExceeded);
+    assert_eq!(announced, [None, None, None, None, refused]);
+}
+
+#[test]
+fn folders_too_deep_to_hold_are_no_reason_to_wait_for_ever() {
+    let folder = |index: u64| Entry {
+        index: FileIndex(index),
+        parent: index.checked_sub(1).map(FileIndex),
+        kind: EntryKind::Directory,
+        ..entry(0)
+    };
+    let (_, effects) = listed((0..2000).map(folder).collect());
+    let ended = effects.last();
+    assert!(
+        matches!(ended, Some(source::Effect::End(Outcome::Failed(error)))
+            if error.kind == ErrorKind::LimitExceeded && !error.remedy.is_empty()),
+        "{ended:?}"
+    );
+    let announced = announced_in(effects);
+    assert!(announced > 500 && announced < 2000, "{announced}");
 }

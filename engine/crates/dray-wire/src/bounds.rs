@@ -27,6 +27,12 @@ pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 /// Most targets of one layout (Lustre stripes over 2 000 OSTs at most).
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
+/// Bytes of entries announced and not closed: for each that may be live, so many (guess, revisit: a
+/// path and a few attributes), and
+const LIVE_ENTRY_BYTES: u64 = 1 << 10;
+/// so many more: a deep path of folders and the largest entry that can travel always find room.
+const LIVE_BYTES_MORE: u64 = 512 << 10;
+
 /// Separate runs of bytes of one file that a sink has, or DONE names, at the most. A quarter of
 /// its objects at random makes most; this is 2^20 objects of such a file.
 pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
@@ -88,6 +94,28 @@ impl Limits {
             live_entries_max: 0,
         }
     }
+}
+
+/// Bytes of names, link texts and attributes of entries announced and not closed at the most, as
+/// [`entry_bytes`] counts them.
+#[must_use]
+pub const fn live_bytes_max(live_entries_max: u32) -> u64 {
+    live_entries_max as u64 * LIVE_ENTRY_BYTES + LIVE_BYTES_MORE
+}
+
+/// What an entry whose whole path has `path_bytes` takes of [`live_bytes_max`] until it is closed. A
+/// directory takes its path when it begins and its attributes when it ends.
+#[must_use]
+pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
+    let xattrs = entry.metadata.xattrs.iter();
+    let xattrs = xattrs.map(|(name, value)| name.len() + value.len()).sum();
+    let bytes = match &entry.kind {
+        EntryKind::Directory => path_bytes,
+        EntryKind::DirectoryEnd => xattrs,
+        EntryKind::File { .. } => path_bytes + xattrs,
+        EntryKind::Symlink { target } => path_bytes + target.len() + xattrs,
+    };
+    bytes as u64
 }
 
 /// Whether an entry can travel. The lister asks before it announces one, so that an odd entry fails

@@ -11,12 +11,17 @@ use dray_core::{
 use dray_session::Failure;
 use dray_session::source::Listed;
 use dray_store::{ListOptions, Lister, ReadHandle, ReadPurpose, Store};
+use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 /// Entries listed at once when nobody asks for a number.
 const ALL_BATCH: u32 = 512;
+
+/// Bytes of names, link texts and attributes after which no more entries are listed at once: an
+/// entry may have a hundred KiB of them (guess, revisit).
+const BATCH_BYTES: u64 = 1 << 20;
 
 /// Where the bytes of an announced file come from.
 pub struct Origin {
@@ -84,6 +89,7 @@ struct Batch {
     origins: Vec<(FileIndex, Arc<Origin>)>,
     failed: Vec<Failure>,
     counted: u32,
+    bytes: u64,
 }
 
 impl Listing {
@@ -109,7 +115,8 @@ impl Listing {
     /// Up to `max` entries; whether the listing is complete.
     fn batch(&mut self, max: u32) -> (Batch, bool) {
         let mut batch = Batch::default();
-        while batch.counted < max && batch.failed.len() < max as usize {
+        while batch.counted < max && batch.failed.len() < max as usize && batch.bytes < BATCH_BYTES
+        {
             let Some(walk) = &mut self.walk else {
                 match self.roots.pop_front() {
                     Some(root) => self.begin(root, &mut batch),
@@ -150,7 +157,7 @@ impl Listing {
         if item.kind == EntryKind::DirectoryEnd {
             if let Some(folder) = self.folders.pop() {
                 let parent = self.folders.last().map(|folder| folder.index);
-                batch.entries.push(Listed {
+                batch.push(Listed {
                     entry: Entry {
                         index: folder.index,
                         parent,
@@ -241,7 +248,7 @@ impl Listing {
                 path: path.clone(),
             });
         }
-        batch.entries.push(Listed {
+        batch.push(Listed {
             entry: Entry {
                 index,
                 parent,
@@ -319,6 +326,11 @@ fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
 }
 
 impl Batch {
+    fn push(&mut self, listed: Listed) {
+        self.bytes += entry_bytes(&listed.entry, listed.path.as_bytes().len());
+        self.entries.push(listed);
+    }
+
     fn fail(&mut self, error: Error) {
         let path = error.file.clone().unwrap_or_else(RelPath::root);
         self.failed.push(Failure { path, error });

@@ -6,6 +6,7 @@ use dray_core::{
     ByteRange, ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
     PeerId, RangeSet, RelPath, SummedRanges, Sums, Time,
 };
+use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
@@ -72,6 +73,8 @@ pub(super) struct Live {
     pub(super) path: RelPath,
     pub(super) parent: Option<FileIndex>,
     pub(super) peer: PeerId,
+    /// What it takes of the bytes that may be live.
+    bytes: u64,
     pub(super) node: Node,
 }
 
@@ -87,6 +90,7 @@ impl Sink {
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
         self.paths.remove(&live.path);
+        self.live_bytes = self.live_bytes.saturating_sub(live.bytes);
         if let Node::File(file) = &live.node {
             self.runs = self.runs.saturating_sub(file.accepted.run_count());
         }
@@ -95,8 +99,15 @@ impl Sink {
 
     pub(super) fn on_new_files(&mut self, peer: PeerId, entries: Vec<Entry>) {
         for entry in entries {
-            if let Err(cause) = self.announce(peer, entry) {
+            let announced = self.announce(peer, entry);
+            let bytes_max = live_bytes_max(self.config.live_entries_max);
+            if let Err(cause) = announced {
                 self.protocol_error(peer, cause);
+                return;
+            }
+            if self.live_bytes > bytes_max {
+                let cause = format!("more than {bytes_max} bytes of live entries");
+                self.violation(peer, ErrorKind::LimitExceeded, cause);
                 return;
             }
         }
@@ -155,6 +166,8 @@ impl Sink {
             Err(error) => (folder, Some(error.at(End::Sink))),
         };
         let index = entry.index;
+        let bytes = entry_bytes(&entry, path.as_bytes().len());
+        self.live_bytes += bytes;
         let (node, task) = self.node_of(entry.kind, entry.metadata);
         if refused.is_none() {
             self.paths.insert(path.clone());
@@ -168,6 +181,7 @@ impl Sink {
                 path: path.clone(),
                 parent: entry.parent,
                 peer,
+                bytes,
                 node,
             },
         );
@@ -226,9 +240,16 @@ impl Sink {
 
     fn end_directory(&mut self, entry: Entry) -> Result<(), String> {
         let index = entry.index;
-        match self.live.get_mut(&index).map(|live| &mut live.node) {
-            Some(Node::Directory { ended, .. }) if ended.is_none() => {
+        let bytes = entry_bytes(&entry, 0);
+        match self.live.get_mut(&index) {
+            Some(Live {
+                node: Node::Directory { ended, .. },
+                bytes: of_folder,
+                ..
+            }) if ended.is_none() => {
                 *ended = Some(entry.metadata);
+                *of_folder += bytes;
+                self.live_bytes += bytes;
                 self.set_directory_if_done(index);
                 self.close_failed_folder(index);
                 Ok(())

@@ -1,11 +1,11 @@
 //! The life of a file at the source: listed, announced, decided, closed; or failed.
 
 use super::{Effect, File, Listed, Source};
-use crate::progress::{Event, Failure};
+use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
-use dray_core::{ByteRange, EntryKind, Error, ErrorKind, FileIndex, RangeSet};
+use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, RangeSet};
 use dray_sched::objects::Work;
-use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
+use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX, entry_bytes, live_bytes_max};
 use dray_wire::message::{FileClosed, FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
@@ -13,7 +13,6 @@ impl Source {
     pub(super) fn on_listed(&mut self, entries: Vec<Listed>, failed: Vec<Failure>, finished: bool) {
         self.listing = false;
         self.listed_all |= finished;
-        self.progress.listing_done = self.listed_all;
         let mut errors = Vec::with_capacity(failed.len());
         for failure in failed {
             self.progress.files_failed += 1;
@@ -24,40 +23,95 @@ impl Source {
             self.out
                 .push_back(Effect::Message(Message::ListFailed(errors)));
         }
-        let mut announced = Vec::with_capacity(entries.len());
-        for listed in entries {
-            if listed.entry.kind == EntryKind::DirectoryEnd {
+        self.listed.extend(entries);
+    }
+
+    /// Announces what was listed, as far as the live entries leave room.
+    pub(super) fn announce_more(&mut self) {
+        let bytes_max = live_bytes_max(self.config.live_entries_max);
+        let mut announced = Vec::new();
+        while let Some(listed) = self.listed.pop_front() {
+            let entry = &listed.entry;
+            let above = entry.parent.and_then(|parent| self.files.get(&parent));
+            let path_bytes =
+                above.map_or(0, |above| above.path_bytes + 1) + entry.name.as_bytes().len();
+            let bytes = entry_bytes(entry, path_bytes);
+            if self.live_bytes + bytes > bytes_max {
+                self.listed.push_front(listed);
+                break;
+            }
+            if entry.kind == EntryKind::DirectoryEnd {
+                if let Some(folder) = self.files.get_mut(&entry.index) {
+                    folder.live_bytes += bytes;
+                    self.live_bytes += bytes;
+                }
+                self.open_folders = self.open_folders.saturating_sub(1);
                 announced.push(listed.entry);
                 continue;
             }
-            self.progress.entries_listed += 1;
-            let (size, sparse, is_file) = match listed.entry.kind {
-                EntryKind::File { size, sparse } => (size, sparse, true),
-                _ => (0, false, false),
-            };
-            if is_file {
-                self.progress.files_listed += 1;
-                self.progress.bytes_listed += size;
-            }
-            let file = File {
-                path: listed.path,
-                size,
-                modified: listed.entry.metadata.modified,
-                sparse,
-                is_file,
-                layout: listed.layout,
-                done: RangeSet::new(),
-                is_decided: false,
-                bytes_durable: 0,
-                aborted: false,
-            };
-            self.files.insert(listed.entry.index, file);
-            announced.push(listed.entry);
+            self.live_bytes += bytes;
+            announced.push(self.take_in(listed, path_bytes, bytes));
         }
+        self.progress.listing_done = self.listed_all && self.listed.is_empty();
         if !announced.is_empty() {
             self.out
                 .push_back(Effect::Message(Message::NewFiles(announced)));
         }
+        if !self.listed.is_empty() {
+            self.stop_if_too_deep();
+        }
+    }
+
+    fn take_in(&mut self, listed: Listed, path_bytes: usize, live_bytes: u64) -> Entry {
+        let mut entry = listed.entry;
+        self.progress.entries_listed += 1;
+        let (size, sparse, is_file) = match entry.kind {
+            EntryKind::File { size, sparse } => (size, sparse, true),
+            _ => (0, false, false),
+        };
+        if is_file {
+            self.progress.files_listed += 1;
+            self.progress.bytes_listed += size;
+        }
+        if entry.kind == EntryKind::Directory {
+            self.open_folders += 1;
+            // They come with its end.
+            entry.metadata.xattrs.clear();
+        }
+        let file = File {
+            path: listed.path,
+            path_bytes,
+            live_bytes,
+            size,
+            modified: entry.metadata.modified,
+            sparse,
+            is_file,
+            layout: listed.layout,
+            done: RangeSet::new(),
+            is_decided: false,
+            bytes_durable: 0,
+            aborted: false,
+        };
+        self.files.insert(entry.index, file);
+        entry
+    }
+
+    /// There is no room for another entry: if only folders are live that wait for what lies in them,
+    /// there will never be.
+    pub(super) fn stop_if_too_deep(&mut self) {
+        if self.files.len() > self.open_folders {
+            return;
+        }
+        let cause = format!(
+            "{} folders lie in each other, more than both ends can hold in mind",
+            self.open_folders
+        );
+        let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
+            .cause(cause)
+            .remedy("copy the innermost folders by themselves");
+        self.out
+            .push_back(Effect::Message(Message::GoAway(error.clone())));
+        self.end(Outcome::Failed(error));
     }
 
     /// What the sink has already. It comes before the decision, in no more pieces than can be held.
@@ -85,6 +139,7 @@ impl Source {
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
         self.runs = self.runs.saturating_sub(file.done.run_count());
+        self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
         self.objects.remove(index);
         Some(file)
     }
