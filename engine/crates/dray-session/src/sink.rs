@@ -79,6 +79,8 @@ pub struct Sink {
     unsafe_bytes: u64,
     /// Inspections and preparations under way.
     deciding: u64,
+    /// Files whose partial file is being opened: whether nothing of it is worth keeping if they fail.
+    preparing: HashMap<FileIndex, bool>,
     /// Failed files whose partial file and records stay for the next run.
     kept: u64,
     gathering: Group,
@@ -116,6 +118,7 @@ impl Sink {
             held: 0,
             unsafe_bytes: 0,
             deciding: 0,
+            preparing: HashMap::new(),
             kept: 0,
             gathering: Group::default(),
             syncing: None,

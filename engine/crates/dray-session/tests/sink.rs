@@ -3,11 +3,11 @@
 use dray_core::options::Options;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
-    Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
+    Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
 use dray_session::Outcome;
 use dray_session::sink::{
-    BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Sink, SyncItem,
+    BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Resume, Sink, SyncItem,
 };
 use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message, Segment, SegmentKind};
 use std::time::Duration;
@@ -23,6 +23,10 @@ fn step(sink: &mut Sink, input: Input) -> Vec<Effect> {
 
 /// A sink that was told of one file of `size` bytes and has looked at its place.
 fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
+    found(size, existing, None)
+}
+
+fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink, Vec<Effect>) {
     let mut sink = Sink::new(Config {
         options: Options {
             object_bytes: 4,
@@ -57,7 +61,7 @@ fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
     );
     let facts = Facts {
         existing,
-        resume: None,
+        resume: resume.map(Ok),
         layout: Layout::Single(TARGET),
     };
     let effects = step(
@@ -215,4 +219,49 @@ fn the_source_hears_why_the_sink_breaks_off() {
         let has_remedy = kind == ErrorKind::LeaseLost || !told.remedy.is_empty();
         assert!(has_remedy && told.end == End::Sink && !told.cause.is_empty());
     }
+}
+
+/// A sink whose file is being opened to go on with its first object.
+fn reopening() -> Sink {
+    let mut done = SummedRanges::new();
+    done.insert(ByteRange::between(0, 4), Sums::of(b"abcd"));
+    let object_bytes = 4;
+    found(16, None, Some(Resume { done, object_bytes })).0
+}
+
+#[test]
+fn a_file_opened_after_a_stop_is_not_begun() {
+    let ended = |sink: &mut Sink| {
+        assert_eq!(
+            step(sink, Input::Cancel { purge: false }).len(),
+            1,
+            "the word"
+        );
+        let effects = step(sink, Input::Prepared(FILE, Ok(())));
+        assert!(matches!(
+            effects.last(),
+            Some(Effect::End(Outcome::Cancelled))
+        ));
+        effects
+    };
+    let begun = ended(&mut told(16, None).0);
+    assert_eq!(begun[0], Effect::Discard(FILE), "nothing of it is safe");
+    let resumed = ended(&mut reopening());
+    assert_eq!(resumed[0], Effect::CloseFile(FILE));
+}
+
+#[test]
+fn what_was_safe_of_a_file_that_fails_while_it_is_opened_stays() {
+    let fails = |mut sink: Sink, kind| {
+        let error = Error::new(kind, End::Source, "read the file");
+        let abort = Message::FileAbort { index: FILE, error };
+        step(&mut sink, Input::Message(PEER, abort));
+        step(&mut sink, Input::Prepared(FILE, Ok(())))
+    };
+    let unreadable = fails(reopening(), ErrorKind::Io);
+    assert_eq!(unreadable, [Effect::CloseFile(FILE)]);
+    let changed = fails(reopening(), ErrorKind::SourceChanged);
+    assert_eq!(changed, [Effect::Discard(FILE)]);
+    let new = fails(told(16, None).0, ErrorKind::Io);
+    assert_eq!(new, [Effect::Discard(FILE)]);
 }

@@ -117,8 +117,11 @@ impl World {
             }
             Message::FileIds(ids) => {
                 for id in ids {
-                    if !matches!(id.verdict, FileVerdict::Want { .. }) {
-                        self.sessions[at].left.insert(id.index);
+                    let session = &mut self.sessions[at];
+                    if matches!(id.verdict, FileVerdict::Want { .. }) {
+                        session.wanted.insert(id.index);
+                    } else {
+                        session.left.insert(id.index);
                     }
                 }
             }
@@ -141,6 +144,16 @@ impl World {
             }
             Message::Verdict(_) => self.check_verdict(at),
             _ => {}
+        }
+    }
+
+    /// The sink has ended: no partial file is open that no source was asked for.
+    pub fn check_begun(&mut self, at: usize) {
+        let session = &self.sessions[at];
+        let mut begun = session.host.partials.keys();
+        if let Some(index) = begun.find(|index| !session.wanted.contains(index)) {
+            let what = format!("entry {index} was begun after the session was stopped");
+            self.violate("nothing_is_begun_after_a_stop", what);
         }
     }
 

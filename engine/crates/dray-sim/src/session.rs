@@ -70,6 +70,8 @@ pub struct Session {
     pub failed: BTreeSet<FileIndex>,
     /// Entries adopted or skipped.
     pub left: BTreeSet<FileIndex>,
+    /// Files whose bytes the source was asked for.
+    pub wanted: BTreeSet<FileIndex>,
     /// Files read back, by the inode that was read.
     pub read_back: BTreeMap<FileIndex, u64>,
     /// Inodes that rotted on purpose.
@@ -153,6 +155,7 @@ impl Session {
             attempts: BTreeMap::new(),
             failed: BTreeSet::new(),
             left: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             read_back: BTreeMap::new(),
             rotten: BTreeSet::new(),
             wasted: 0,

@@ -38,6 +38,7 @@ impl World {
                 return;
             }
             Effect::End(outcome) => {
+                self.check_begun(at);
                 let session = &mut self.sessions[at];
                 session.sink_end = Some(outcome.clone());
                 let time = session.link.to_source.last.max(self.now) + Duration::from_micros(50);

@@ -168,6 +168,7 @@ impl Sink {
             self.open(index);
         } else if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
             self.deciding += 1;
+            self.preparing.insert(index, !resumed);
             self.out.push_back(Effect::Prepare {
                 index,
                 path,
@@ -178,17 +179,24 @@ impl Sink {
         }
     }
 
+    /// A partial file is open. If nobody will write to it any more, what an earlier run made safe of
+    /// it stays; else nothing of it does.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
-        if !matches!(self.phase, super::Phase::Moving) {
-            return;
-        }
+        let is_useless = self
+            .preparing
+            .remove(&index)
+            .is_some_and(|is_useless| is_useless);
+        let is_moving = matches!(self.phase, super::Phase::Moving);
+        let has_failed = !self.live.contains_key(&index);
         match result {
-            // It failed while its partial file was being opened.
-            Ok(()) if !self.live.contains_key(&index) => {
-                self.out.push_back(Effect::Discard(index));
+            Ok(()) if is_moving && !has_failed => self.open(index),
+            Ok(()) if is_useless => self.out.push_back(Effect::Discard(index)),
+            Ok(()) => {
+                self.kept += u64::from(has_failed);
+                self.out.push_back(Effect::CloseFile(index));
             }
-            Ok(()) => self.open(index),
+            Err(_) if !is_moving => {}
             Err(error) => self.fail(index, error, false),
         }
     }

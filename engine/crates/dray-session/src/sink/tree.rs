@@ -426,6 +426,9 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.wanting = self.wanting.saturating_sub(1);
             }
+            if let Some(is_useless) = self.preparing.get_mut(&index) {
+                *is_useless |= discard;
+            }
             if !matches!(file.stage, Stage::Deciding | Stage::Adopted) {
                 let keep = !discard && !file.small;
                 self.kept += u64::from(keep);
