@@ -4,8 +4,11 @@ mod chores;
 mod files;
 mod handles;
 mod log_file;
+mod names;
+mod other_logs;
 mod peek;
 mod place;
+mod sync;
 mod write;
 
 pub use handles::OpenFile;
@@ -204,7 +207,7 @@ impl Conduct for Conductor<'_, '_> {
                 Effect::Sync(items) => {
                     let items = items
                         .into_iter()
-                        .filter_map(|item| files::sync_path(item, &self.open))
+                        .filter_map(|item| sync::sync_path(item, &self.open))
                         .collect();
                     self.later(Lane::Log, Chore::Sync(items));
                 }

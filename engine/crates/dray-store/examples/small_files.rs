@@ -10,8 +10,8 @@
 
 use dray_core::{End, EntryKind, Metadata, Name, RelPath, Result};
 use dray_store::{
-    Attributes, ListOptions, PosixOptions, PosixStore, Publish, ReadExt, ReadPurpose, Store,
-    SyncItem,
+    Attributes, ListOptions, PartialId, PosixOptions, PosixStore, Publish, ReadExt, ReadPurpose,
+    Store, SyncItem,
 };
 use std::path::Path;
 use std::time::Instant;
@@ -43,7 +43,7 @@ fn copy(source: &str, sink: &str, is_synced: bool) -> Result<()> {
     let started = Instant::now();
     let mut buffer = vec![0; 64 << 20];
     let mut folder = RelPath::root();
-    let mut group: Vec<(RelPath, Name)> = Vec::new();
+    let mut group: Vec<Written> = Vec::new();
     let (mut files, mut bytes, mut group_bytes) = (0u64, 0u64, 0);
     for item in source.list(&RelPath::root(), &ListOptions::default())? {
         let listed = item?;
@@ -63,11 +63,11 @@ fn copy(source: &str, sink: &str, is_synced: bool) -> Result<()> {
                 handle.state()?;
                 let partial = Name::new(format!(".dray-{files:x}").as_bytes())?;
                 let attributes = Attributes::of(&listed.metadata);
-                sink.write_small(&path, &partial, &buffer[..count], &attributes)?;
+                let id = sink.write_small(&path, &partial, &buffer[..count], &attributes)?;
                 files += 1;
                 bytes += count as u64;
                 group_bytes += count;
-                group.push((path, partial));
+                group.push((path, partial, id));
                 if group_bytes >= GROUP_BYTES {
                     publish(&sink, &mut group, is_synced)?;
                     group_bytes = 0;
@@ -87,19 +87,24 @@ fn copy(source: &str, sink: &str, is_synced: bool) -> Result<()> {
     Ok(())
 }
 
-fn publish(sink: &PosixStore, group: &mut Vec<(RelPath, Name)>, is_synced: bool) -> Result<()> {
+type Written = (RelPath, Name, PartialId);
+
+fn publish(sink: &PosixStore, group: &mut Vec<Written>, is_synced: bool) -> Result<()> {
     if is_synced {
         let items: Vec<_> = group
             .iter()
-            .map(|(path, name)| SyncItem::Partial { path, name })
+            .map(|(path, name, _)| SyncItem::Partial { path, name })
             .collect();
         sink.sync_all(&items)?;
     }
-    for (path, name) in group.iter() {
-        sink.publish_small(path, name, Publish::Replace)?;
+    for (path, name, id) in group.iter() {
+        sink.publish_small(path, name, *id, Publish::Replace)?;
     }
     if is_synced {
-        let mut folders: Vec<_> = group.iter().filter_map(|(path, _)| path.parent()).collect();
+        let mut folders: Vec<_> = group
+            .iter()
+            .filter_map(|(path, ..)| path.parent())
+            .collect();
         folders.sort();
         folders.dedup();
         let items: Vec<_> = folders.iter().map(SyncItem::Folder).collect();
@@ -126,7 +131,7 @@ fn sync(folder: &str) -> Result<()> {
                     .map(|index| {
                         let text = format!("f-{count}-{round}-{way}-{index}");
                         let path = RelPath::parse(text.as_bytes())?;
-                        let partial = Name::new(format!(".dray-{index}").as_bytes())?;
+                        let partial = Name::new(format!(".dray-{text}").as_bytes())?;
                         Ok((path, partial))
                     })
                     .collect::<Result<_>>()?;

@@ -201,11 +201,17 @@ impl Store for NullStore {
         _partial: &Name,
         _bytes: &[u8],
         _attributes: &Attributes<'_>,
-    ) -> Result<()> {
-        Ok(())
+    ) -> Result<PartialId> {
+        Ok(Swallow.id())
     }
 
-    fn publish_small(&self, _path: &RelPath, _partial: &Name, _how: Publish) -> Result<()> {
+    fn publish_small(
+        &self,
+        _path: &RelPath,
+        _partial: &Name,
+        _id: PartialId,
+        _how: Publish,
+    ) -> Result<()> {
         Ok(())
     }
 

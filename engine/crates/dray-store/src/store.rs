@@ -101,7 +101,8 @@ pub trait Store: Send + Sync {
     /// same folder and renamed. The text is not followed or judged.
     ///
     /// # Errors
-    /// As [`Partial::publish`]; `Unsupported` without [`Capabilities::symlinks`].
+    /// As [`Partial::publish`]; `Busy` when the partial name is taken; `Unsupported` without
+    /// [`Capabilities::symlinks`].
     fn make_symlink(
         &self,
         path: &RelPath,
@@ -113,11 +114,13 @@ pub trait Store: Send + Sync {
 
     /// Starts, or continues, a file of `size_bytes`: a partial file with the requested name in the
     /// folder of `path`. A new one is that long at once and reads as zeros, without taking space
-    /// unless [`PartialRequest::preallocate`]; it is readable by its owner only.
+    /// unless [`PartialRequest::preallocate`]; it is readable by its owner only. What stands under
+    /// the name is never replaced: only the caller knows whether a log speaks of it.
     ///
     /// # Errors
-    /// When continuing: `NotFound` when the named partial file is gone or is not the one meant
-    /// (another inode): then nothing of it is safe. `NoSpace` when preallocation fails.
+    /// When starting: `AlreadyExists` when the name is taken. When continuing: `NotFound` when the
+    /// named partial file is gone or is not the one meant (another inode): then nothing of it is
+    /// safe. `NoSpace` when preallocation fails.
     fn begin(
         &self,
         path: &RelPath,
@@ -126,23 +129,30 @@ pub trait Store: Send + Sync {
     ) -> Result<Box<dyn Partial>>;
 
     /// Writes a whole small file under the partial name, attributes set, and lets go of it: no
-    /// handle stays open. A file left under that name is replaced. Not durable yet.
+    /// handle stays open. Returns which file it is. Not durable yet.
     ///
     /// # Errors
-    /// Of the store; nothing is left behind then.
+    /// `AlreadyExists` when the name is taken; of the store. Nothing is left behind then.
     fn write_small(
         &self,
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
         attributes: &Attributes<'_>,
-    ) -> Result<()>;
+    ) -> Result<PartialId>;
 
-    /// Gives a file written by [`Store::write_small`] its final name. See [`Partial::publish`].
+    /// Gives a file written by [`Store::write_small`] its final name, if it is still the one that
+    /// call made. See [`Partial::publish`].
     ///
     /// # Errors
     /// As [`Partial::publish`].
-    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()>;
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()>;
 
     /// Removes the partial file of that name in the folder of `path`. One that is gone is fine.
     ///
@@ -277,7 +287,7 @@ pub trait Partial: Send + Sync {
     /// partial file is still there then. `NotFound` when the partial file is gone.
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()>;
 
-    /// Removes the partial file. One that is gone is fine.
+    /// Removes the partial file. One that is gone is fine, and another's that has its name stays.
     ///
     /// # Errors
     /// Of the store.

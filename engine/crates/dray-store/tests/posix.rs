@@ -168,8 +168,8 @@ fn put(store: &PosixStore, at: &RelPath) -> Result<(), Error> {
         ..Metadata::default()
     };
     let name = Name::new(b".dray-p").expect("a good name");
-    store.write_small(at, &name, b"bytes", &Attributes::of(&metadata))?;
-    store.publish_small(at, &name, Publish::Replace)
+    let id = store.write_small(at, &name, b"bytes", &Attributes::of(&metadata))?;
+    store.publish_small(at, &name, id, Publish::Replace)
 }
 
 #[test]
@@ -369,11 +369,11 @@ fn sync_takes_unreadable_files_and_links() {
     let name = Name::new(b".dray-p").expect("good");
     let metadata = Metadata::default();
     let (file, link) = (path("file"), path("link"));
-    store
+    let id = store
         .write_small(&file, &name, b"x", &Attributes::of(&metadata))
         .expect("writes");
     store
-        .publish_small(&file, &name, Publish::IfAbsent)
+        .publish_small(&file, &name, id, Publish::IfAbsent)
         .expect("publishes");
     store
         .make_symlink(&link, &name, b"none", &metadata, Publish::IfAbsent)

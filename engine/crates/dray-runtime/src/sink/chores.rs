@@ -1,8 +1,9 @@
 //! What the sink does beside writing: look, prepare, sync, log, read back, publish, clean up.
 
 use crate::link::SinkEvent;
-use crate::sink::files::{Space, SyncPath};
+use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
+use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{ByteRange, ContentKey, FileIndex, Metadata, RelPath, Sums};
 use dray_log::FileNumber;
@@ -106,7 +107,8 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 continue;
             }
             Chore::DiscardSmall(path) => {
-                space.discard_small(&path);
+                // What cannot be removed now lies there until the next run takes its name.
+                let _ = space.discard_small(&path);
                 continue;
             }
             Chore::Close(open) => {

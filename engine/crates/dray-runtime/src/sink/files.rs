@@ -1,18 +1,17 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
 use crate::sink::handles::{Handles, OpenFile};
+use crate::sink::names::Names;
 use crate::sink::peek;
-use crate::sink::place::{self, Destination, Lease, Log};
+use crate::sink::place::{self, Destination, Lease};
 use dray_core::checksum::Summer;
 use dray_core::options::Options;
 use dray_core::{
-    ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Metadata, RelPath, Result, Sums,
+    ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
 };
 use dray_log::trust;
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
-use dray_session::sink::{
-    Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume, SyncItem as Wanted,
-};
+use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume};
 use dray_store::{Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -25,32 +24,17 @@ const FRESH_FOLDERS_MAX: usize = 1 << 16;
 /// Bytes read back at once.
 const PIECE: usize = 256 * 1024;
 
-/// What a sync is told: paths, because handles may be closed meanwhile.
-pub(super) enum SyncPath {
-    Partial(RelPath),
-    Small(RelPath),
-    Published(RelPath),
-    Adopted(RelPath),
-}
-
-pub(super) fn sync_path(
-    item: Wanted,
-    open: &HashMap<FileIndex, Arc<OpenFile>>,
-) -> Option<SyncPath> {
-    match item {
-        Wanted::Partial(index) => open
-            .get(&index)
-            .map(|open| SyncPath::Partial(open.path.clone())),
-        Wanted::Small(path) => Some(SyncPath::Small(path)),
-        Wanted::Published(path) => Some(SyncPath::Published(path)),
-        Wanted::Adopted(path) => Some(SyncPath::Adopted(path)),
-    }
+/// A small file that was written and has no final name yet.
+#[derive(Clone)]
+struct Small {
+    name: Name,
+    id: PartialId,
 }
 
 /// Everything the sink's threads share.
 pub(super) struct Space {
     destination: Mutex<Destination>,
-    store: Arc<dyn dray_store::Store>,
+    pub(super) store: Arc<dyn dray_store::Store>,
     lease: Option<Lease>,
     handles: Handles,
     options: Options,
@@ -58,7 +42,12 @@ pub(super) struct Space {
     fresh: Mutex<HashSet<RelPath>>,
     /// Folders that have an entry which may not be durable yet: a folder or a partial file was made
     /// in them.
-    touched: Mutex<HashSet<RelPath>>,
+    pub(super) touched: Mutex<HashSet<RelPath>>,
+    names: Names,
+    small: Mutex<HashMap<RelPath, Small>>,
+    /// Partial files that have their final names, by path, whose end in the log is not committed:
+    /// until then their old names are not free.
+    ended: Mutex<Vec<(RelPath, Name)>>,
     /// Paths whose partial files stay for the next run.
     kept: Mutex<HashSet<RelPath>>,
     /// Unfinished files of the log that this transfer has met. Others may be another request's.
@@ -67,24 +56,48 @@ pub(super) struct Space {
     listing_failed: AtomicBool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn folder_of(path: &RelPath) -> RelPath {
+pub(super) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
 }
 
-fn partial_name(path: &RelPath) -> Result<dray_core::Name> {
-    let name = path.name().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidName, End::Sink, "name the partial file").file(path)
-    })?;
-    dray_log::place::partial_name(&name)
+/// A path of the log as the destination knows it; `None` when it lies elsewhere.
+fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
+    if !path.starts_with(prefix) {
+        return Ok(None);
+    }
+    let names = path.components().skip(prefix.components().count());
+    let joined = names
+        .into_iter()
+        .try_fold(RelPath::root(), |joined, name| joined.join(&name));
+    joined.map(Some)
+}
+
+/// For [`Names::claim`]: a name that is taken is no error.
+fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> {
+    match made {
+        Err(error) if error.kind == taken => Ok(None),
+        made => made.map(Some),
+    }
 }
 
 impl Space {
     pub(super) fn new(mut destination: Destination, options: Options) -> Self {
+        let others = destination.others.take();
+        let names = Names::new(Arc::clone(&destination.store), others);
+        for (path, file) in destination.log.files() {
+            // One whose path cannot be told is nobody's in this transfer.
+            if let Ok(Some(path)) = below(&destination.prefix, path) {
+                names.take(&path, &file.partial.name);
+            }
+        }
         Self {
+            names,
+            small: Mutex::new(HashMap::new()),
+            ended: Mutex::new(Vec::new()),
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.lease.take(),
@@ -155,14 +168,20 @@ impl Space {
     fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {
         self.check_lease()?;
         let how = self.how(self.options.overwrite != dray_core::options::Overwrite::Never);
-        let partial = partial_name(path)?;
-        match self
-            .store
-            .make_symlink(path, &partial, target, metadata, how)
-        {
+        let make = |partial: &Name| {
+            let made = self
+                .store
+                .make_symlink(path, partial, target, metadata, how);
+            unless(ErrorKind::Busy, made)
+        };
+        match self.names.claim(path, make) {
+            Ok((partial, ())) => {
+                self.names.release(path, &partial);
+                Ok(())
+            }
             // `--overwrite never` leaves what stands there.
             Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
-            result => result,
+            Err(error) => Err(error),
         }
     }
 
@@ -248,7 +267,6 @@ impl Space {
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
-        let name = partial_name(path)?;
         if let (true, Some(logged)) = (resume, &logged) {
             let request = PartialRequest {
                 name: logged.partial.name.clone(),
@@ -272,19 +290,26 @@ impl Space {
         if let Some(logged) = logged {
             // Committed before the partial file is made anew, or its old records would speak of it.
             destination.log.end_file(logged.number, Ending::Dropped)?;
-            destination.log.commit()?;
+            self.commit(destination)?;
+            self.drop_partial(path, &logged)?;
         }
-        let request = PartialRequest {
-            name: name.clone(),
-            reuse: None,
-            preallocate: false,
-        };
         let size = key.size;
-        let partial = self.store.begin(path, size, &request)?;
+        let begin = |name: &Name| {
+            let request = PartialRequest {
+                name: name.clone(),
+                reuse: None,
+                preallocate: false,
+            };
+            unless(
+                ErrorKind::AlreadyExists,
+                self.store.begin(path, size, &request),
+            )
+        };
+        let (name, partial) = self.names.claim(path, begin)?;
         lock(&self.touched).insert(folder_of(path));
         let id = partial.id();
         lock(&self.met).insert(path.clone());
-        let number = destination.log.begin_file(FileBegin {
+        let begun = destination.log.begin_file(FileBegin {
             path: logged_path,
             key,
             object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
@@ -294,8 +319,40 @@ impl Space {
                 inode: id.inode,
                 born: 0,
             },
-        })?;
-        Ok(self.handles.adopt(path, size, number, name, partial, true))
+        });
+        match begun {
+            Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
+            Err(error) => {
+                // The log has no word of it, so nobody would ever look for it.
+                let _ = partial.abort();
+                self.names.release(path, &name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the partial file of a file that the log no longer speaks of; another's that has its
+    /// name now stays.
+    fn drop_partial(&self, path: &RelPath, logged: &LoggedFile) -> Result<()> {
+        let name = &logged.partial.name;
+        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+        match found {
+            Some(found) if found.inode == logged.partial.inode => self.store.discard(path, name)?,
+            Some(_) => {
+                self.names.clear(path, name)?;
+            }
+            None => {}
+        }
+        self.names.release(path, name);
+        Ok(())
+    }
+
+    fn commit(&self, destination: &mut Destination) -> Result<()> {
+        destination.log.commit()?;
+        for (path, name) in lock(&self.ended).drain(..) {
+            self.names.release(&path, &name);
+        }
+        Ok(())
     }
 
     /// Writes a part of a prepared file.
@@ -319,49 +376,40 @@ impl Space {
         metadata: &Metadata,
     ) -> Result<()> {
         let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
-        let attributes = Attributes { metadata, sums };
-        self.store
-            .write_small(path, &partial_name(path)?, bytes, &attributes)
+        self.make_small(path, bytes, &Attributes { metadata, sums })
+            .map(|_| ())
     }
 
-    pub(super) fn sync(&self, items: &[SyncPath]) -> Result<()> {
-        let mut names = Vec::with_capacity(items.len());
-        let mut files = Vec::new();
-        let mut folders = std::mem::take(&mut *lock(&self.touched));
-        for item in items {
-            match item {
-                SyncPath::Partial(path) | SyncPath::Small(path) => {
-                    names.push((path, partial_name(path)?));
-                }
-                SyncPath::Published(path) => {
-                    folders.insert(folder_of(path));
-                }
-                SyncPath::Adopted(path) => {
-                    files.push(path);
-                    folders.insert(folder_of(path));
-                }
-            }
-        }
-        let partials = names
-            .iter()
-            .map(|(path, name)| SyncItem::Partial { path, name });
-        let files = files.into_iter().map(SyncItem::File);
-        let folders = folders.iter().map(SyncItem::Folder);
-        let all: Vec<SyncItem<'_>> = partials.chain(files).chain(folders).collect();
-        if all.is_empty() {
-            Ok(())
-        } else {
-            self.store.sync_all(&all)
-        }
+    fn make_small(
+        &self,
+        path: &RelPath,
+        bytes: &[u8],
+        attributes: &Attributes<'_>,
+    ) -> Result<Small> {
+        // One that came again, because another file of its pack could not be written.
+        self.discard_small(path)?;
+        let write = |name: &Name| {
+            let written = self.store.write_small(path, name, bytes, attributes);
+            unless(ErrorKind::AlreadyExists, written)
+        };
+        let (name, id) = self.names.claim(path, write)?;
+        let small = Small { name, id };
+        lock(&self.small).insert(path.clone(), small.clone());
+        Ok(small)
+    }
+
+    /// The name of a small file's partial file; `None` once it is published or discarded.
+    pub(super) fn small_name(&self, path: &RelPath) -> Option<Name> {
+        lock(&self.small).get(path).map(|small| small.name.clone())
     }
 
     pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)], _sync: bool) -> Result<()> {
-        let log: &mut Log = &mut lock(&self.destination).log;
+        let mut destination = lock(&self.destination);
         for (number, range, sums) in records {
-            log.done(*number, *range, *sums)?;
+            destination.log.done(*number, *range, *sums)?;
         }
-        log.commit()?;
-        log.compact_if_worth_it()?;
+        self.commit(&mut destination)?;
+        destination.log.compact_if_worth_it()?;
         Ok(())
     }
 
@@ -372,14 +420,14 @@ impl Space {
         small: bool,
         open: Option<&Arc<OpenFile>>,
     ) -> Result<Sums> {
-        let folder = path.parent().unwrap_or_else(RelPath::root);
         let name = match (small, open) {
-            (false, Some(open)) => partial_name(&open.path)?,
-            _ => partial_name(path)?,
+            (false, Some(open)) => Some(open.name.clone()),
+            _ => self.small_name(path),
         };
+        let name = name.ok_or_else(|| no_partial("read the file back"))?;
         let handle = self
             .store
-            .open_read(&folder.join(&name)?, ReadPurpose::ReadBack)?;
+            .open_read(&folder_of(path).join(&name)?, ReadPurpose::ReadBack)?;
         let mut summer = Summer::new();
         let mut piece = vec![0; PIECE];
         let mut at = 0;
@@ -403,17 +451,19 @@ impl Space {
             sums,
         };
         if item.small {
-            let name = partial_name(&item.path)?;
-            if item.size == 0 {
-                self.store
-                    .write_small(&item.path, &name, &[], &attributes)?;
-            }
-            return self.store.publish_small(&item.path, &name, how);
+            let path = &item.path;
+            let small = if item.size == 0 {
+                self.make_small(path, &[], &attributes)?
+            } else {
+                let written = lock(&self.small).get(path).cloned();
+                written.ok_or_else(|| no_partial("publish the file"))?
+            };
+            self.store.publish_small(path, &small.name, small.id, how)?;
+            lock(&self.small).remove(path);
+            self.names.release(path, &small.name);
+            return Ok(());
         }
-        let open = open.ok_or_else(|| {
-            Error::new(ErrorKind::Internal, End::Sink, "publish the file")
-                .cause("its partial file is not open")
-        })?;
+        let open = open.ok_or_else(|| no_partial("publish the file"))?;
         self.handles.of(open)?.publish(how, &attributes)?;
         open.set_published();
         Ok(())
@@ -428,9 +478,11 @@ impl Space {
         if open.is_published() {
             // Counts with the next commit; until then a next run finds the name given and the
             // partial file gone, and believes its eyes.
-            let _ = lock(&self.destination)
-                .log
-                .end_file(open.number, Ending::Published);
+            let mut destination = lock(&self.destination);
+            let ended = destination.log.end_file(open.number, Ending::Published);
+            if ended.is_ok() {
+                lock(&self.ended).push((open.path.clone(), open.name.clone()));
+            }
         } else {
             lock(&self.kept).insert(open.path.clone());
         }
@@ -440,16 +492,20 @@ impl Space {
         let mut destination = lock(&self.destination);
         let ended = destination.log.end_file(open.number, Ending::Dropped);
         // Only when the log no longer speaks of it may it go.
-        if ended.and_then(|()| destination.log.commit()).is_ok() {
+        if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
             let _ = self.handles.of(open).and_then(|partial| partial.abort());
+            self.names.release(&open.path, &open.name);
         }
     }
 
     /// A small file that failed has no record and is of no use to the next run.
-    pub(super) fn discard_small(&self, path: &RelPath) {
-        if let Ok(name) = partial_name(path) {
-            let _ = self.store.discard(path, &name);
+    pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
+        let small = lock(&self.small).remove(path);
+        if let Some(small) = small {
+            self.store.discard(path, &small.name)?;
+            self.names.release(path, &small.name);
         }
+        Ok(())
     }
 
     /// The transfer is over: nothing of it stays but what failed files keep for the next run.
@@ -464,15 +520,15 @@ impl Space {
         self.drop_files(&mut destination, |path| {
             !kept.contains(path) && is_useless(path)
         })?;
-        Self::remove_if_empty(&mut destination)
+        self.remove_if_empty(&mut destination)
     }
 
-    fn remove_if_empty(destination: &mut Destination) -> Result<()> {
+    fn remove_if_empty(&self, destination: &mut Destination) -> Result<()> {
         let is_empty = destination.log.files().next().is_none();
         if is_empty {
             destination.remove_log()
         } else {
-            destination.log.commit()
+            self.commit(destination)
         }
     }
 
@@ -482,7 +538,7 @@ impl Space {
         let mut destination = lock(&self.destination);
         let (met, is_own) = (lock(&self.met), destination.is_own_log);
         self.drop_files(&mut destination, |path| is_own || met.contains(path))?;
-        Self::remove_if_empty(&mut destination)
+        self.remove_if_empty(&mut destination)
     }
 
     fn drop_files(
@@ -490,31 +546,26 @@ impl Space {
         destination: &mut Destination,
         is_dropped: impl Fn(&RelPath) -> bool,
     ) -> Result<()> {
-        let prefix = destination.prefix.clone();
-        let below = |path: &RelPath| {
-            path.starts_with(&prefix).then(|| {
-                let names = path.components().skip(prefix.components().count());
-                names
-                    .into_iter()
-                    .try_fold(RelPath::root(), |joined, name| joined.join(&name))
-            })
-        };
         let mut dropped = Vec::new();
         for (path, file) in destination.log.files() {
-            let Some(path) = below(path).transpose()? else {
+            let Some(path) = below(&destination.prefix, path)? else {
                 continue;
             };
             if is_dropped(&path) {
-                dropped.push((path, file.number, file.partial.name.clone()));
+                dropped.push((path, file.clone()));
             }
         }
-        for (_, number, _) in &dropped {
-            destination.log.end_file(*number, Ending::Dropped)?;
+        for (_, file) in &dropped {
+            destination.log.end_file(file.number, Ending::Dropped)?;
         }
-        destination.log.commit()?;
-        for (path, _, name) in &dropped {
-            self.store.discard(path, name)?;
+        self.commit(destination)?;
+        for (path, file) in &dropped {
+            self.drop_partial(path, file)?;
         }
         Ok(())
     }
+}
+
+fn no_partial(operation: &str) -> Error {
+    Error::new(ErrorKind::Internal, End::Sink, operation).cause("its partial file is not open")
 }

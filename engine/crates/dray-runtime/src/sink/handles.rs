@@ -18,7 +18,7 @@ pub struct OpenFile {
     /// Whether it is known to read as zeros where nothing was written.
     pub(super) is_new: bool,
     size: u64,
-    name: dray_core::Name,
+    pub(super) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
     /// Its handle; none once it had to give way to others'.

@@ -1,6 +1,7 @@
 //! The destination: finds or makes the object log that speaks for it, and takes its lease.
 
 use crate::sink::log_file::StoredLog;
+use crate::sink::other_logs::OtherLogs;
 use dray_core::options::Durability;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
@@ -83,7 +84,11 @@ pub struct Destination {
     pub(super) boot_id: BootId,
     pub(super) durability: Durability,
     pub(super) notices: Vec<Error>,
+    /// Whose partial files are not ours to remove.
+    pub(super) others: Option<OtherLogs>,
     place: Option<LogPlace>,
+    /// Whether the log was removed: nothing more is to be said in it.
+    pub(super) is_log_removed: bool,
 }
 
 impl Destination {
@@ -152,6 +157,8 @@ impl Destination {
             }
         };
         Ok(Self {
+            others: Some(OtherLogs::new(&request, &place.store, log_path)),
+            is_log_removed: false,
             store: request.store,
             log,
             lease: Some(Lease { file, record }),
@@ -174,6 +181,8 @@ impl Destination {
         let header = header(&request, request.claims.clone(), tenure);
         let file: Box<dyn LogFile + Send> = Box::new(MemoryFile::new());
         Ok(Self {
+            others: None,
+            is_log_removed: false,
             store: request.store,
             log: UniversalLog::create(file, header)?,
             lease: None,
@@ -218,6 +227,7 @@ impl Destination {
         if let Some(lease) = lease {
             place.store.remove_control(&place.folder.join(&lease)?)?;
         }
+        self.is_log_removed = true;
         // Another transfer's log may lie beside it: then the folder stays.
         let _ = place.store.remove(&place.folder);
         Ok(())
@@ -281,8 +291,20 @@ fn nonce() -> u64 {
 }
 
 /// The folder `.dray-log` of a folder.
-fn log_folder(top: &RelPath) -> Result<RelPath> {
+pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
     top.join(&place::log_folder_name()?)
+}
+
+/// The folders above a folder, the nearest first, each with the folder as seen from it.
+pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>> {
+    let mut found = Vec::new();
+    let (mut at, mut seen) = (folder.clone(), RelPath::root());
+    while let (Some(parent), Some(name)) = (at.parent(), at.name()) {
+        seen = RelPath::root().join(&name)?.join_path(&seen)?;
+        at = parent;
+        found.push((at.clone(), seen.clone()));
+    }
+    Ok(found)
 }
 
 /// Looks for a log that covers the claims: beside the destination, then upward to the root.
@@ -298,16 +320,12 @@ fn find(request: &DestinationRequest) -> Result<LogPlace> {
         return Ok(found);
     }
     if let Some((store, top)) = &request.above {
-        let mut prefix = RelPath::root();
-        let mut folder = top.clone();
-        while let (Some(parent), Some(name)) = (folder.parent(), folder.name()) {
-            prefix = RelPath::root().join(&name)?.join_path(&prefix)?;
-            folder = parent;
+        for (folder, prefix) in folders_above(top)? {
             let candidate = LogPlace {
                 store: Arc::clone(store),
                 folder: log_folder(&folder)?,
                 log: here.log.clone(),
-                prefix: prefix.clone(),
+                prefix,
             };
             if let Some(found) = look_in(&candidate, request, None)? {
                 return Ok(found);
@@ -402,21 +420,41 @@ fn look_in(
     Ok(None)
 }
 
+/// What a look at a lease shows.
+pub(super) enum Lookup {
+    /// Somebody holds it.
+    Held(Box<dyn ControlFile>),
+    /// Nobody does; the epoch of who did last, 0 for nobody.
+    Free(u64),
+}
+
+/// Looks whether the lease at `path` is held by anybody.
+///
+/// # Errors
+/// Of the store.
+pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup> {
+    let file = match store.open_control(path, ControlMode::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(Lookup::Free(0)),
+        Err(error) => return Err(error),
+    };
+    if !file.try_lock()? {
+        return Ok(Lookup::Held(file));
+    }
+    let last = read_lease(file.as_ref());
+    file.unlock()?;
+    Ok(Lookup::Free(last?.map_or(0, |record| record.epoch)))
+}
+
 /// Refuses when the lease at `path` is held by anybody.
 ///
 /// # Errors
 /// [`ErrorKind::LeaseHeld`] names the holder.
 pub(super) fn refuse_if_held(store: &dyn Store, path: &RelPath, words: &str) -> Result<()> {
-    let file = match store.open_control(path, ControlMode::Existing) {
-        Ok(file) => file,
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if file.try_lock()? {
-        file.unlock()?;
-        return Ok(());
+    match look_at_lease(store, path)? {
+        Lookup::Held(file) => Err(held(file.as_ref(), words)),
+        Lookup::Free(_) => Ok(()),
     }
-    Err(held(file.as_ref(), words))
 }
 
 fn held(file: &dyn ControlFile, words: &str) -> Error {

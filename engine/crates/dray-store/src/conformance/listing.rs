@@ -234,8 +234,8 @@ fn many(store: &dyn Store) -> Outcome {
     store.make_dir(&folder)?;
     for index in 0..ENTRIES {
         let file = folder.join(&Name::new(format!("{index:06}").as_bytes())?)?;
-        store.write_small(&file, &partial, b"", &attributes)?;
-        store.publish_small(&file, &partial, Publish::IfAbsent)?;
+        let id = store.write_small(&file, &partial, b"", &attributes)?;
+        store.publish_small(&file, &partial, id, Publish::IfAbsent)?;
     }
     let listed = store.list(&folder, &ListOptions::default())?;
     ensure_eq!(listed.count(), ENTRIES + 2, "items listed");

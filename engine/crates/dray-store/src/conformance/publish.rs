@@ -117,13 +117,13 @@ fn absent_or_replace(store: &dyn Store) -> Outcome {
     partial.publish(Publish::Replace, &attributes)?;
     ensure_eq!(get(store, &file)?, b"new", "the file after replacing");
 
-    store.write_small(&file, &request.name, b"small", &attributes)?;
+    let id = store.write_small(&file, &request.name, b"small", &attributes)?;
     ensure_error(
-        store.publish_small(&file, &request.name, Publish::IfAbsent),
+        store.publish_small(&file, &request.name, id, Publish::IfAbsent),
         ErrorKind::AlreadyExists,
         "publishing a small file over a file",
     )?;
-    store.publish_small(&file, &request.name, Publish::Replace)?;
+    store.publish_small(&file, &request.name, id, Publish::Replace)?;
     ensure_eq!(get(store, &file)?, b"small", "the file after replacing");
     Ok(())
 }
@@ -136,14 +136,14 @@ fn over_folder(store: &dyn Store) -> Outcome {
     let meta = metadata(5, 0);
     let attributes = Attributes::of(&meta);
     for how in [Publish::IfAbsent, Publish::Replace] {
-        store.write_small(&file, &name, b"new", &attributes)?;
+        let id = store.write_small(&file, &name, b"new", &attributes)?;
         ensure_error(
-            store.publish_small(&file, &name, how),
+            store.publish_small(&file, &name, id, how),
             ErrorKind::IsADirectory,
             "publishing over a folder",
         )?;
+        store.discard(&file, &name)?;
     }
-    store.discard(&file, &name)?;
     ensure_eq!(
         get(store, &path("file/inside"))?,
         b"x",
@@ -224,8 +224,8 @@ fn xattrs(store: &dyn Store) -> Outcome {
         sums,
     };
     let name = own_name("p")?;
-    store.write_small(&file, &name, b"data", &attributes)?;
-    store.publish_small(&file, &name, Publish::IfAbsent)?;
+    let id = store.write_small(&file, &name, b"data", &attributes)?;
+    store.publish_small(&file, &name, id, Publish::IfAbsent)?;
     let request = PartialRequest {
         name,
         reuse: None,
@@ -272,9 +272,13 @@ fn own(store: &dyn Store) -> Outcome {
     };
     let mine = store.begin(&file, 4, &request)?;
     mine.write_at(0, b"mine")?;
-    // Somebody begins anew under the same name.
+    let taken = store.begin(&file, 5, &request);
+    ensure_error(taken, ErrorKind::AlreadyExists, "beginning under its name")?;
+    // Somebody takes it for left over and begins anew.
+    store.discard(&file, &request.name)?;
     let other = store.begin(&file, 5, &request)?;
     other.write_at(0, b"other")?;
+    mine.abort()?;
     let meta = metadata(5, 0);
     ensure_error(
         mine.publish(Publish::Replace, &Attributes::of(&meta)),
@@ -292,6 +296,25 @@ fn own(store: &dyn Store) -> Outcome {
         Some((id.inode, id.device)),
         "inode and device after publishing"
     );
+    let attributes = Attributes::of(&meta);
+    let mine = store.write_small(&file, &request.name, b"mine", &attributes)?;
+    let name = &request.name;
+    // It goes elsewhere, and lives: its number is not given to the next.
+    store.publish_small(&path("elsewhere"), name, mine, Publish::Replace)?;
+    let other = store.begin(&file, 5, &request)?;
+    ensure_error(
+        store.publish_small(&file, name, mine, Publish::Replace),
+        ErrorKind::NotFound,
+        "publishing a small file after another took the name",
+    )?;
+    let link = path("link");
+    ensure_error(
+        store.make_symlink(&link, name, b"file", &meta, Publish::Replace),
+        ErrorKind::Busy,
+        "making a link by way of a name that is taken",
+    )?;
+    ensure_eq!(get(store, &file)?, b"other", "the file that stands there");
+    other.publish(Publish::Replace, &attributes)?;
     Ok(())
 }
 

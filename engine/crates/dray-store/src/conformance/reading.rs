@@ -6,8 +6,8 @@ use super::{
 };
 use crate::store::Store;
 use crate::types::{
-    Attributes, Capabilities, ControlMode, ListOptions, PartialRequest, Publish, ReadPurpose,
-    SyncItem,
+    Attributes, Capabilities, ControlMode, ListOptions, PartialId, PartialRequest, Publish,
+    ReadPurpose, SyncItem,
 };
 use dray_core::{ByteRange, EntryKind, ErrorKind, RangeSet, RelPath};
 
@@ -245,7 +245,11 @@ fn escape(store: &dyn Store) -> Outcome {
         ensure_error(store.begin(&file, 1, &request), escapes, "begin")?;
         let small = store.write_small(&file, &name, b"x", &attributes);
         ensure_error(small, escapes, "write_small")?;
-        let publish = store.publish_small(&file, &name, Publish::Replace);
+        let id = PartialId {
+            inode: 1,
+            device: 1,
+        };
+        let publish = store.publish_small(&file, &name, id, Publish::Replace);
         ensure_error(publish, escapes, "publish_small")?;
         let again = store.make_symlink(&file, &name, b"x", &meta, Publish::Replace);
         ensure_error(again, escapes, "make_symlink")?;

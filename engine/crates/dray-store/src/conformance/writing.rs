@@ -162,8 +162,8 @@ fn empty(store: &dyn Store) -> Outcome {
     ensure_eq!(get(store, &path("nothing"))?, Vec::<u8>::new(), "its bytes");
     let name = own_name("small")?;
     let attributes = metadata(5, 0);
-    store.write_small(&path("nil"), &name, b"", &Attributes::of(&attributes))?;
-    store.publish_small(&path("nil"), &name, Publish::IfAbsent)?;
+    let id = store.write_small(&path("nil"), &name, b"", &Attributes::of(&attributes))?;
+    store.publish_small(&path("nil"), &name, id, Publish::IfAbsent)?;
     let listed = walk(store, &RelPath::root(), &ListOptions::default())?;
     let mut sorted = listed.clone();
     sorted.sort();
@@ -337,6 +337,7 @@ fn reuse(store: &dyn Store) -> Outcome {
     partial.read_at(0, &mut back)?;
     ensure_eq!(&back, b"firstagain", "what the partial file holds");
     // Anew: nothing of the old one shines through.
+    store.discard(&file, &fresh.name)?;
     let partial = store.begin(&file, 4, &fresh)?;
     partial.publish(Publish::IfAbsent, &Attributes::of(&metadata(9, 0)))?;
     ensure_eq!(get(store, &file)?, vec![0; 4], "the file begun anew");
@@ -375,13 +376,13 @@ fn abort(store: &dyn Store) -> Outcome {
     store.discard(&file, &request.name)?;
     store.discard(&file, &request.name)?;
     let attributes = metadata(9, 0);
-    store.write_small(&file, &request.name, b"x", &Attributes::of(&attributes))?;
+    let id = store.write_small(&file, &request.name, b"x", &Attributes::of(&attributes))?;
     store.discard(&file, &request.name)?;
     ensure_eq!(store.stat(&file)?, None, "what stands under the final name");
     let left = store.list_control(&RelPath::root())?;
     ensure!(left.is_empty(), "left behind: {left:?}");
     ensure_error(
-        store.publish_small(&file, &request.name, Publish::Replace),
+        store.publish_small(&file, &request.name, id, Publish::Replace),
         ErrorKind::NotFound,
         "publishing what was discarded",
     )
@@ -393,20 +394,22 @@ fn small(store: &dyn Store) -> Outcome {
     let name = own_name("s1")?;
     store.make_dir(&path("a"))?;
     let file = path("a/file");
-    for bytes in [&bytes[..10], &bytes] {
-        // The second replaces what the first left under the name.
-        store.write_small(&file, &name, bytes, &Attributes::of(&attributes))?;
-        ensure_eq!(
-            store.stat(&file)?,
-            None,
-            "what stands there before publishing"
-        );
-    }
+    let id = store.write_small(&file, &name, &bytes, &Attributes::of(&attributes))?;
+    ensure_eq!(
+        store.stat(&file)?,
+        None,
+        "what stands there before publishing"
+    );
+    ensure_error(
+        store.write_small(&file, &name, &bytes[..10], &Attributes::of(&attributes)),
+        ErrorKind::AlreadyExists,
+        "writing under a name that is taken",
+    )?;
     store.sync_all(&[SyncItem::Partial {
         path: &file,
         name: &name,
     }])?;
-    store.publish_small(&file, &name, Publish::IfAbsent)?;
+    store.publish_small(&file, &name, id, Publish::IfAbsent)?;
     store.sync_all(&[SyncItem::Folder(&path("a"))])?;
     ensure!(
         get(store, &file)? == bytes,
@@ -421,8 +424,8 @@ fn small(store: &dyn Store) -> Outcome {
                 mode,
                 ..metadata(5, 0)
             };
-            store.write_small(&file, &name, b"x", &Attributes::of(&attributes))?;
-            store.publish_small(&file, &name, Publish::Replace)?;
+            let id = store.write_small(&file, &name, b"x", &Attributes::of(&attributes))?;
+            store.publish_small(&file, &name, id, Publish::Replace)?;
             let state = store.stat(&file)?;
             ensure_eq!(state.map(|state| state.mode), Some(mode), "its mode");
         }
@@ -440,20 +443,23 @@ fn groups(store: &dyn Store) -> Outcome {
         let name = Name::new(format!("f{index}").as_bytes())?;
         let partial = own_name(&format!("s{index}"))?;
         let file = folder.join(&name)?;
-        store.write_small(&file, &partial, b"bytes", &Attributes::of(&attributes))?;
-        files.push((file, partial));
+        let id = store.write_small(&file, &partial, b"bytes", &Attributes::of(&attributes))?;
+        files.push((file, partial, id));
     }
     let items: Vec<_> = files
         .iter()
-        .map(|(path, name)| SyncItem::Partial { path, name })
+        .map(|(path, name, _)| SyncItem::Partial { path, name })
         .collect();
     store.sync_all(&items[..2])?;
     store.sync_all(&items)?;
-    for (file, partial) in &files {
-        store.publish_small(file, partial, Publish::IfAbsent)?;
+    for (file, partial, id) in &files {
+        store.publish_small(file, partial, *id, Publish::IfAbsent)?;
     }
     let root = RelPath::root();
-    let mut items: Vec<_> = files.iter().map(|(path, _)| SyncItem::File(path)).collect();
+    let mut items: Vec<_> = files
+        .iter()
+        .map(|(path, ..)| SyncItem::File(path))
+        .collect();
     items.extend([SyncItem::Folder(&folder), SyncItem::Folder(&root)]);
     store.sync_all(&items)?;
     let missing = path("none/f");
@@ -530,8 +536,8 @@ fn layout(store: &dyn Store) -> Outcome {
             sums,
         };
         let name = own_name("s")?;
-        store.write_small(&path("a/kept"), &name, b"y", &attributes)?;
-        store.publish_small(&path("a/kept"), &name, Publish::IfAbsent)?;
+        let id = store.write_small(&path("a/kept"), &name, b"y", &attributes)?;
+        store.publish_small(&path("a/kept"), &name, id, Publish::IfAbsent)?;
         ensure_eq!(
             store.known_sums(&path("a/kept"))?,
             sums,

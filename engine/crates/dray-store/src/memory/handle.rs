@@ -164,7 +164,12 @@ impl Partial for MemoryHandle {
     }
 
     fn abort(&self) -> Result<()> {
-        self.store.write().names.remove(&self.key);
+        let number = self.inode().number;
+        let mut tree = self.store.write();
+        let named = tree.names.get(&self.key).map(|inode| inode.number);
+        if named == Some(number) {
+            tree.names.remove(&self.key);
+        }
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
-    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
@@ -264,6 +264,9 @@ impl Store for MemoryStore {
         {
             let mut tree = self.write();
             self.check_folder(&tree, &key, "make the link")?;
+            if tree.names.contains_key(&partial_key) {
+                return Err(self.error(ErrorKind::Busy, "make the link", path));
+            }
             let body = Body::Link(text.to_vec());
             let inode = tree.put(partial_key, body, 0o777);
             inode.meta().metadata.modified = metadata.modified;
@@ -287,6 +290,9 @@ impl Store for MemoryStore {
         let mut tree = self.write();
         self.check_folder(&tree, &key, operation)?;
         let inode = match request.reuse {
+            None if tree.names.contains_key(&partial) => {
+                return Err(self.error(ErrorKind::AlreadyExists, operation, path));
+            }
             None => tree.put(partial.clone(), Body::File(RwLock::default()), 0o600),
             Some(id) => {
                 let found = tree.names.get(&partial).cloned();
@@ -308,20 +314,33 @@ impl Store for MemoryStore {
         partial: &Name,
         bytes: &[u8],
         attributes: &Attributes<'_>,
-    ) -> Result<()> {
+    ) -> Result<PartialId> {
+        let operation = "write the file";
         let key = key_of(path);
         let partial = beside(&key, partial.as_bytes());
         let mut content = Content::default();
         content.write_at(0, bytes);
         let mut tree = self.write();
-        self.check_folder(&tree, &key, "write the file")?;
+        self.check_folder(&tree, &key, operation)?;
+        if tree.names.contains_key(&partial) {
+            return Err(self.error(ErrorKind::AlreadyExists, operation, path));
+        }
         let inode = tree.put(partial, Body::File(RwLock::new(content)), 0o600);
         set(&inode, attributes);
-        Ok(())
+        Ok(PartialId {
+            inode: inode.number,
+            device: DEVICE,
+        })
     }
 
-    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()> {
-        self.publish(path, partial, how, None)
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        self.publish(path, partial, how, Some(id.inode))
     }
 
     fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {

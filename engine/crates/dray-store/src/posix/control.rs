@@ -3,7 +3,7 @@
 use super::folders::Folders;
 use super::read::{read_at, write_all_at};
 use super::resolve::split;
-use super::write::{create, unlink};
+use super::write::{create_over, unlink};
 use super::{Place, PosixStore, size_of};
 use crate::CONTROL_NAMES_MAX;
 use crate::store::ControlFile;
@@ -196,7 +196,7 @@ impl ControlFile for PosixControl {
         let (file, synced) = self
             .folders
             .beside(self.place.path.as_bytes(), |folder, name| {
-                let file = create(folder, &next, PRIVATE_FILE.as_raw_mode())?;
+                let file = create_over(folder, &next, PRIVATE_FILE.as_raw_mode())?;
                 let written = write_all_at(file.as_fd(), 0, bytes)
                     .and_then(|()| rustix::fs::fdatasync(&file))
                     .and_then(|()| {

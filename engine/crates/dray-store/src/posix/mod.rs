@@ -19,7 +19,7 @@ use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
-    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::{End, Error, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
 use folders::Folders;
@@ -275,12 +275,18 @@ impl Store for PosixStore {
         partial: &Name,
         bytes: &[u8],
         attributes: &Attributes<'_>,
-    ) -> Result<()> {
+    ) -> Result<PartialId> {
         self.write_whole(path, partial, bytes, attributes)
     }
 
-    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()> {
-        self.publish_by_name(path, partial, how)
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        write::publish(&self.folders, &self.place(path), partial, id, how)
     }
 
     fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {

@@ -110,7 +110,7 @@ impl PosixStore {
         partial: &Name,
         bytes: &[u8],
         attributes: &Attributes<'_>,
-    ) -> Result<()> {
+    ) -> Result<PartialId> {
         let mode = attributes.metadata.mode & 0o7777;
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
@@ -120,11 +120,12 @@ impl PosixStore {
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
                 let fd = create(folder, partial, first_mode)?;
                 let written = write_all_at(fd.as_fd(), 0, bytes)
-                    .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set));
+                    .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set))
+                    .and_then(|()| rustix::fs::fstat(&fd));
                 if written.is_err() {
                     let _ = unlink(folder, partial);
                 }
-                written
+                written.map(|stat| id_of(&stat))
             })
             .map_err(|errno| self.place(path).error("write the file", errno))
     }
@@ -132,19 +133,6 @@ impl PosixStore {
     /// Whether a file created with `mode` in `folder` really gets that mode.
     fn mode_holds(&self, folder: &Folder, mode: u32) -> bool {
         mode & !0o777 == 0 && mode & self.umask == 0 && !folder.has_default_acl()
-    }
-
-    pub(super) fn publish_by_name(
-        &self,
-        path: &RelPath,
-        partial: &Name,
-        how: Publish,
-    ) -> Result<()> {
-        self.folders
-            .beside(path.as_bytes(), |folder, name| {
-                rename(folder, partial, name, how)
-            })
-            .map_err(|errno| self.place(path).error("publish the file", errno))
     }
 
     pub(super) fn link(
@@ -159,10 +147,8 @@ impl PosixStore {
             .beside(path.as_bytes(), |folder, name| {
                 let partial_bytes = partial.as_bytes();
                 match rustix::fs::symlinkat(text, folder.fd(), partial_bytes) {
-                    Err(Errno::EXIST) => {
-                        unlink(folder, partial)?;
-                        rustix::fs::symlinkat(text, folder.fd(), partial_bytes)?;
-                    }
+                    // Not `EXIST`: that is said of the final name.
+                    Err(Errno::EXIST) => return Err(Errno::BUSY),
                     other => other?,
                 }
                 let times = attributes::times(metadata.modified);
@@ -178,7 +164,7 @@ impl PosixStore {
     }
 
     pub(super) fn discard_partial(&self, path: &RelPath, partial: &Name) -> Result<()> {
-        discard(&self.folders, &self.place(path), partial)
+        discard(&self.folders, &self.place(path), partial, None)
     }
 }
 
@@ -237,32 +223,13 @@ impl Partial for PosixPartial {
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        let operation = "publish the file";
         attributes::set(self.fd.as_fd(), attributes, false)
             .map_err(self.named("set the attributes of the file"))?;
-        let renamed = self
-            .folders
-            .beside(self.place.path.as_bytes(), |folder, name| {
-                // Never another writer's file that took the name over, and never one in a folder
-                // that stands elsewhere by now.
-                let stat = rustix::fs::statat(
-                    folder.fd(),
-                    self.name.as_bytes(),
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )?;
-                if id_of(&stat) != self.id {
-                    return Err(Errno::NOENT);
-                }
-                rename(folder, &self.name, name, how)
-            });
-        match renamed {
-            Err(Errno::NOENT) => Err(gone(&self.place, operation)),
-            other => other.map_err(self.named(operation)),
-        }
+        publish(&self.folders, &self.place, &self.name, self.id, how)
     }
 
     fn abort(&self) -> Result<()> {
-        discard(&self.folders, &self.place, &self.name)
+        discard(&self.folders, &self.place, &self.name, Some(self.id))
     }
 }
 
@@ -278,17 +245,50 @@ impl PosixPartial {
     }
 }
 
-/// Makes a new file; one left under the name goes.
-pub(super) fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
+/// Makes a new file; what stands under the name stays.
+fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
-    let open = || rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode);
-    match open() {
+    rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode)
+}
+
+/// Makes a new file; one left under the name goes.
+pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
+    match create(folder, name, mode) {
         Err(Errno::EXIST) => {
             unlink(folder, name)?;
-            open()
+            create(folder, name, mode)
         }
         other => other,
+    }
+}
+
+/// Whether the file of this name is the one meant.
+fn is_that(folder: &Folder, name: &Name, id: PartialId) -> rustix::io::Result<bool> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let stat = rustix::fs::statat(folder.fd(), name.as_bytes(), flags)?;
+    Ok(id_of(&stat) == id)
+}
+
+/// Gives this very partial file its final name: never another writer's file that took the name
+/// over, and never one in a folder that stands elsewhere by now.
+pub(super) fn publish(
+    folders: &Folders,
+    place: &Place,
+    partial: &Name,
+    id: PartialId,
+    how: Publish,
+) -> Result<()> {
+    let operation = "publish the file";
+    let renamed = folders.beside(place.path.as_bytes(), |folder, name| {
+        if !is_that(folder, partial, id)? {
+            return Err(Errno::NOENT);
+        }
+        rename(folder, partial, name, how)
+    });
+    match renamed {
+        Err(Errno::NOENT) => Err(gone(place, operation)),
+        other => other.map_err(|errno| place.error(operation, errno)),
     }
 }
 
@@ -326,9 +326,19 @@ pub(super) fn unlink(folder: &Folder, name: &Name) -> rustix::io::Result<()> {
     }
 }
 
-fn discard(folders: &Folders, place: &Place, partial: &Name) -> Result<()> {
-    match folders.beside(place.path.as_bytes(), |folder, _| unlink(folder, partial)) {
-        // The folder is gone, and the partial file with it.
+/// Removes a partial file; with `only`, if it is that one.
+fn discard(
+    folders: &Folders,
+    place: &Place,
+    partial: &Name,
+    only: Option<PartialId>,
+) -> Result<()> {
+    let removed = folders.beside(place.path.as_bytes(), |folder, _| match only {
+        Some(id) if !is_that(folder, partial, id)? => Ok(()),
+        _ => unlink(folder, partial),
+    });
+    match removed {
+        // It is gone, perhaps with its folder.
         Err(Errno::NOENT) => Ok(()),
         other => other.map_err(|errno| place.error("remove the partial file", errno)),
     }

@@ -298,7 +298,7 @@ impl<H: Hook> Store for Around<H> {
         partial: &Name,
         bytes: &[u8],
         attributes: &Attributes<'_>,
-    ) -> Result<()> {
+    ) -> Result<PartialId> {
         let call = Call {
             operation: Operation::WriteSmall,
             path,
@@ -314,8 +314,14 @@ impl<H: Hook> Store for Around<H> {
         })
     }
 
-    fn publish_small(&self, path: &RelPath, partial: &Name, how: Publish) -> Result<()> {
-        let publish = || self.inner.publish_small(path, partial, how);
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        let publish = || self.inner.publish_small(path, partial, id, how);
         self.call(Operation::Publish, path, publish)
     }
 

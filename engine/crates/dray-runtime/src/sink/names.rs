@@ -1,0 +1,106 @@
+//! Under which names the bytes of files lie until the files get their own.
+//!
+//! A partial file's name follows from the final one by a hash that whoever chooses the final names
+//! can make collide. Invariant: no two files of this transfer have one partial file, and a partial
+//! file that is not this transfer's is removed only when no log speaks of it.
+
+use super::other_logs::{OtherLogs, Place};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_log::place::partial_name_at_turn;
+use dray_store::Store;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Names tried for one partial file. Two names with one hash do not happen by themselves, so this
+/// bounds what a hostile manifest costs (guess, revisit).
+const TURNS_MAX: u32 = 8;
+
+/// See the module's head.
+pub(super) struct Names {
+    store: Arc<dyn Store>,
+    /// Partial files of this transfer and of its log.
+    taken: Mutex<HashSet<Place>>,
+    /// None at a store that keeps no logs.
+    others: Mutex<Option<OtherLogs>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place_of(path: &RelPath, name: &Name) -> Place {
+    (path.parent().unwrap_or_else(RelPath::root), name.clone())
+}
+
+impl Names {
+    pub(super) fn new(store: Arc<dyn Store>, others: Option<OtherLogs>) -> Self {
+        Self {
+            store,
+            taken: Mutex::new(HashSet::new()),
+            others: Mutex::new(others),
+        }
+    }
+
+    /// Notes that `path` has a partial file of this name. Returns whether nothing had.
+    pub(super) fn take(&self, path: &RelPath, name: &Name) -> bool {
+        lock(&self.taken).insert(place_of(path, name))
+    }
+
+    /// There is no such partial file any more, or it has its final name; and no record that counts.
+    pub(super) fn release(&self, path: &RelPath, name: &Name) {
+        lock(&self.taken).remove(&place_of(path, name));
+    }
+
+    /// Makes the partial file of `path` under a name that is nobody else's. `make` answers nothing
+    /// when something stands under the name.
+    ///
+    /// # Errors
+    /// Those of `make`; [`ErrorKind::LimitExceeded`] when all names are others'.
+    pub(super) fn claim<T>(
+        &self,
+        path: &RelPath,
+        make: impl Fn(&Name) -> Result<Option<T>>,
+    ) -> Result<(Name, T)> {
+        let wrong = |kind| Error::new(kind, End::Sink, "name the partial file").file(path);
+        let final_name = path.name().ok_or_else(|| wrong(ErrorKind::InvalidName))?;
+        for turn in 0..TURNS_MAX {
+            let name = partial_name_at_turn(&final_name, turn)?;
+            if !self.take(path, &name) {
+                continue;
+            }
+            let made = match make(&name) {
+                Ok(None) => self.clear(path, &name).and_then(|is_free| match is_free {
+                    true => make(&name),
+                    false => Ok(None),
+                }),
+                made => made,
+            };
+            match made {
+                Ok(Some(made)) => return Ok((name, made)),
+                Ok(None) => self.release(path, &name),
+                Err(error) => {
+                    self.release(path, &name);
+                    return Err(error);
+                }
+            }
+        }
+        Err(wrong(ErrorKind::LimitExceeded)
+            .cause("other files' partial files have all the names it may have")
+            .remedy("rename the file, or copy it by itself"))
+    }
+
+    /// Removes a partial file that this transfer has not made, unless a log speaks of it. Returns
+    /// whether the name is free now.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
+        if let Some(others) = &mut *lock(&self.others)
+            && others.speak_of(&place_of(path, name))?
+        {
+            return Ok(false);
+        }
+        self.store.discard(path, name)?;
+        Ok(true)
+    }
+}

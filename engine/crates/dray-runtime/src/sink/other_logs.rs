@@ -1,0 +1,147 @@
+//! Logs of other transfers that may speak of a partial file: those of the folders around it, up to
+//! the exported root. A log that speaks of a file lies in no other place.
+
+use super::log_file::StoredLog;
+use super::place::{self, DestinationRequest};
+use dray_core::{ErrorKind, Name, RelPath, Result};
+use dray_log::recover;
+use dray_store::{ControlMode, Store};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Logs whose content is remembered (guess, revisit); past it they are read again.
+const KNOWN_MAX: usize = 16;
+
+/// A partial file: the folder it lies in, and its name there.
+pub(super) type Place = (RelPath, Name);
+
+/// Which store a log lies in: the destination's, or the one that reaches above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum At {
+    Destination,
+    Above,
+}
+
+/// What a log that nobody held was found to speak of, as long as nobody has held it since.
+struct Known {
+    epoch: u64,
+    /// As seen from the log's top.
+    partials: HashSet<Place>,
+}
+
+/// See the module's head.
+pub(super) struct OtherLogs {
+    store: Arc<dyn Store>,
+    /// The store of the exported root, and the destination in it.
+    above: Option<(Arc<dyn Store>, RelPath)>,
+    /// This transfer's own log.
+    own: (At, RelPath),
+    known: HashMap<(At, RelPath), Known>,
+}
+
+impl OtherLogs {
+    /// Those around the destination of `request`, whose own log is `log` in `log_store`.
+    pub(super) fn new(
+        request: &DestinationRequest,
+        log_store: &Arc<dyn Store>,
+        log: RelPath,
+    ) -> Self {
+        let at = match Arc::ptr_eq(log_store, &request.store) {
+            true => At::Destination,
+            false => At::Above,
+        };
+        Self {
+            store: Arc::clone(&request.store),
+            above: request.above.clone(),
+            own: (at, log),
+            known: HashMap::new(),
+        }
+    }
+
+    /// Whether one of them speaks of the partial file, or may be about to: then it is not ours to
+    /// remove.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn speak_of(&mut self, (folder, name): &Place) -> Result<bool> {
+        let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
+        let nearer = place::folders_above(folder)?.into_iter();
+        tops.extend(nearer.map(|(top, seen)| (At::Destination, top, seen)));
+        if let Some((_, destination)) = &self.above {
+            for (top, seen) in place::folders_above(destination)? {
+                tops.push((At::Above, top, seen.join_path(folder)?));
+            }
+        }
+        for (at, top, seen) in tops {
+            if self.any_in(at, &top, &(seen, name.clone()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn any_in(&mut self, at: At, top: &RelPath, place: &Place) -> Result<bool> {
+        let store = match (at, &self.above) {
+            (At::Above, Some((above, _))) => Arc::clone(above),
+            _ => Arc::clone(&self.store),
+        };
+        let folder = place::log_folder(top)?;
+        let names = match store.list_control(&folder) {
+            Ok(names) => names,
+            // What may not be read may speak of anything.
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        for name in names {
+            let Some(lease) = dray_log::place::lease_of_log(&name) else {
+                continue;
+            };
+            let log = (at, folder.join(&name)?);
+            if self.own != log && self.speaks(store.as_ref(), log, &folder.join(&lease)?, place)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn speaks(
+        &mut self,
+        store: &dyn Store,
+        log: (At, RelPath),
+        lease: &RelPath,
+        place: &Place,
+    ) -> Result<bool> {
+        // Its holder may have made a partial file and not have said so in the log yet.
+        let place::Lookup::Free(epoch) = place::look_at_lease(store, lease)? else {
+            return Ok(true);
+        };
+        if let Some(known) = self.known.get(&log).filter(|known| known.epoch == epoch) {
+            return Ok(known.partials.contains(place));
+        }
+        let file = match store.open_control(&log.1, ControlMode::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let recovery = match recover(&mut StoredLog::new(file)) {
+            Ok(Some(recovery)) => recovery,
+            Ok(None) => return Ok(false),
+            // Of another version, or damaged: it may speak of anything.
+            Err(_) => return Ok(true),
+        };
+        let partials: HashSet<Place> = recovery
+            .files
+            .iter()
+            .map(|(path, file)| {
+                let folder = path.parent().unwrap_or_else(RelPath::root);
+                (folder, file.partial.name.clone())
+            })
+            .collect();
+        let speaks = partials.contains(place);
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(log, Known { epoch, partials });
+        Ok(speaks)
+    }
+}

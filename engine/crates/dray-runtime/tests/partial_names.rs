@@ -1,0 +1,174 @@
+//! Partial files whose names collide, and those that other transfers' logs speak of.
+
+mod local_common;
+
+use dray_core::options::{Durability, Options, Overwrite};
+use dray_core::{End, ErrorKind};
+use dray_runtime::local;
+use dray_session::{Event, Outcome};
+use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
+use dray_store::wrap::{Operation, WrapOptions, wrap};
+use local_common::{
+    Notes, bytes, copy, options, picture, sink_setup, source_setup_of, source_store,
+};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Two names with one 64-bit FNV-1a hash (a published pair).
+const TWINS: [&str; 2] = ["8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"];
+
+fn all_arrives(ends: &local::Ends, events: &[Event], from: &Path, to: &Path) {
+    let failed = events.iter().filter(|e| matches!(e, Event::Failed(_)));
+    assert_eq!(failed.count(), 0, "{events:?}");
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+    let (wanted, got) = (picture(from), picture(to));
+    for (name, state) in &wanted {
+        assert!(got.get(name) == Some(state), "{name} differs");
+    }
+    assert!(got.len() == wanted.len(), "left over: {:?}", got.keys());
+}
+
+#[test]
+fn names_with_one_hash_arrive_whatever_they_are_of() {
+    let object = usize::try_from(options().object_bytes).expect("small");
+    let sizes = [100, 3 * object + 1];
+    for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        fs::create_dir_all(&from).expect("a folder");
+        // The shortest tail keeps the hashes equal, for as many twins as there are tails.
+        for tail in ["", "x", "y"] {
+            let at = |twin: usize| from.join(format!("{}{tail}", TWINS[twin]));
+            fs::write(at(0), bytes(1, sizes[first])).expect("a file");
+            fs::write(at(1), bytes(2, sizes[second])).expect("a file");
+        }
+        let (ends, events) = copy(&from, &to, &options());
+        all_arrives(&ends, &events, &from, &to);
+    }
+}
+
+#[test]
+fn a_link_and_an_empty_file_with_one_hash_arrive() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    std::os::unix::fs::symlink("nowhere", from.join(TWINS[0])).expect("a link");
+    fs::write(from.join(TWINS[1]), b"").expect("a file");
+    let (ends, events) = copy(&from, &to, &options());
+    all_arrives(&ends, &events, &from, &to);
+}
+
+/// More names with one hash than a partial file may have turns: whoever finds none left fails by
+/// name, and nobody else is harmed.
+#[test]
+fn a_crowd_of_names_with_one_hash_fails_in_words_at_worst() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    // Equal states stay equal: any sequence of twins has the hash of any other of its length.
+    for choice in 0..16usize {
+        let parts = (0..4).map(|bit| TWINS[choice >> bit & 1]);
+        let name: String = parts.collect();
+        fs::write(from.join(name), bytes(choice as u64 + 1, 300_000)).expect("a file");
+    }
+    let (ends, events) = copy(&from, &to, &options());
+    let mut failed = 0;
+    for event in &events {
+        if let Event::Failed(failure) = event {
+            failed += 1;
+            assert_eq!(failure.error.kind, ErrorKind::LimitExceeded);
+            assert!(failure.error.remedy.contains("rename"), "{}", failure.error);
+        }
+    }
+    let Outcome::Done(totals) = ends.sink.0 else {
+        panic!("{:?}", ends.sink.0);
+    };
+    assert_eq!(totals.files + failed, 16);
+    let wanted = picture(&from);
+    for (name, state) in picture(&to) {
+        assert!(wanted.get(&name) == Some(&state), "{name} is right");
+    }
+}
+
+fn partial_files(at: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.to_string_lossy().ends_with(".part") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Copies `from` to `to`; every file fails after some of its objects.
+fn copy_in_part(from: &Path, to: &Path, options: &Options) {
+    let chaos = ChaosOptions {
+        seed: 3,
+        rules: vec![Rule {
+            operations: vec![Operation::Read],
+            pattern: b"*".to_vec(),
+            probability: 0.02,
+            fault: Fault::Error(ErrorKind::PermissionDenied),
+        }],
+        end: End::Source,
+    };
+    let wrapped = WrapOptions {
+        chaos: Some(chaos),
+        ..WrapOptions::default()
+    };
+    let source = source_setup_of(wrap(source_store(from), wrapped), options);
+    let sink = sink_setup(to, options).expect("a destination");
+    local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+}
+
+/// The log of an inner folder speaks of a partial file; a copy of the whole tree comes by.
+#[test]
+fn a_partial_file_that_another_log_speaks_of_stays() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(from.join("inner")).expect("a folder");
+    fs::write(from.join("inner/large"), bytes(3, 5_000_000)).expect("a file");
+    let options = Options {
+        overwrite: Overwrite::Always,
+        // So that what came before the fault is in the log.
+        durability: Durability::Object,
+        rate: Some(2_000_000),
+        ..options()
+    };
+    copy_in_part(&from.join("inner"), &to.join("inner"), &options);
+    let [before] = &partial_files(&to.join("inner"))[..] else {
+        panic!("one partial file");
+    };
+    let inode = fs::metadata(before).expect("a state").ino();
+
+    let (ends, events) = copy(&from, &to, &options);
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{events:?}");
+    assert!(picture(&from)["inner/large"] == picture(&to)["inner/large"]);
+    assert_eq!(
+        partial_files(&to.join("inner")),
+        std::slice::from_ref(before)
+    );
+    assert_eq!(fs::metadata(before).expect("a state").ino(), inode);
+
+    let (ends, _) = copy(&from.join("inner"), &to.join("inner"), &options);
+    assert!(ends.source.1.objects_resumed > 0, "its log still counts");
+    let (wanted, got) = (picture(&from), picture(&to));
+    assert!(wanted["inner/large"] == got["inner/large"]);
+    assert!(wanted.len() == got.len(), "left over: {:?}", got.keys());
+}
+
+/// What nobody speaks of any more is in nobody's way.
+#[test]
+fn a_partial_file_that_no_log_speaks_of_gives_way() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    for folder in [&from, &to] {
+        fs::create_dir_all(folder).expect("a folder");
+    }
+    fs::write(from.join(TWINS[0]), bytes(1, 300_000)).expect("a file");
+    fs::write(to.join(".dray-4eac0c95540867e4.part"), b"left over").expect("a file");
+    let (ends, events) = copy(&from, &to, &options());
+    all_arrives(&ends, &events, &from, &to);
+}
