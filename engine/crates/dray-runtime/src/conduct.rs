@@ -1,9 +1,10 @@
 //! What both conductors do alike: wait for events, hand them in, carry effects out, until the end.
 
+use crate::caught::caught;
 use crate::link::ControlSender;
 use crate::observe::Observer;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use dray_core::{End, Error, ErrorKind};
+use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
 use std::time::{Duration, Instant};
@@ -96,19 +97,25 @@ pub(crate) fn too_many_unread(waiting: usize, peer: End) -> Option<Error> {
     })
 }
 
-/// Sends control messages until the conductor is gone, then ends the link.
+/// Sends control messages until the conductor is gone, then ends the link, whatever happened.
+///
+/// # Errors
+/// When the sender panicked.
 pub(crate) fn run_control(
     mut control: Box<dyn ControlSender>,
     jobs: &Receiver<Message>,
     close: Box<dyn FnOnce() + Send>,
-) {
-    for message in jobs {
-        if control.send(&message).is_err() {
-            // The receiving half says so to the machine; what follows has nowhere to go.
-            break;
+) -> Result<()> {
+    let sent = caught("send control messages", || {
+        for message in jobs {
+            if control.send(&message).is_err() {
+                // The receiving half says so to the machine; what follows has nowhere to go.
+                break;
+            }
         }
-    }
+    });
     close();
+    sent
 }
 
 #[cfg(test)]

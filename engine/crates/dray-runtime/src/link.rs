@@ -9,7 +9,7 @@ use crate::pool::Buffer;
 use crate::sink::OpenFile;
 use crate::source::Origin;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{FileIndex, Result, StreamId};
+use dray_core::{Error, FileIndex, Result, StreamId};
 use dray_wire::message::{BlockHead, Message};
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub trait BlockSender: Send {
 pub enum SourceEvent {
     /// For its machine.
     Input(dray_session::source::Input),
+    /// A thread of this end is gone: the session cannot go on.
+    Broken(Error),
     /// A data stream is ready for use.
     Stream(StreamId, Box<dyn BlockSender>),
     /// Entries of the listing, with where their bytes come from.
@@ -55,6 +57,8 @@ pub enum SourceEvent {
 pub enum SinkEvent {
     /// For its machine.
     Input(dray_session::sink::Input),
+    /// A thread of this end is gone: the session cannot go on.
+    Broken(Error),
     /// A partial file is open, or cannot be.
     Prepared(FileIndex, Result<Arc<OpenFile>>),
 }

@@ -98,13 +98,12 @@ pub fn run(
         let source = source::run(source, source_link, observer);
         let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
         let _ = sink_events_in.send(SinkEvent::Input(lost));
-        let failed = || {
-            let error = Error::new(ErrorKind::Internal, End::Sink, "run the sink")
-                .cause("its thread panicked")
-                .remedy("report this; run the same command again");
+        // Neither end panics: what panics in it is its outcome.
+        let failed = |_| {
+            let error = Error::new(ErrorKind::Internal, End::Sink, "run the sink");
             (Outcome::Failed(error), Progress::default())
         };
-        let sink = sink.join().unwrap_or_else(|_| failed());
+        let sink = sink.join().unwrap_or_else(failed);
         Ok(Ends {
             source: source?,
             sink,

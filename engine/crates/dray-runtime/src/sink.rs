@@ -16,6 +16,7 @@ pub use log_file::StoredLog;
 pub use peek::Peek;
 pub use place::{Destination, DestinationRequest};
 
+use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
 use crate::link::{SinkEvent, SinkLink};
@@ -63,18 +64,47 @@ pub fn run(
     let options = setup.machine.options.clone();
     let space = Space::new(setup.destination, options);
     let machine = Sink::new(setup.machine);
+    let ran = caught("run the sink", || {
+        conduct_all(
+            &space,
+            machine,
+            setup.writers_per_target,
+            pool,
+            link,
+            observer,
+        )
+    });
+    ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Sink)), Progress::default()))
+}
+
+/// Starts the threads and the conductor, and waits for all of them.
+fn conduct_all(
+    space: &Space,
+    machine: Sink,
+    writers_per_target: u32,
+    pool: &Pool,
+    link: SinkLink,
+    observer: &dyn Observer,
+) -> (Outcome, Progress) {
     std::thread::scope(|scope| {
-        let space = &space;
         let (control_out, control_jobs) = unbounded();
-        let close = link.close;
-        scope.spawn(move || conduct::run_control(link.control, &control_jobs, close));
+        let (close, broken) = (link.close, link.events_in.clone());
+        scope.spawn(move || {
+            if let Err(error) = conduct::run_control(link.control, &control_jobs, close) {
+                let _ = broken.send(SinkEvent::Broken(error));
+            }
+        });
         // Looking and preparing keep their order, so one thread does them; so do syncs and records.
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
         let start = |jobs: &Receiver<Chore>| {
             let (jobs, events) = (jobs.clone(), link.events_in.clone());
-            scope.spawn(move || chores::run(&jobs, space, &events));
+            scope.spawn(move || {
+                or_tell("change the destination", &events, SinkEvent::Broken, || {
+                    chores::run(&jobs, space, &events);
+                });
+            });
         };
         start(&names);
         start(&log);
@@ -91,7 +121,7 @@ pub fn run(
             names: names_out,
             log: log_out,
             chores: chores_out,
-            writers_per_target: setup.writers_per_target.max(1),
+            writers_per_target: writers_per_target.max(1),
             writer_groups: Vec::new(),
             open: HashMap::new(),
             small: HashMap::new(),
@@ -143,6 +173,11 @@ impl Conduct for Conductor<'_, '_> {
                     }
                 }
                 self.machine.handle(input, now);
+            }
+            SinkEvent::Broken(error) => {
+                let error = error.at(End::Sink);
+                let _ = self.control.send(Message::GoAway(error.clone()));
+                self.outcome = Some(Outcome::Failed(error));
             }
             SinkEvent::Prepared(index, result) => {
                 let result = result.map(|file| {
@@ -330,8 +365,11 @@ impl Conductor<'_, '_> {
             for _ in 0..self.writers_per_target {
                 let (jobs, events) = (writer_jobs.clone(), self.events.clone());
                 let (pool, space) = (self.pool, self.space);
-                self.scope
-                    .spawn(move || write::run(&jobs, pool, space, &events));
+                self.scope.spawn(move || {
+                    or_tell("write the files", &events, SinkEvent::Broken, || {
+                        write::run(&jobs, pool, space, &events);
+                    });
+                });
             }
             self.writer_groups.push((target, jobs));
             self.writer_groups.len() - 1

@@ -3,6 +3,7 @@
 mod list;
 mod read;
 
+use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
 use crate::link::{BlockSender, SourceEvent, SourceLink};
@@ -59,17 +60,40 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
     let readers = setup.machine.reads_max;
     let machine = Source::new(setup.machine);
+    let ran = caught("run the source", || {
+        conduct_all(listing, machine, readers, &pool, link, observer)
+    });
+    Ok(ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Source)), Progress::default())))
+}
+
+/// Starts the threads and the conductor, and waits for all of them.
+fn conduct_all(
+    listing: Listing,
+    machine: Source,
+    readers: u32,
+    pool: &Pool,
+    link: SourceLink,
+    observer: &dyn Observer,
+) -> (Outcome, Progress) {
     std::thread::scope(|scope| {
         let (list_jobs, lister_jobs) = bounded::<u32>(1);
         let events = link.events_in.clone();
-        scope.spawn(move || list::run(listing, &lister_jobs, &events));
+        scope.spawn(move || {
+            or_tell("list the source", &events, SourceEvent::Broken, || {
+                list::run(listing, &lister_jobs, &events);
+            });
+        });
         let (control_out, control_jobs) = unbounded();
-        let close = link.close;
-        scope.spawn(move || conduct::run_control(link.control, &control_jobs, close));
+        let (close, broken) = (link.close, link.events_in.clone());
+        scope.spawn(move || {
+            if let Err(error) = conduct::run_control(link.control, &control_jobs, close) {
+                let _ = broken.send(SourceEvent::Broken(error));
+            }
+        });
         let mut conductor = Conductor {
             scope,
             machine,
-            pool: &pool,
+            pool,
             clock: Clock::start(),
             observer,
             events: link.events_in,
@@ -83,7 +107,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
         };
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
-        Ok((outcome, progress))
+        (outcome, progress)
     })
 }
 
@@ -134,9 +158,17 @@ impl Conduct for Conductor<'_, '_> {
                 let (jobs, stream_jobs) = unbounded();
                 self.streams.insert(stream, jobs);
                 let (pool, events) = (self.pool, self.events.clone());
-                self.scope
-                    .spawn(move || run_stream(stream, sender, &stream_jobs, pool, &events));
+                self.scope.spawn(move || {
+                    or_tell("send objects", &events, SourceEvent::Broken, || {
+                        run_stream(stream, sender, &stream_jobs, pool, &events);
+                    });
+                });
                 self.machine.handle(Input::StreamUp(stream), now);
+            }
+            SourceEvent::Broken(error) => {
+                let error = error.at(End::Source);
+                let _ = self.control.send(Message::GoAway(error.clone()));
+                self.outcome = Some(Outcome::Failed(error));
             }
             SourceEvent::Input(input) => {
                 if let Input::StreamLost(stream) = &input {
@@ -258,7 +290,11 @@ impl Conductor<'_, '_> {
             let (jobs, reader_jobs) = unbounded();
             for _ in 0..self.readers_per_target {
                 let (jobs, pool, events) = (reader_jobs.clone(), self.pool, self.events.clone());
-                self.scope.spawn(move || read::run(&jobs, pool, &events));
+                self.scope.spawn(move || {
+                    or_tell("read the files", &events, SourceEvent::Broken, || {
+                        read::run(&jobs, pool, &events);
+                    });
+                });
             }
             self.reader_groups.push((target, jobs));
             self.reader_groups.len() - 1

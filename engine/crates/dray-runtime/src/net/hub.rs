@@ -6,6 +6,7 @@ use super::data::StreamSender;
 use super::receive::StreamReceiver;
 use super::socket::shut;
 use super::{PEER, Timing, fail};
+use crate::caught::caught;
 use crate::link::{SinkEvent, SourceEvent};
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -180,12 +181,19 @@ impl Hub {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// Starts a thread that [`Self::close`] waits for.
-    pub(super) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// Starts a thread that [`Self::close`] waits for. The link ends with it if it panics.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         let running = self.streams().running.clone();
+        let hub = Arc::clone(self);
         let thread = thread::Builder::new().name(name.to_owned());
         thread.spawn(move || {
-            run();
+            if let Err(error) = caught("keep the connection", run) {
+                hub.break_off(error);
+            }
             drop(running);
         })?;
         Ok(())
@@ -309,7 +317,7 @@ impl Hub {
         started
     }
 
-    fn start(&self, channel: Channel, registration: Registration) -> Result<()> {
+    fn start(self: &Arc<Self>, channel: Channel, registration: Registration) -> Result<()> {
         match &self.inbox {
             Inbox::Source(events) => {
                 let stream = registration.stream();
@@ -424,5 +432,30 @@ fn has_left(stream: &TcpStream) -> bool {
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((read, _)) => read == 0,
         Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hub, Inbox, Timing};
+    use crate::link::SourceEvent;
+    use crossbeam_channel::unbounded;
+    use dray_core::ErrorKind;
+    use dray_session::source::Input;
+    use dray_wire::message::Limits;
+
+    #[test]
+    fn a_link_ends_with_a_thread_that_panics() {
+        let (events_in, events) = unbounded();
+        let inbox = Inbox::Source(events_in);
+        let hub = Hub::new(inbox, Limits::default(), Timing::default(), 1, None);
+        hub.spawn("panics", || panic!("on purpose"))
+            .expect("started");
+        let Ok(SourceEvent::Input(Input::PeerLost(error))) = events.recv() else {
+            panic!("the conductor hears nothing");
+        };
+        assert_eq!(error.kind, ErrorKind::Internal);
+        assert!(error.cause.contains("on purpose"), "{error}");
+        assert!(hub.is_over());
     }
 }

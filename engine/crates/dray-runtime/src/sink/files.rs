@@ -111,6 +111,18 @@ impl Space {
         }
     }
 
+    /// The log and what belongs to it.
+    ///
+    /// # Errors
+    /// After a panic in the middle of it nobody knows what it would say.
+    fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
+        self.destination.lock().map_err(|_| {
+            Error::new(ErrorKind::Internal, End::Sink, "use the object log")
+                .cause("a thread panicked while it used it")
+                .remedy("report this; run the same command again")
+        })
+    }
+
     /// Whether this transfer may still write.
     pub(super) fn check_lease(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
@@ -210,7 +222,7 @@ impl Space {
     }
 
     fn resume(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Result<Resume, Error>>> {
-        let mut guard = lock(&self.destination);
+        let mut guard = self.destination()?;
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;
         let (Some(found), Some(file)) = (&destination.found, destination.log.file(&logged_path))
@@ -263,7 +275,7 @@ impl Space {
         resume: bool,
     ) -> Result<Arc<OpenFile>> {
         self.check_lease()?;
-        let mut guard = lock(&self.destination);
+        let mut guard = self.destination()?;
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
@@ -404,7 +416,7 @@ impl Space {
     }
 
     pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)], _sync: bool) -> Result<()> {
-        let mut destination = lock(&self.destination);
+        let mut destination = self.destination()?;
         for (number, range, sums) in records {
             destination.log.done(*number, *range, *sums)?;
         }
@@ -478,7 +490,9 @@ impl Space {
         if open.is_published() {
             // Counts with the next commit; until then a next run finds the name given and the
             // partial file gone, and believes its eyes.
-            let mut destination = lock(&self.destination);
+            let Ok(mut destination) = self.destination() else {
+                return;
+            };
             let ended = destination.log.end_file(open.number, Ending::Published);
             if ended.is_ok() {
                 lock(&self.ended).push((open.path.clone(), open.name.clone()));
@@ -489,7 +503,9 @@ impl Space {
     }
 
     pub(super) fn discard(&self, open: &Arc<OpenFile>) {
-        let mut destination = lock(&self.destination);
+        let Ok(mut destination) = self.destination() else {
+            return;
+        };
         let ended = destination.log.end_file(open.number, Ending::Dropped);
         // Only when the log no longer speaks of it may it go.
         if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
@@ -511,7 +527,7 @@ impl Space {
     /// The transfer is over: nothing of it stays but what failed files keep for the next run.
     pub(super) fn remove_log(&self) -> Result<()> {
         self.check_lease()?;
-        let mut destination = lock(&self.destination);
+        let mut destination = self.destination()?;
         let (kept, met) = (lock(&self.kept), lock(&self.met));
         // A log that covers more than this request speaks for others too; and what could not be
         // listed was not met. Only what is known to be of no use goes.
@@ -535,7 +551,7 @@ impl Space {
     /// Removes all partial data and the log.
     pub(super) fn purge(&self) -> Result<()> {
         self.check_lease()?;
-        let mut destination = lock(&self.destination);
+        let mut destination = self.destination()?;
         let (met, is_own) = (lock(&self.met), destination.is_own_log);
         self.drop_files(&mut destination, |path| is_own || met.contains(path))?;
         self.remove_if_empty(&mut destination)

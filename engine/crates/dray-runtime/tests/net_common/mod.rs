@@ -257,6 +257,7 @@ pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Inp
             SourceEvent::Input(input) => return input,
             SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
             SourceEvent::Listed { .. } => panic!("nobody lists"),
+            SourceEvent::Broken(error) => panic!("{error}"),
         }
     }
 }
@@ -268,6 +269,7 @@ pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
     match source_event(events) {
         SourceEvent::Stream(stream, sender) => (stream, sender),
         SourceEvent::Input(input) => panic!("a stream was due, not {input:?}"),
+        SourceEvent::Broken(error) => panic!("{error}"),
         SourceEvent::Listed { .. } => panic!("nobody lists"),
     }
 }
@@ -276,6 +278,7 @@ pub fn sink_input(events: &SinkEvents) -> sink::Input {
     match events.recv_timeout(PATIENCE).expect("an event at the sink") {
         SinkEvent::Input(input) => input,
         SinkEvent::Prepared(..) => panic!("nobody prepares"),
+        SinkEvent::Broken(error) => panic!("{error}"),
     }
 }
 
