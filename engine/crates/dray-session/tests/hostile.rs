@@ -182,7 +182,7 @@ fn a_file_in_too_many_pieces_ends_the_session() {
         effects.extend(step(&mut sink, sink::Input::Written(key, vec![Ok(())])));
         if id % 1000 == 0 {
             sink.handle(sink::Input::Tick, Time::ZERO + Duration::from_secs(1));
-            step(&mut sink, sink::Input::Synced(Ok(())));
+            step(&mut sink, sink::Input::Synced(Ok(Vec::new())));
             step(&mut sink, sink::Input::Logged(Ok(())));
         }
     }

@@ -5,10 +5,10 @@ use dray_core::{
     BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
-use dray_session::Outcome;
 use dray_session::sink::{
     BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Resume, Sink, SyncItem,
 };
+use dray_session::{Event, Outcome};
 use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message, Segment, SegmentKind};
 use std::time::Duration;
 
@@ -21,12 +21,7 @@ fn step(sink: &mut Sink, input: Input) -> Vec<Effect> {
     std::iter::from_fn(|| sink.poll()).collect()
 }
 
-/// A sink that was told of one file of `size` bytes and has looked at its place.
-fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
-    found(size, existing, None)
-}
-
-fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink, Vec<Effect>) {
+fn started() -> Sink {
     let mut sink = Sink::new(Config {
         options: Options {
             object_bytes: 4,
@@ -45,29 +40,49 @@ fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink
         attempt: 1,
     });
     step(&mut sink, Input::PeerUp(PEER));
+    sink
+}
+
+/// Tells a sink of a file of `size` bytes and looks at its place.
+fn tell(
+    sink: &mut Sink,
+    index: u64,
+    size: u64,
+    existing: Option<Existing>,
+    resume: Option<Resume>,
+) -> Vec<Effect> {
+    let letter = b'a' + u8::try_from(index).expect("few files");
+    let index = FileIndex(index);
     let entry = Entry {
-        index: FILE,
+        index,
         parent: None,
-        name: Name::new(b"a").expect("a good name"),
+        name: Name::new(&[letter]).expect("a good name"),
         kind: EntryKind::File {
             size,
             sparse: false,
         },
         metadata: Metadata::default(),
     };
-    step(
-        &mut sink,
-        Input::Message(PEER, Message::NewFiles(vec![entry])),
-    );
+    step(sink, Input::Message(PEER, Message::NewFiles(vec![entry])));
     let facts = Facts {
         existing,
         resume: resume.map(Ok),
         layout: Layout::Single(TARGET),
     };
-    let effects = step(
-        &mut sink,
-        Input::Inspected(vec![(FILE, Inspected::File(facts))]),
-    );
+    step(
+        sink,
+        Input::Inspected(vec![(index, Inspected::File(facts))]),
+    )
+}
+
+/// A sink that was told of one file of `size` bytes and has looked at its place.
+fn told(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
+    found(size, existing, None)
+}
+
+fn found(size: u64, existing: Option<Existing>, resume: Option<Resume>) -> (Sink, Vec<Effect>) {
+    let mut sink = started();
+    let effects = tell(&mut sink, 0, size, existing, resume);
     (sink, effects)
 }
 
@@ -154,7 +169,7 @@ fn an_adopted_file_is_durable_before_it_is_told() {
     let effects = step(&mut sink, Input::Message(PEER, end));
     let path = RelPath::parse(b"a").expect("a good path");
     assert_eq!(effects, [Effect::Sync(vec![SyncItem::Adopted(path)])]);
-    step(&mut sink, Input::Synced(Ok(())));
+    step(&mut sink, Input::Synced(Ok(Vec::new())));
     let effects = step(&mut sink, Input::Logged(Ok(())));
     assert!(effects.iter().any(|effect| matches!(
         effect,
@@ -201,7 +216,7 @@ fn the_source_hears_why_the_sink_breaks_off() {
     );
     let unsynced = step(&mut syncing(), Input::Synced(Err(error(ErrorKind::Io))));
     let mut logging = syncing();
-    step(&mut logging, Input::Synced(Ok(())));
+    step(&mut logging, Input::Synced(Ok(Vec::new())));
     let unlogged = step(&mut logging, Input::Logged(Err(error(ErrorKind::NoSpace))));
     for (effects, kind) in [
         (lost, ErrorKind::LeaseLost),
@@ -264,4 +279,42 @@ fn what_was_safe_of_a_file_that_fails_while_it_is_opened_stays() {
     assert_eq!(changed, [Effect::Discard(FILE)]);
     let new = fails(told(16, None).0, ErrorKind::Io);
     assert_eq!(new, [Effect::Discard(FILE)]);
+}
+
+#[test]
+fn what_was_taken_away_before_the_sync_fails_alone() {
+    let existing = || {
+        Some(Existing {
+            is_file: true,
+            is_directory: false,
+            size: 3,
+            modified: ModifiedTime::default(),
+            sums: None,
+        })
+    };
+    let mut sink = started();
+    for index in 0..2 {
+        tell(&mut sink, index, 3, existing(), None);
+    }
+    let end = Message::ListEnd { entries: 2 };
+    let effects = step(&mut sink, Input::Message(PEER, end));
+    assert!(matches!(&effects[..], [Effect::Sync(items)] if items.len() == 2));
+    let gone = Error::new(ErrorKind::NotFound, End::Sink, "sync");
+    let path = RelPath::parse(b"b").expect("a good path");
+    let effects = step(&mut sink, Input::Synced(Ok(vec![(path.clone(), gone)])));
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Report(Event::Failed(failure)) if failure.path == path
+    )));
+    let effects = step(&mut sink, Input::Logged(Ok(())));
+    let verdicts = effects.iter().find_map(|effect| match effect {
+        Effect::Message(_, Message::FileIds(ids)) => Some(ids),
+        _ => None,
+    });
+    let adopted: Vec<_> = verdicts.into_iter().flatten().map(|id| id.index).collect();
+    assert_eq!(adopted, [FILE], "the other one is done");
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        Effect::StoreVerdict(totals) if totals.files_failed == 1 && totals.files_adopted == 1
+    )));
 }

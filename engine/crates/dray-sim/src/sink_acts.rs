@@ -213,9 +213,10 @@ impl World {
             }
             Effect::Sync(items) => {
                 if mutant == Some(Mutant::SkippedSync) {
-                    return Some(Input::Synced(Ok(())));
+                    return Some(Input::Synced(Ok(Vec::new())));
                 }
-                Some(Input::Synced(self.sessions[at].host.sync(&items, until)))
+                let synced = self.sessions[at].host.sync(&items, until);
+                Some(Input::Synced(synced.map(|()| Vec::new())))
             }
             Effect::Log { records, .. } => {
                 Some(Input::Logged(self.sessions[at].host.append(&records)))

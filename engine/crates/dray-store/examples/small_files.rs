@@ -11,7 +11,7 @@
 use dray_core::{End, EntryKind, Metadata, Name, RelPath, Result};
 use dray_store::{
     Attributes, ListOptions, PartialId, PosixOptions, PosixStore, Publish, ReadExt, ReadPurpose,
-    Store, SyncItem,
+    Store, StoreExt, SyncItem,
 };
 use std::path::Path;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! What follows from the traits alone; nobody implements these.
 
 use crate::store::{ReadHandle, Store};
-use crate::types::{FileKind, MadeDir};
+use crate::types::{FileKind, MadeDir, SyncItem};
 use dray_core::{RelPath, Result, TargetId};
 
 /// Conveniences over any [`Store`].
@@ -20,6 +20,12 @@ pub trait StoreExt {
     /// # Errors
     /// As [`Store::stat`].
     fn is_folder(&self, path: &RelPath) -> Result<bool>;
+
+    /// Makes all items durable, or says why one is not.
+    ///
+    /// # Errors
+    /// Those of [`Store::sync_each`], and the first of its answers.
+    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()>;
 }
 
 impl<S: Store + ?Sized> StoreExt for S {
@@ -48,6 +54,10 @@ impl<S: Store + ?Sized> StoreExt for S {
         Ok(self
             .stat(path)?
             .is_some_and(|state| state.kind == FileKind::Directory))
+    }
+
+    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+        self.sync_each(items)?.into_iter().collect()
     }
 }
 

@@ -219,8 +219,8 @@ impl Store for NullStore {
         Ok(())
     }
 
-    fn sync_all(&self, _items: &[SyncItem<'_>]) -> Result<()> {
-        Ok(())
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        Ok(items.iter().map(|_| Ok(())).collect())
     }
 
     fn remove(&self, _path: &RelPath) -> Result<()> {

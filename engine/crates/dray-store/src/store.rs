@@ -7,8 +7,8 @@
 //! ```text
 //! source  list -> open_read -> (next_data) -> read_at ... state
 //! sink    stat -> make_dir -> begin -> write_at | punch_hole ... sync -> publish | abort
-//!         write_small ... -> sync_all -> publish_small ...     (files of at most one object)
-//!         make_symlink, set_directory, sync_all(folders)
+//!         write_small ... -> sync_each -> publish_small ...     (files of at most one object)
+//!         make_symlink, set_directory, sync_each(folders)
 //! log     open_control -> read_at | append | sync | truncate | replace | try_lock
 //! ```
 //!
@@ -161,15 +161,18 @@ pub trait Store: Send + Sync {
     fn discard(&self, path: &RelPath, partial: &Name) -> Result<()>;
 
     /// Makes everything named durable: contents of files and partial files, and the names in
-    /// folders. On return it is on stable storage; on error none of it may be taken to be. Few
-    /// items are synced one by one, many by one call for the whole file system.
+    /// folders. There is one answer for each item, in order: a good one is on stable storage, a bad
+    /// one could not be found or opened, which says nothing of the others. Few items are synced one
+    /// by one, many by one call for the whole file system; then a file that is gone from a folder
+    /// that is not may have a good answer.
     ///
     /// A name is durable when its *folder* was synced after the rename.
     ///
     /// # Errors
-    /// `Io` when the device lost writes; it stays failed for the life of the store, because the
-    /// system reports such a loss once only.
-    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()>;
+    /// When a sync itself failed: none of the items may be taken to be durable. `Io` when the device
+    /// lost writes; it stays failed for the life of the store, because the system reports such a
+    /// loss once only.
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>>;
 
     /// Removes a file, a link or an empty folder. One that is gone is fine.
     ///
@@ -277,7 +280,7 @@ pub trait Partial: Send + Sync {
 
     /// Sets the attributes and gives the file its final name in one atomic step. Before it no
     /// reader finds the file there, after it all of it; a file that stood there is replaced or
-    /// kept, never harmed. Durable after [`Store::sync_all`] of the folder.
+    /// kept, never harmed. Durable after [`Store::sync_each`] of the folder.
     ///
     /// When the outcome of an earlier try is unknown, [`Store::stat`] tells: the final name then has
     /// this partial file's inode.

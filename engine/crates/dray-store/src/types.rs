@@ -230,7 +230,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// One thing to be made durable by [`crate::Store::sync_all`].
+/// One thing to be made durable by [`crate::Store::sync_each`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncItem<'a> {
     /// Content and attributes of a published file.

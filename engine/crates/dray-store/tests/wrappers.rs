@@ -7,7 +7,7 @@ use dray_store::wrap::limit::LimitOptions;
 use dray_store::wrap::{Operation, trace};
 use dray_store::{
     Attributes, MemoryStore, NullStore, NullTree, PartialRequest, Publish, ReadExt, ReadPurpose,
-    Store, SyncItem, TargetMap, WrapOptions, wrap,
+    Store, StoreExt, SyncItem, TargetMap, WrapOptions, wrap,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -12,7 +12,9 @@ use dray_core::{
 use dray_log::trust;
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
 use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume};
-use dray_store::{Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem};
+use dray_store::{
+    Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, StoreExt, SyncItem,
+};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 
 use crate::sink::files::{Space, folder_of, lock};
 use crate::sink::handles::OpenFile;
-use dray_core::{FileIndex, Name, RelPath, Result};
+use dray_core::{Error, ErrorKind, FileIndex, Name, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;
 use dray_store::SyncItem;
 use std::collections::HashMap;
@@ -14,6 +14,17 @@ pub(super) enum SyncPath {
     Small(RelPath),
     Published(RelPath),
     Adopted(RelPath),
+}
+
+impl SyncPath {
+    const fn path(&self) -> &RelPath {
+        match self {
+            Self::Partial(path, _)
+            | Self::Small(path)
+            | Self::Published(path)
+            | Self::Adopted(path) => path,
+        }
+    }
 }
 
 pub(super) fn sync_path(
@@ -31,7 +42,11 @@ pub(super) fn sync_path(
 }
 
 impl Space {
-    pub(super) fn sync(&self, items: &[SyncPath]) -> Result<()> {
+    /// Makes a group durable. Answers the paths for which that failed, each with its reason.
+    ///
+    /// # Errors
+    /// When nothing of the group may be taken to be durable.
+    pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
         let mut folders = std::mem::take(&mut *lock(&self.touched));
@@ -58,9 +73,32 @@ impl Space {
         let folders = folders.iter().map(SyncItem::Folder);
         let all: Vec<SyncItem<'_>> = partials.chain(files).chain(folders).collect();
         if all.is_empty() {
-            Ok(())
-        } else {
-            self.store.sync_all(&all)
+            return Ok(Vec::new());
         }
+        let mut failed = Vec::new();
+        let mut without = Vec::new();
+        for (item, answer) in all.iter().zip(self.store.sync_each(&all)?) {
+            match (item, answer) {
+                (_, Ok(())) => {}
+                (SyncItem::Folder(folder), Err(error)) => {
+                    // What comes to lie in it later needs it too, unless there is none any more.
+                    if error.kind != ErrorKind::NotFound {
+                        lock(&self.touched).insert((*folder).clone());
+                    }
+                    without.push((*folder, error));
+                }
+                (SyncItem::File(path) | SyncItem::Partial { path, .. }, Err(error)) => {
+                    failed.push(((*path).clone(), error));
+                }
+            }
+        }
+        // A name is found again only when all folders above it are.
+        for path in items.iter().map(SyncPath::path) {
+            let is_lost = |(folder, _): &&(&RelPath, Error)| path.starts_with(folder);
+            if let Some((_, error)) = without.iter().find(is_lost) {
+                failed.push((path.clone(), error.clone().file(path)));
+            }
+        }
+        Ok(failed)
     }
 }

@@ -203,8 +203,9 @@ pub enum Input {
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.
     Written(BlockKey, Vec<Result<(), Error>>),
-    /// Answer to [`Effect::Sync`].
-    Synced(Result<(), Error>),
+    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each by its path; an
+    /// error leaves all in doubt.
+    Synced(Result<Vec<(RelPath, Error)>, Error>),
     /// Answer to [`Effect::Log`].
     Logged(Result<(), Error>),
     /// Answer to [`Effect::ReadBack`].

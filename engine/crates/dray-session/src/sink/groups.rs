@@ -4,9 +4,9 @@
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
 use dray_core::options::Durability;
-use dray_core::{ByteRange, Error, FileIndex, Sums, Time};
+use dray_core::{ByteRange, Error, FileIndex, RelPath, Sums, Time};
 use dray_wire::message::BlockState;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Small files and folder entries that make a group worth a sync, bytes or not.
 const GROUP_ENTRIES: usize = 4096;
@@ -73,6 +73,13 @@ impl Group {
             self.records.pop();
             at -= 1;
         }
+    }
+
+    /// Every entry in it.
+    fn entries(&self) -> BTreeSet<FileIndex> {
+        let files = self.records.iter().map(|record| record.file);
+        let others = self.small.iter().chain(&self.closing).copied();
+        files.chain(others).collect()
     }
 
     /// A failed file is neither named nor closed again.
@@ -146,15 +153,33 @@ impl Sink {
             .collect()
     }
 
-    pub(super) fn on_synced(&mut self, result: Result<(), Error>) {
-        let Some(group) = self.syncing.take() else {
+    pub(super) fn on_synced(&mut self, result: Result<Vec<(RelPath, Error)>, Error>) {
+        let Some(mut group) = self.syncing.take() else {
             return;
         };
         match result {
-            Ok(()) => self.log(group),
+            Ok(failed) => {
+                self.fail_unsynced(&mut group, failed);
+                self.log(group);
+            }
             // A failed sync leaves doubt about everything since the last one: nothing of it is
             // logged, nothing acknowledged, and the next run sends it again.
             Err(error) => self.break_off(in_doubt(error)),
+        }
+    }
+
+    /// Somebody took these away; what of them is safe from earlier groups stays.
+    fn fail_unsynced(&mut self, group: &mut Group, failed: Vec<(RelPath, Error)>) {
+        if failed.is_empty() {
+            return;
+        }
+        let failed: HashMap<RelPath, Error> = failed.into_iter().collect();
+        for index in group.entries() {
+            let path = self.live.get(&index).map(|live| &live.path);
+            if let Some(error) = path.and_then(|path| failed.get(path)) {
+                self.fail(index, error.clone(), false);
+                group.forget(index);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, get, metadata, own_name, path, pattern,
     put, put_with, read_all,
 };
+use crate::ext::StoreExt;
 use crate::store::Store;
 use crate::types::{
     Attributes, Capabilities, ControlMode, ListOptions, PartialId, PartialRequest, Publish,

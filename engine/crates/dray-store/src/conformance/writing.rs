@@ -462,12 +462,17 @@ fn groups(store: &dyn Store) -> Outcome {
         .collect();
     items.extend([SyncItem::Folder(&folder), SyncItem::Folder(&root)]);
     store.sync_all(&items)?;
+    // What is not there concerns nobody else, in a group of few and of many.
     let missing = path("none/f");
-    ensure_error(
-        store.sync_all(&[SyncItem::File(&missing)]),
-        ErrorKind::NotFound,
-        "syncing what is not there",
-    )
+    for others in [&items[..1], &items] {
+        let group = [&[SyncItem::File(&missing)], others].concat();
+        let mut answers = store.sync_each(&group)?.into_iter();
+        let first = answers.next().unwrap_or(Ok(()));
+        ensure_error(first, ErrorKind::NotFound, "syncing what is not there")?;
+        ensure_eq!(answers.len(), others.len(), "answers for the others");
+        answers.try_for_each(|answer| answer)?;
+    }
+    Ok(())
 }
 
 fn remove(store: &dyn Store) -> Outcome {

@@ -349,9 +349,9 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         let mut tree = self.write();
-        for item in items {
+        let sync = |item: &SyncItem<'_>| {
             let (path, key) = match *item {
                 SyncItem::Folder(path) | SyncItem::File(path) => (path, key_of(path)),
                 SyncItem::Partial { path, name } => (path, beside(&key_of(path), name.as_bytes())),
@@ -363,8 +363,9 @@ impl Store for MemoryStore {
                 SyncItem::Folder(_) => tree.sync_folder(&key),
                 SyncItem::File(_) | SyncItem::Partial { .. } => tree.sync_file(&key),
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        Ok(items.iter().map(sync).collect())
     }
 
     fn remove(&self, path: &RelPath) -> Result<()> {

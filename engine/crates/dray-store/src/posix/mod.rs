@@ -293,7 +293,7 @@ impl Store for PosixStore {
         self.discard_partial(path, partial)
     }
 
-    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         self.sync_items(items)
     }
 

@@ -9,7 +9,7 @@ use super::folders::Folder;
 use super::{Place, PosixStore};
 use crate::types::SyncItem;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result, Status};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -67,13 +67,19 @@ struct Found<'a> {
 }
 
 impl PosixStore {
-    pub(super) fn sync_items(&self, items: &[SyncItem<'_>]) -> Result<()> {
-        let mut groups: BTreeMap<u64, Vec<Found<'_>>> = BTreeMap::new();
-        for item in items {
-            let found = self.find(item)?;
-            groups.entry(found.folder.device).or_default().push(found);
+    pub(super) fn sync_items(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        let mut answers = Vec::with_capacity(items.len());
+        let mut groups: BTreeMap<u64, Vec<(usize, Found<'_>)>> = BTreeMap::new();
+        for (place, item) in items.iter().enumerate() {
+            answers.push(self.find(item).map(|found| {
+                let group = groups.entry(found.folder.device).or_default();
+                group.push((place, found));
+            }));
         }
-        groups.values().try_for_each(|group| self.sync_group(group))
+        for group in groups.values() {
+            self.sync_group(group, &mut answers)?;
+        }
+        Ok(answers)
     }
 
     fn find<'a>(&self, item: &SyncItem<'a>) -> Result<Found<'a>> {
@@ -93,18 +99,25 @@ impl PosixStore {
         Ok(Found { path, folder, name })
     }
 
-    fn sync_group(&self, group: &[Found<'_>]) -> Result<()> {
-        if group.len() <= SYNC_EACH_MAX {
-            return group.iter().try_for_each(|found| match sync_one(found) {
+    fn sync_group(&self, group: &[(usize, Found<'_>)], answers: &mut [Result<()>]) -> Result<()> {
+        if group.len() > SYNC_EACH_MAX {
+            return match group.first() {
+                Some((_, any)) => self.sync_file_system(any),
+                None => Ok(()),
+            };
+        }
+        for (place, found) in group {
+            let error = |errno| self.place(found.path).error("sync", errno);
+            match found.open() {
+                Ok(file) => {
+                    rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd())).map_err(error)?;
+                }
                 // May not be opened for reading, by its mode: the whole file system, then.
-                Err(Errno::ACCESS) => self.sync_file_system(found),
-                other => other.map_err(|errno| self.place(found.path).error("sync", errno)),
-            });
+                Err(Errno::ACCESS) => self.sync_file_system(found)?,
+                Err(errno) => answers[*place] = Err(error(errno)),
+            }
         }
-        match group.first() {
-            Some(any) => self.sync_file_system(any),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn sync_file_system(&self, any: &Found<'_>) -> Result<()> {
@@ -126,19 +139,36 @@ impl PosixStore {
     }
 }
 
-fn sync_one(found: &Found<'_>) -> rustix::io::Result<()> {
-    let Some(name) = found.name else {
-        if !found.folder.is_readable {
-            return Err(Errno::ACCESS);
+/// What an `fsync` is asked of.
+enum ToSync<'a> {
+    File(OwnedFd),
+    Folder(BorrowedFd<'a>),
+}
+
+impl ToSync<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::File(fd) => fd.as_fd(),
+            Self::Folder(fd) => *fd,
         }
-        return rustix::io::retry_on_intr(|| rustix::fs::fsync(found.folder.fd()));
-    };
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match rustix::fs::openat(found.folder.fd(), name, flags, Mode::empty()) {
-        Ok(fd) => rustix::io::retry_on_intr(|| rustix::fs::fsync(&fd)),
-        // A symbolic link has no content but its text, which is durable with its folder.
-        Err(Errno::LOOP) => rustix::io::retry_on_intr(|| rustix::fs::fsync(found.folder.fd())),
-        Err(errno) => Err(errno),
+    }
+}
+
+impl Found<'_> {
+    fn open(&self) -> rustix::io::Result<ToSync<'_>> {
+        let folder = self.folder.fd();
+        let Some(name) = self.name else {
+            return match self.folder.is_readable {
+                true => Ok(ToSync::Folder(folder)),
+                false => Err(Errno::ACCESS),
+            };
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+            // A symbolic link has no content but its text, which is durable with its folder.
+            Err(Errno::LOOP) => Ok(ToSync::Folder(folder)),
+            opened => opened.map(ToSync::File),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ operations! {
     Discard = "discard";
     /// [`Store::write_small`].
     WriteSmall = "write_small";
-    /// [`Store::sync_all`]; the path is the first item's.
+    /// [`Store::sync_each`]; the path is the first item's.
     SyncAll = "sync_all";
     /// [`Store::remove`].
     Remove = "remove";
@@ -330,13 +330,13 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::Discard, path, discard)
     }
 
-    fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()> {
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         let first = items.first().map(|item| match *item {
             SyncItem::File(path) | SyncItem::Partial { path, .. } | SyncItem::Folder(path) => path,
         });
         match first {
-            Some(path) => self.call(Operation::SyncAll, path, || self.inner.sync_all(items)),
-            None => Ok(()),
+            Some(path) => self.call(Operation::SyncAll, path, || self.inner.sync_each(items)),
+            None => Ok(Vec::new()),
         }
     }
 
