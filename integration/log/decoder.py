@@ -355,11 +355,20 @@ def look(data: bytes, at: int, nonce: int) -> Step | None:
 def walk(data: bytes, at: int, nonce: int) -> list[Step]:
     """Read all records and lost places from ``at`` to the end."""
     steps: list[Step] = []
+    summed = 0
     while at < len(data):
         step = look(data, at, nonce)
         if step is None:
             start, at = at, at + 8
-            while at < len(data) and ((found := look(data, at, nonce)) is None or found.is_lost):
+            while at < len(data):
+                # "Walk": bodies summed in vain may add up to the file's size and no further.
+                if summed >= len(data):
+                    at = len(data)
+                    break
+                found = look(data, at, nonce)
+                if found is not None and not found.is_lost:
+                    break
+                summed += 0 if found is None else struct.unpack_from("<I", data, at)[0]
                 at += 8
             at = min(at, len(data))
             step = Step(start, at - start, None)

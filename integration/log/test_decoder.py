@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "design" / "object-log.md"
 GOLDEN = sorted([*HERE.glob("golden/*.log"), *HERE.glob("golden/*.lease")])
 
 
@@ -81,3 +83,29 @@ def test_a_flipped_bit_gives_no_range_that_was_not_there() -> None:
                     a <= offset and offset + length <= a + n for a, n, *_ in known[file["path"]]
                 )
                 assert inside, at
+
+
+def test_example_of_the_page_is_the_golden_file() -> None:
+    (example,) = re.findall(r"^```json\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    golden = json.loads((HERE / "golden" / "plain.log.json").read_text(encoding="utf-8"))
+    golden["files"] = [file for file in golden["files"] if file["path"] == "run1/a.root"]
+    assert json.loads(example) == golden
+
+
+def test_partial_names_are_the_hash_of_the_last_name() -> None:
+    assert fnv(b"foobar") == 0x85944171F73967E8, "a vector of its authors"
+    golden = json.loads((HERE / "golden" / "plain.log.json").read_text(encoding="utf-8"))
+    names = {file["path"]: file["partial"]["name"] for file in golden["files"]}
+    last = {"run1/a.root": b"a.root", "run2/deep/\\xff\\\\\\x0a.dat": b"\xff\\\n.dat"}
+    assert names == {path: f".dray-{fnv(name):016x}.part" for path, name in last.items()}
+    page = PAGE.read_text(encoding="utf-8")
+    for hashed in (b"", b"run1\0run2/deep\0", b"a.root", b"a.root\0\x01\0\0\0"):
+        assert f"`{fnv(hashed):016x}`" in page
+
+
+def fnv(data: bytes) -> int:
+    """Compute FNV-1a 64 of ``data``."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PREFIX_BYTES = 12
+HELLO_BYTES_MAX = 65536
 EXTENDED = 1
 IGNORABLE = 0x80
 
@@ -453,8 +454,10 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
     known = CONTROL.get(number) or DATA.get(number)
     if reserved != 0 or (known is None and not is_ignorable):
         raise FrameError(f"type {number:#04x}, reserved bytes {reserved:#06x}")
-    if length > body_bytes_max:
-        raise FrameError(f"a body of {length} bytes, at most {body_bytes_max}")
+    # 9: before both HELLOs were read another bound is in force than afterwards.
+    most = min(body_bytes_max, HELLO_BYTES_MAX) if number == HELLO else body_bytes_max
+    if length > most:
+        raise FrameError(f"a body of {length} bytes, at most {most}")
     rest = Reader(data[PREFIX_BYTES:])
     body = rest.take(length)
     if crc32c(data[:8] + body) != crc:

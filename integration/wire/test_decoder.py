@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import importlib.util
 import json
+import re
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 GOLDEN = sorted((HERE / "golden").glob("*.bin"))
+PAGE = HERE.parents[1] / "docs" / "design" / "wire-protocol.md"
 
 
 def _load(name: str) -> Any:  # noqa: ANN401 - a module
@@ -84,3 +88,34 @@ def test_frames_follow_each_other() -> None:
 def test_a_claimed_length_costs_nothing() -> None:
     with pytest.raises(decoder.FrameError, match="at most"):
         decoder.decode_frame(b"\xff\xff\xff\xff\x10\x00\x00\x00" + bytes(4))
+
+
+def _golden(name: str) -> Any:  # noqa: ANN401 - JSON
+    return json.loads((HERE / "golden" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_examples_of_the_page_are_the_golden_files() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    examples = re.findall(r"^[A-Z_]+ \(`(\w+)`\):\n\n```json\n(.*?)^```", page, re.M | re.S)
+    names = ["hello", "connect_sink", "new_files", "file_ids", "block"]
+    assert [name for name, _ in examples] == names
+    for name, example in examples:
+        assert json.loads(example) == _golden(name)
+
+
+def test_proof_of_the_golden_join_holds() -> None:
+    accept, join = _golden("accept")["fields"], _golden("join")["fields"]
+    label = b"dray join v1" + bytes(4)
+    ticket = bytes.fromhex(join["ticket"])
+    challenge = bytes.fromhex(_golden("challenge")["fields"]["challenge"])
+    signed = label + ticket + struct.pack("<I", join["stream"]) + challenge
+    assert len(signed) == 68
+    proof = hmac.digest(bytes.fromhex(accept["key"]), signed, "sha256").hex()
+    assert (join["ticket"], join["proof"]) == (accept["ticket"], proof)
+    assert proof in PAGE.read_text(encoding="utf-8")
+
+
+def test_a_long_hello_is_refused_whatever_the_bound_afterwards() -> None:
+    prefix = struct.pack("<IBBHI", 65537, 0x01, 0, 0, 0)
+    with pytest.raises(decoder.FrameError, match="at most 65536"):
+        decoder.decode_frame(prefix + bytes(65537))

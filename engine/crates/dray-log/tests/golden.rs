@@ -6,8 +6,9 @@ mod common;
 use common::{NONCE, content, path, tenure};
 use dray_core::options::Durability;
 use dray_core::path::escape;
-use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};
+use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, RelPath, Sums, TransferId};
 use dray_log::lease::{LEASE_BYTES, newest};
+use dray_log::place::partial_name;
 use dray_log::{
     Ending, FileBegin, Header, LeaseRecord, MemoryFile, ObjectLog, PartialFile, Recovery,
     UniversalLog, recover,
@@ -112,8 +113,9 @@ fn begin(
     size: u64,
     demanded: Option<Checksum>,
 ) -> dray_log::FileNumber {
+    let path = RelPath::parse(name).expect("a good path");
     log.begin_file(FileBegin {
-        path: RelPath::parse(name).expect("a good path"),
+        path: path.clone(),
         key: ContentKey {
             size,
             demanded,
@@ -130,10 +132,9 @@ fn begin(
         },
         object_bytes: NonZeroU64::new(4096).expect("not zero"),
         partial: PartialFile {
-            name: Name::new(format!(".dray-{:016x}.part", Sums::of(name).crc32c).as_bytes())
-                .expect("a good name"),
+            name: partial_name(&path.name().expect("not the root")).expect("a good name"),
             device: 2049,
-            inode: u64::from(Sums::of(name).crc32c),
+            inode: 131_073 + log.files().count() as u64,
             born: 1_700_000_000_123_456_789,
         },
     })

@@ -1,10 +1,14 @@
 //! One example of everything that can be said, with every variant of every part in some of them.
+//!
+//! The examples belong to one session as far as that goes: entries 0 to 3 of a manifest of eight are
+//! in NEW_FILES, and the decisions, closes, blocks and credits speak of these eight.
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
 };
+use dray_wire::codec::Challenge;
 use dray_wire::message::{
     Accept, BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits,
     Message, Ready, Role, Segment, SegmentKind, Selection, Totals,
@@ -14,14 +18,79 @@ fn name(bytes: &[u8]) -> Name {
     Name::new(bytes).expect("a name")
 }
 
-fn error(kind: ErrorKind, file: Option<&[u8]>) -> Error {
-    let error = Error::new(kind, End::Sink, "write the file")
-        .cause("No space left on device (os error 28)")
-        .remedy("free some space and run the same command again");
-    match file {
-        Some(path) => error.file(&RelPath::parse(path).expect("a path")),
-        None => error,
-    }
+fn path(bytes: &[u8]) -> RelPath {
+    RelPath::parse(bytes).expect("a path")
+}
+
+fn error(kind: ErrorKind, end: End, words: [&str; 3]) -> Error {
+    let [operation, cause, remedy] = words;
+    Error::new(kind, end, operation).cause(cause).remedy(remedy)
+}
+
+fn wrong_token() -> Error {
+    let words = [
+        "log in",
+        "the other end does not know this token",
+        "give the token that end was started with",
+    ];
+    error(ErrorKind::Unauthorized, End::Network, words)
+}
+
+fn no_permission() -> Error {
+    let words = [
+        "list the folder",
+        "Permission denied (os error 13)",
+        "give this user access, or run as one who has it",
+    ];
+    let long = [b"run/", &[b'x'; 255][..]].concat();
+    error(ErrorKind::PermissionDenied, End::Source, words).file(&path(&long))
+}
+
+fn folder_in_the_way() -> Error {
+    let words = [
+        "publish the file",
+        "a folder stands under the file's name",
+        "move the folder away, or name another destination",
+    ];
+    error(ErrorKind::IsADirectory, End::Sink, words).file(&path(b"taken"))
+}
+
+fn no_space() -> Error {
+    let words = [
+        "write the object",
+        "No space left on device (os error 28)",
+        "free some space and run the same command again",
+    ];
+    error(ErrorKind::NoSpace, End::Sink, words)
+        .status(Status::Exhausted)
+        .file(&path(b"striped"))
+}
+
+fn changed() -> Error {
+    let words = [
+        "read the file",
+        "it has 15 bytes, 14 when it was listed",
+        "run the same command again once the file is left alone",
+    ];
+    error(ErrorKind::SourceChanged, End::Source, words).file(&path(b"small"))
+}
+
+fn mismatch() -> Error {
+    let words = [
+        "receive an object",
+        "bytes differ from the checksum made when they were read",
+        "the object is sent again; look at network or memory faults if this repeats",
+    ];
+    error(ErrorKind::ChecksumMismatch, End::Network, words)
+}
+
+fn broken() -> Error {
+    let words = [
+        "follow the source",
+        "8 entries announced, 7 received",
+        "use the same version of dray at both ends and report this",
+    ];
+    error(ErrorKind::Protocol, End::Source, words)
 }
 
 fn entry(index: u64, parent: Option<u64>, bytes: &[u8], kind: EntryKind) -> Entry {
@@ -63,8 +132,14 @@ fn connect_sink() -> Connect {
         transfer: TransferId::new("dag:run.1-2").expect("an id"),
         attempt: 3,
         passive_role: Role::Sink,
-        paths: vec![b"/data/in\xff".to_vec()],
-        selection: Selection::default(),
+        paths: vec![b"data/in\xff".to_vec(), b"a.root".to_vec()],
+        selection: Selection {
+            range: Some(ByteRange {
+                offset: 4096,
+                length: 1 << 40,
+            }),
+            ..Selection::default()
+        },
         options: Options {
             durability: Durability::Object,
             overwrite: Overwrite::Never,
@@ -85,15 +160,12 @@ fn connect_sink() -> Connect {
 fn connect_source() -> Connect {
     Connect {
         passive_role: Role::Source,
-        paths: vec![b"/data/a".to_vec(), b"/data/b\\c".to_vec()],
+        paths: vec![b"data/a".to_vec(), b"data/b\\c/".to_vec()],
         selection: Selection {
             recursive: true,
             include: vec!["*.root".into()],
             exclude: vec!["tmp".into(), "größe*".into()],
-            range: Some(ByteRange {
-                offset: 4096,
-                length: 1 << 40,
-            }),
+            range: None,
             links: Links::Follow,
         },
         options: Options {
@@ -127,17 +199,19 @@ fn new_files() -> Vec<Entry> {
         (b"user.empty".to_vec(), Vec::new()),
     ];
     let target = b"../else\\where\n".to_vec();
+    let mut end = entry(0, None, b"run", EntryKind::DirectoryEnd);
+    end.metadata.mode = 0o755;
     vec![
         entry(0, None, b"run", EntryKind::Directory),
         sparse,
         entry(2, Some(0), b"link", EntryKind::Symlink { target }),
-        entry(0, None, b"run", EntryKind::DirectoryEnd),
+        end,
         entry(
             3,
             None,
-            &[b'x'; 255],
+            b"small",
             EntryKind::File {
-                size: 0,
+                size: 14,
                 sparse: false,
             },
         ),
@@ -149,22 +223,21 @@ fn file_ids() -> Vec<FileId> {
         stripe_bytes: 1 << 20,
         targets: vec![TargetId(3), TargetId(1)],
     };
+    let want = |object_bytes, layout| FileVerdict::Want {
+        object_bytes,
+        layout,
+    };
     let verdicts = [
-        FileVerdict::Want {
-            object_bytes: 1 << 20,
-            layout: Layout::Single(TargetId(7)),
-        },
-        FileVerdict::Want {
-            object_bytes: 4 << 20,
-            layout: striped,
-        },
-        FileVerdict::Adopted,
-        FileVerdict::Skipped,
-        FileVerdict::Failed(error(ErrorKind::IsADirectory, Some(b"run/a"))),
+        (1, want(4 << 20, Layout::Single(TargetId(7)))),
+        (3, want(1 << 20, Layout::Single(TargetId(7)))),
+        (4, want(4 << 20, striped)),
+        (5, FileVerdict::Adopted),
+        (6, FileVerdict::Skipped),
+        (7, FileVerdict::Failed(folder_in_the_way())),
     ];
-    let ids = verdicts.into_iter().enumerate();
+    let ids = verdicts.into_iter();
     ids.map(|(index, verdict)| FileId {
-        index: FileIndex(index as u64),
+        index: FileIndex(index),
         verdict,
     })
     .collect()
@@ -172,7 +245,6 @@ fn file_ids() -> Vec<FileId> {
 
 /// Every control message, most once, some in more than one form.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
-    let nack = error(ErrorKind::ChecksumMismatch, Some(b"run/caf\xc3\xa9\xfe")).at(End::Network);
     let ready = Ready {
         precision_nanoseconds: 1,
         object_bytes_max: 16 << 20,
@@ -181,23 +253,23 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         holes: true,
         ordered_window: None,
     };
-    let sums = Sums::of(b"123456789");
-    let closed = |index, result| FileClosed {
+    let sums = Sums::of(b"and of another");
+    let closed = |index, result, bytes_resumed| FileClosed {
         index: FileIndex(index),
         result,
-        bytes_resumed: 5,
+        bytes_resumed,
     };
     let ranges = vec![
         ByteRange {
             offset: 0,
-            length: 1 << 20,
+            length: 4 << 20,
         },
         ByteRange {
-            offset: 3 << 20,
-            length: 17,
+            offset: (4 << 20) + 17,
+            length: (4 << 20) - 17,
         },
         ByteRange {
-            offset: u64::MAX - 1,
+            offset: (1 << 36) - 1,
             length: 1,
         },
     ];
@@ -214,10 +286,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 streams: 4,
             }),
         ),
-        (
-            "refuse",
-            Message::Refuse(error(ErrorKind::Unauthorized, None).at(End::Here)),
-        ),
+        ("refuse", Message::Refuse(wrong_token().at(End::Here))),
         ("ready", Message::Ready(ready)),
         (
             "ready_ordered",
@@ -228,11 +297,8 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("new_files", Message::NewFiles(new_files())),
-        (
-            "list_failed",
-            Message::ListFailed(vec![error(ErrorKind::NotFound, Some(b"gone"))]),
-        ),
-        ("list_end", Message::ListEnd { entries: 5 }),
+        ("list_failed", Message::ListFailed(vec![no_permission()])),
+        ("list_end", Message::ListEnd { entries: 8 }),
         (
             "done",
             Message::Done {
@@ -242,26 +308,34 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("file_ids", Message::FileIds(file_ids())),
         ("file_close", {
-            let failed = error(ErrorKind::NoSpace, Some(b"run/a")).status(Status::Exhausted);
-            Message::FileClose(vec![closed(1, Ok(sums)), closed(2, Err(failed))])
+            Message::FileClose(vec![
+                closed(3, Ok(sums), 0),
+                closed(2, Ok(Sums::EMPTY), 0),
+                closed(1, Ok(Sums::of_zeros(1 << 36)), 8 << 20),
+                closed(4, Err(no_space()), 0),
+            ])
         }),
         (
             "file_abort",
             Message::FileAbort {
-                index: FileIndex(9),
-                error: error(ErrorKind::SourceChanged, Some(b"run/b")).at(End::Source),
+                index: FileIndex(3),
+                error: changed(),
             },
         ),
         (
             "credit",
-            Message::Credit(vec![(TargetId(0), 16), (TargetId(7), u32::MAX)]),
+            Message::Credit(vec![(TargetId(7), 16), (TargetId(3), 1)]),
+        ),
+        (
+            "credit_asked",
+            Message::Credit(vec![(TargetId(7), 3), (TargetId(1), 0)]),
         ),
         (
             "block_sync",
             Message::BlockSync(vec![
                 (BlockId(1), BlockState::Written),
                 (BlockId(1), BlockState::Durable),
-                (BlockId(2), BlockState::Nack(nack)),
+                (BlockId(2), BlockState::Nack(mismatch())),
                 (BlockId(u64::MAX), BlockState::Dropped),
             ]),
         ),
@@ -283,7 +357,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("ping", Message::Ping(0x0123_4567_89ab_cdef)),
         ("pong", Message::Pong(0x0123_4567_89ab_cdef)),
-        ("go_away", Message::GoAway(error(ErrorKind::Busy, None))),
+        ("go_away", Message::GoAway(broken())),
         (
             "cancel",
             Message::Cancel {
@@ -299,7 +373,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 files_skipped: 3,
                 files_failed: 4,
                 others: 5,
-                bytes: 1 << 36,
+                bytes: (1 << 36) + 14,
             }),
         ),
         ("verdict_stored", Message::VerdictStored),
@@ -307,7 +381,8 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// A block of two small files and a hole, and its payload.
+/// A block of what DONE left open of one object, a hole of that file, and a small file; and its
+/// payload.
 pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     let first = b"bytes of one file";
     let second = b"and of another";
@@ -327,7 +402,7 @@ pub(crate) fn block() -> (BlockHead, Vec<u8>) {
         },
         kind: SegmentKind::Hole,
     };
-    let segments = vec![data(1, 1 << 20, first), hole, data(4, 0, second)];
+    let segments = vec![data(1, 4 << 20, first), hole, data(3, 0, second)];
     let head = BlockHead {
         id: BlockId(77),
         target: TargetId(7),
@@ -336,11 +411,19 @@ pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     (head, [&first[..], second].concat())
 }
 
+/// The answer to the challenge of [`CHALLENGE`], with ticket and key of ACCEPT. The proof was computed
+/// apart; `integration/wire/test_decoder.py` computes it again.
 pub(crate) fn join() -> Join {
-    let proof = std::array::from_fn(|index| index as u8);
     Join {
         ticket: *b"ticket of 16 byt",
         stream: StreamId(258),
-        proof,
+        proof: [
+            0xa5, 0x62, 0x96, 0xb6, 0x8f, 0x4a, 0x2b, 0xcd, 0xed, 0x20, 0xf4, 0x1b, 0x7b, 0x25,
+            0xa3, 0xd4, 0xd2, 0x8e, 0x5f, 0x3a, 0x58, 0x48, 0x6d, 0xa9, 0x80, 0x40, 0x01, 0x9a,
+            0x89, 0x0a, 0x10, 0xe9,
+        ],
     }
 }
+
+/// What the listener sends before [`join`].
+pub(crate) const CHALLENGE: Challenge = Challenge([0x5a; 32]);

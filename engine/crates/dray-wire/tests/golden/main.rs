@@ -8,9 +8,9 @@ mod cases;
 mod describe;
 
 use dray_wire::codec::{
-    Challenge, Connection, FLAG_EXTENDED, PREFIX_BYTES, Preamble, Prefix, Security, decode,
-    decode_block_head, decode_challenge, decode_join, encode, encode_block_head, encode_challenge,
-    encode_join, frame_name, head_bytes_max,
+    Connection, FLAG_EXTENDED, PREFIX_BYTES, Preamble, Prefix, Security, decode, decode_block_head,
+    decode_challenge, decode_join, encode, encode_block_head, encode_challenge, encode_join,
+    frame_name, head_bytes_max,
 };
 use dray_wire::message::{Limits, Message};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn data(golden: &mut Golden) {
             golden.insert(format!("preamble_{name}_{how}"), (bytes, description));
         }
     }
-    let challenge = Challenge([0x5a; 32]);
+    let challenge = cases::CHALLENGE;
     let fields = json!({"challenge": describe::hex(&challenge.0)});
     let bytes = encode_challenge(&challenge).to_vec();
     golden.insert("challenge".into(), (bytes, frame("data", 0x40, 0, fields)));
