@@ -152,6 +152,18 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     for name in (b"not-utf8-\xff\xfe\x80", b"n" * 255, b"back\\slash", b"new\nline", b"-r", b" "):
         with open(os.path.join(odd, name), "wb") as file:
             file.write(name)
+    # Holes in what travels whole, and in what does not.
+    for name, size, places in (
+        ("hole", 300_000, ()),
+        ("holes", 700_001, (0, 350_000)),
+        ("large-holes", 5 * MIB + 1, (MIB, 5 * MIB - 9)),
+    ):
+        with (top / name).open("wb") as file:
+            file.truncate(size)
+            for place in places:
+                file.seek(place)
+                file.write(pool[:20_000])
+            file.truncate(size)
     (top / "a-link").symlink_to("folder00000")
     (top / "a-broken-link").symlink_to("../nothing/there")
     os.symlink(b"\xff not utf-8", os.path.join(odd, b"odd-link"))

@@ -59,9 +59,17 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
     let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
     let readers = setup.machine.reads_max;
+    let segments_max = setup.machine.segments_max as usize;
     let machine = Source::new(setup.machine);
     let ran = caught("run the source", || {
-        conduct_all(listing, machine, readers, &pool, link, observer)
+        conduct_all(
+            listing,
+            machine,
+            (readers, segments_max),
+            &pool,
+            link,
+            observer,
+        )
     });
     Ok(ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Source)), Progress::default())))
 }
@@ -70,7 +78,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
 fn conduct_all(
     listing: Listing,
     machine: Source,
-    readers: u32,
+    (readers, segments_max): (u32, usize),
     pool: &Pool,
     link: SourceLink,
     observer: &dyn Observer,
@@ -100,6 +108,7 @@ fn conduct_all(
             control: control_out,
             list_jobs,
             readers_per_target: readers.max(1),
+            segments_max,
             reader_groups: Vec::new(),
             streams: HashMap::new(),
             origins: HashMap::new(),
@@ -137,6 +146,7 @@ struct Conductor<'scope, 'env> {
     control: Sender<Message>,
     list_jobs: Sender<u32>,
     readers_per_target: u32,
+    segments_max: usize,
     reader_groups: Vec<ReaderGroup>,
     streams: HashMap<StreamId, Sender<SendJob>>,
     origins: HashMap<FileIndex, Arc<Origin>>,
@@ -290,9 +300,10 @@ impl Conductor<'_, '_> {
             let (jobs, reader_jobs) = unbounded();
             for _ in 0..self.readers_per_target {
                 let (jobs, pool, events) = (reader_jobs.clone(), self.pool, self.events.clone());
+                let segments_max = self.segments_max;
                 self.scope.spawn(move || {
                     or_tell("read the files", &events, SourceEvent::Broken, || {
-                        read::run(&jobs, pool, &events);
+                        read::run(&jobs, pool, segments_max, &events);
                     });
                 });
             }

@@ -164,6 +164,51 @@ fn holes_of_every_size_arrive_as_they_are() {
     assert!(blocks(&to.join("comb")) < 2 * blocks(&from.join("comb")) + 16_384);
 }
 
+/// Files that travel whole have holes too: at either end, in the middle, and nothing else.
+#[test]
+fn small_files_keep_their_holes() {
+    use std::os::unix::fs::FileExt;
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    let data = bytes(3, 40_000);
+    let sparse: [(&str, u64, &[u64]); 6] = [
+        ("nothing", 700_001, &[]),
+        ("begin", 700_002, &[0]),
+        ("middle", 700_003, &[300_000]),
+        ("end", 700_004, &[660_004]),
+        ("ends", 700_005, &[0, 660_005]),
+        ("one-object", 1 << 20, &[65_536, 524_288]),
+    ];
+    for (name, length, places) in sparse {
+        let file = fs::File::create(from.join(name)).expect("a file");
+        file.set_len(length).expect("a length");
+        for place in places {
+            file.write_all_at(&data, *place).expect("data");
+        }
+    }
+    fs::write(from.join("plain"), &data).expect("a file");
+    let options = Options {
+        object_bytes: 1 << 20,
+        ..options()
+    };
+    let (ends, events) = copy(&from, &to, &options);
+    assert!(
+        matches!(ends.sink.0, Outcome::Done(totals) if totals.files == 7),
+        "{events:?}"
+    );
+    assert_eq!(picture(&from), picture(&to));
+    let blocks = |path: &Path| fs::metadata(path).expect("a state").blocks();
+    assert!(blocks(&to) < 2 * blocks(&from) + 512);
+    for (name, length, _) in sparse {
+        let kept = blocks(&to.join(name)) * 512;
+        assert!(
+            kept < length / 2,
+            "{name}: {kept} of {length} bytes are kept"
+        );
+    }
+}
+
 /// A log of a whole tree also serves a copy into one of its folders; that copy's end must not take
 /// away what the log knows of the rest.
 #[test]

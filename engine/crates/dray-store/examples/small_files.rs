@@ -63,7 +63,7 @@ fn copy(source: &str, sink: &str, is_synced: bool) -> Result<()> {
                 handle.state()?;
                 let partial = Name::new(format!(".dray-{files:x}").as_bytes())?;
                 let attributes = Attributes::of(&listed.metadata);
-                let id = sink.write_small(&path, &partial, &buffer[..count], &attributes)?;
+                let id = sink.write_small(&path, &partial, &buffer[..count], &[], &attributes)?;
                 files += 1;
                 bytes += count as u64;
                 group_bytes += count;
@@ -136,7 +136,7 @@ fn sync(folder: &str) -> Result<()> {
                     })
                     .collect::<Result<_>>()?;
                 for (path, partial) in &files {
-                    store.write_small(path, partial, &bytes, &Attributes::of(&metadata))?;
+                    store.write_small(path, partial, &bytes, &[], &Attributes::of(&metadata))?;
                 }
                 let items: Vec<_> = files
                     .iter()

@@ -200,6 +200,7 @@ impl Store for NullStore {
         _path: &RelPath,
         _partial: &Name,
         _bytes: &[u8],
+        _holes: &[ByteRange],
         _attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
         Ok(Swallow.id())

@@ -129,7 +129,9 @@ pub trait Store: Send + Sync {
     ) -> Result<Box<dyn Partial>>;
 
     /// Writes a whole small file under the partial name, attributes set, and lets go of it: no
-    /// handle stays open. Returns which file it is. Not durable yet.
+    /// handle stays open. Returns which file it is. Not durable yet. `bytes` is all of the content;
+    /// where `holes` say so (in order, apart, within it) it is zeros, which a store with
+    /// [`Capabilities::holes`] does not keep.
     ///
     /// # Errors
     /// `AlreadyExists` when the name is taken; of the store. Nothing is left behind then.
@@ -138,6 +140,7 @@ pub trait Store: Send + Sync {
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
+        holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<PartialId>;
 

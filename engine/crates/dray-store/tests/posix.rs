@@ -168,7 +168,7 @@ fn put(store: &PosixStore, at: &RelPath) -> Result<(), Error> {
         ..Metadata::default()
     };
     let name = Name::new(b".dray-p").expect("a good name");
-    let id = store.write_small(at, &name, b"bytes", &Attributes::of(&metadata))?;
+    let id = store.write_small(at, &name, b"bytes", &[], &Attributes::of(&metadata))?;
     store.publish_small(at, &name, id, Publish::Replace)
 }
 
@@ -370,7 +370,7 @@ fn sync_takes_unreadable_files_and_links() {
     let metadata = Metadata::default();
     let (file, link) = (path("file"), path("link"));
     let id = store
-        .write_small(&file, &name, b"x", &Attributes::of(&metadata))
+        .write_small(&file, &name, b"x", &[], &Attributes::of(&metadata))
         .expect("writes");
     store
         .publish_small(&file, &name, id, Publish::IfAbsent)

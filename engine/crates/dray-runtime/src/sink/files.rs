@@ -31,6 +31,7 @@ const PIECE: usize = 256 * 1024;
 struct Small {
     name: Name,
     id: PartialId,
+    bytes: u64,
 }
 
 /// Everything the sink's threads share.
@@ -387,10 +388,11 @@ impl Space {
         &self,
         path: &RelPath,
         bytes: &[u8],
+        holes: &[ByteRange],
         metadata: &Metadata,
     ) -> Result<()> {
         let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
-        self.make_small(path, bytes, &Attributes { metadata, sums })
+        self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())
     }
 
@@ -398,16 +400,21 @@ impl Space {
         &self,
         path: &RelPath,
         bytes: &[u8],
+        holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
         // One that came again, because another file of its pack could not be written.
         self.discard_small(path)?;
         let write = |name: &Name| {
-            let written = self.store.write_small(path, name, bytes, attributes);
+            let written = self.store.write_small(path, name, bytes, holes, attributes);
             unless(ErrorKind::AlreadyExists, written)
         };
         let (name, id) = self.names.claim(path, write)?;
-        let small = Small { name, id };
+        let small = Small {
+            name,
+            id,
+            bytes: bytes.len() as u64,
+        };
         lock(&self.small).insert(path.clone(), small.clone());
         Ok(small)
     }
@@ -467,11 +474,19 @@ impl Space {
         if item.small {
             let path = &item.path;
             let small = if item.size == 0 {
-                self.make_small(path, &[], &attributes)?
+                self.make_small(path, &[], &[], &attributes)?
             } else {
                 let written = lock(&self.small).get(path).cloned();
                 written.ok_or_else(|| no_partial("publish the file"))?
             };
+            if small.bytes != item.size {
+                let (size, bytes) = (item.size, small.bytes);
+                return Err(
+                    Error::new(ErrorKind::Internal, End::Sink, "publish the file")
+                        .cause(format!("{bytes} of its {size} bytes were written"))
+                        .remedy("report this"),
+                );
+            }
             self.store.publish_small(path, &small.name, small.id, how)?;
             lock(&self.small).remove(path);
             self.names.release(path, &small.name);

@@ -5,7 +5,7 @@ use crate::pool::Pool;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{BufferId, End, Error, ErrorKind, Result};
+use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::sink::{BlockKey, Input, WritePart};
 use std::sync::Arc;
 
@@ -45,35 +45,39 @@ pub(super) fn run(
 }
 
 fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>> {
-    let mut used = 0usize;
+    let mut rest = bytes;
     let mut results = Vec::with_capacity(parts.len());
-    for WriteJobPart { part, open } in parts {
-        let length = if part.hole {
-            0
-        } else {
-            part.range.length as usize
+    let of_one_small = |before: &WriteJobPart, after: &WriteJobPart| {
+        before.part.small.is_some() && before.part.file == after.part.file
+    };
+    for piece in parts.chunk_by(of_one_small) {
+        let data = piece.iter().filter(|part| !part.part.hole);
+        let length = data.map(|part| part.part.range.length as usize).sum();
+        let result = match rest.split_at_checked(length) {
+            Some((data, behind)) => {
+                rest = behind;
+                write_piece(piece, data, space)
+            }
+            None => Err(defect("its parts are longer than its payload")),
         };
-        let data = bytes.get(used..used + length);
-        used += length;
-        results.push(match data {
-            Some(data) => write_part(part, open.as_ref(), data, space),
-            None => Err(
-                Error::new(ErrorKind::Internal, End::Sink, "write the object")
-                    .cause("its parts are longer than its payload"),
-            ),
-        });
+        results.extend(std::iter::repeat_n(result, piece.len()));
     }
     results
 }
 
-fn write_part(
-    part: &WritePart,
-    open: Option<&Arc<OpenFile>>,
-    data: &[u8],
-    space: &Space,
-) -> Result<()> {
+/// Writes one part, or all parts of one small file.
+fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()> {
+    let [WriteJobPart { part, open }, others @ ..] = piece else {
+        return Ok(());
+    };
     match (&part.small, open) {
-        (Some((path, metadata)), _) => space.write_small(path, data, metadata),
+        (Some((path, metadata)), _) if others.is_empty() && !part.hole => {
+            space.write_small(path, data, &[], metadata)
+        }
+        (Some((path, metadata)), _) => {
+            let (content, holes) = gather(piece, data)?;
+            space.write_small(path, &content, &holes, metadata)
+        }
         (None, Some(open)) if part.hole => space.punch(open, part.range),
         (None, Some(open)) => space.write_at(open, part.range.offset, data),
         (None, None) => Err(
@@ -81,4 +85,31 @@ fn write_part(
                 .cause("its file was closed meanwhile"),
         ),
     }
+}
+
+/// The content of a small file that came as data and holes, and where the holes are.
+fn gather(piece: &[WriteJobPart], mut data: &[u8]) -> Result<(Vec<u8>, Vec<ByteRange>)> {
+    let mut content = Vec::new();
+    let mut holes: Vec<ByteRange> = Vec::new();
+    for WriteJobPart { part, .. } in piece {
+        if part.range.offset != content.len() as u64 {
+            return Err(defect("the parts of a small file do not follow each other"));
+        }
+        let length = part.range.length as usize;
+        if part.hole {
+            content.resize(content.len() + length, 0);
+            match holes.last_mut() {
+                Some(last) if last.end() == part.range.offset => last.length += part.range.length,
+                _ => holes.push(part.range),
+            }
+        } else if let Some((own, behind)) = data.split_at_checked(length) {
+            content.extend_from_slice(own);
+            data = behind;
+        }
+    }
+    Ok((content, holes))
+}
+
+fn defect(cause: &str) -> Error {
+    Error::new(ErrorKind::Internal, End::Sink, "write the object").cause(cause)
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Bytes read and summed at once, so that the sum finds them in the second-level cache.
 const PIECE: usize = 256 * 1024;
 
-/// Segments of one object at the most; what follows travels as it is read, holes as zeros. Below
-/// every bound that two ends can agree on.
+/// Segments of one object at the most, if so many were agreed; what follows travels as it is read,
+/// holes as zeros.
 const SEGMENTS_MAX: usize = 32;
 
 /// Shortest hole worth a segment of its own; a shorter one travels as zeros.
@@ -32,11 +32,17 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the conductor is gone.
-pub(super) fn run(jobs: &Receiver<ReadJob>, pool: &Pool, events: &Sender<SourceEvent>) {
+/// Reads until the conductor is gone. `segments_agreed` is how many a block may have.
+pub(super) fn run(
+    jobs: &Receiver<ReadJob>,
+    pool: &Pool,
+    segments_agreed: usize,
+    events: &Sender<SourceEvent>,
+) {
+    let segments_max = SEGMENTS_MAX.min(segments_agreed);
     for job in jobs {
         let outcome = match pool.buffer(job.buffer) {
-            Some(mut buffer) => read(&job.parts, buffer.bytes_mut()),
+            Some(mut buffer) => read(&job.parts, buffer.bytes_mut(), segments_max),
             None => ReadOutcome::default(),
         };
         let input = Input::ReadDone {
@@ -49,13 +55,14 @@ pub(super) fn run(jobs: &Receiver<ReadJob>, pool: &Pool, events: &Sender<SourceE
     }
 }
 
-fn read(parts: &[ReadJobPart], buffer: &mut [u8]) -> ReadOutcome {
+fn read(parts: &[ReadJobPart], buffer: &mut [u8], segments_max: usize) -> ReadOutcome {
     let mut outcome = ReadOutcome::default();
     let mut used = 0;
-    let is_single = parts.len() == 1;
+    // In a pack each file is one segment.
+    let segments_max = if parts.len() == 1 { segments_max } else { 1 };
     for ReadJobPart { origin, part } in parts {
         let room = buffer.get_mut(used..).unwrap_or_default();
-        match read_part(origin, part, room, is_single) {
+        match read_part(origin, part, room, segments_max) {
             Ok(Found::Segments(segments)) => {
                 used += segments
                     .iter()
@@ -84,11 +91,11 @@ fn read_part(
     origin: &Origin,
     part: &ReadPart,
     buffer: &mut [u8],
-    is_single: bool,
+    segments_max: usize,
 ) -> Result<Found> {
     let is_whole = part.range.length == part.size;
     origin.with_handle(is_whole, |handle| {
-        read_from(handle, origin, part, buffer, is_single)
+        read_from(handle, origin, part, buffer, segments_max)
     })
 }
 
@@ -97,18 +104,19 @@ fn read_from(
     origin: &Origin,
     part: &ReadPart,
     buffer: &mut [u8],
-    is_single: bool,
+    segments_max: usize,
 ) -> Result<Found> {
     let mut segments = Vec::with_capacity(1);
     let mut used = 0usize;
     let mut at = part.range.offset;
     while at < part.range.end() {
         let rest = ByteRange::between(at, part.range.end());
-        let look_for_holes = is_single && segments.len() + 2 < SEGMENTS_MAX;
+        // One for what comes next, and one for all that follows.
+        let look_for_holes = segments.len() + 2 <= segments_max;
         let (data, hole) = next_run(handle, origin, part, rest, look_for_holes)?;
         if let Some(end) = hole {
             let whole_part = at == part.range.offset && end >= part.range.end();
-            if whole_part && is_single {
+            if whole_part {
                 check_unchanged(handle, origin, part)?;
                 return Ok(Found::HoleUntil(end.min(part.size)));
             }

@@ -171,6 +171,7 @@ fn reserved(store: &dyn Store) -> Outcome {
         &path("a/next"),
         &own_name("p")?,
         b"x",
+        &[],
         &Attributes::of(&meta),
     )?;
     let folder = RelPath::root().join(&own)?;
@@ -234,7 +235,7 @@ fn many(store: &dyn Store) -> Outcome {
     store.make_dir(&folder)?;
     for index in 0..ENTRIES {
         let file = folder.join(&Name::new(format!("{index:06}").as_bytes())?)?;
-        let id = store.write_small(&file, &partial, b"", &attributes)?;
+        let id = store.write_small(&file, &partial, b"", &[], &attributes)?;
         store.publish_small(&file, &partial, id, Publish::IfAbsent)?;
     }
     let listed = store.list(&folder, &ListOptions::default())?;

@@ -117,7 +117,7 @@ fn absent_or_replace(store: &dyn Store) -> Outcome {
     partial.publish(Publish::Replace, &attributes)?;
     ensure_eq!(get(store, &file)?, b"new", "the file after replacing");
 
-    let id = store.write_small(&file, &request.name, b"small", &attributes)?;
+    let id = store.write_small(&file, &request.name, b"small", &[], &attributes)?;
     ensure_error(
         store.publish_small(&file, &request.name, id, Publish::IfAbsent),
         ErrorKind::AlreadyExists,
@@ -136,7 +136,7 @@ fn over_folder(store: &dyn Store) -> Outcome {
     let meta = metadata(5, 0);
     let attributes = Attributes::of(&meta);
     for how in [Publish::IfAbsent, Publish::Replace] {
-        let id = store.write_small(&file, &name, b"new", &attributes)?;
+        let id = store.write_small(&file, &name, b"new", &[], &attributes)?;
         ensure_error(
             store.publish_small(&file, &name, id, how),
             ErrorKind::IsADirectory,
@@ -224,7 +224,7 @@ fn xattrs(store: &dyn Store) -> Outcome {
         sums,
     };
     let name = own_name("p")?;
-    let id = store.write_small(&file, &name, b"data", &attributes)?;
+    let id = store.write_small(&file, &name, b"data", &[], &attributes)?;
     store.publish_small(&file, &name, id, Publish::IfAbsent)?;
     let request = PartialRequest {
         name,
@@ -297,7 +297,7 @@ fn own(store: &dyn Store) -> Outcome {
         "inode and device after publishing"
     );
     let attributes = Attributes::of(&meta);
-    let mine = store.write_small(&file, &request.name, b"mine", &attributes)?;
+    let mine = store.write_small(&file, &request.name, b"mine", &[], &attributes)?;
     let name = &request.name;
     // It goes elsewhere, and lives: its number is not given to the next.
     store.publish_small(&path("elsewhere"), name, mine, Publish::Replace)?;

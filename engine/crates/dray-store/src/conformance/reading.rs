@@ -244,7 +244,7 @@ fn escape(store: &dyn Store) -> Outcome {
         ensure_error(store.make_dir(&folder), escapes, "make_dir")?;
         ensure_error(store.make_dir(&link), ErrorKind::NotADirectory, "make_dir")?;
         ensure_error(store.begin(&file, 1, &request), escapes, "begin")?;
-        let small = store.write_small(&file, &name, b"x", &attributes);
+        let small = store.write_small(&file, &name, b"x", &[], &attributes);
         ensure_error(small, escapes, "write_small")?;
         let id = PartialId {
             inode: 1,

@@ -162,7 +162,7 @@ fn empty(store: &dyn Store) -> Outcome {
     ensure_eq!(get(store, &path("nothing"))?, Vec::<u8>::new(), "its bytes");
     let name = own_name("small")?;
     let attributes = metadata(5, 0);
-    let id = store.write_small(&path("nil"), &name, b"", &Attributes::of(&attributes))?;
+    let id = store.write_small(&path("nil"), &name, b"", &[], &Attributes::of(&attributes))?;
     store.publish_small(&path("nil"), &name, id, Publish::IfAbsent)?;
     let listed = walk(store, &RelPath::root(), &ListOptions::default())?;
     let mut sorted = listed.clone();
@@ -376,7 +376,13 @@ fn abort(store: &dyn Store) -> Outcome {
     store.discard(&file, &request.name)?;
     store.discard(&file, &request.name)?;
     let attributes = metadata(9, 0);
-    let id = store.write_small(&file, &request.name, b"x", &Attributes::of(&attributes))?;
+    let id = store.write_small(
+        &file,
+        &request.name,
+        b"x",
+        &[],
+        &Attributes::of(&attributes),
+    )?;
     store.discard(&file, &request.name)?;
     ensure_eq!(store.stat(&file)?, None, "what stands under the final name");
     let left = store.list_control(&RelPath::root())?;
@@ -388,20 +394,49 @@ fn abort(store: &dyn Store) -> Outcome {
     )
 }
 
+/// What is called a hole reads as zeros, wherever it lies; the rest is as given.
+fn small_with_holes(store: &dyn Store, attributes: &dray_core::Metadata) -> Outcome {
+    let (file, name) = (path("a/holes"), own_name("s2")?);
+    let all = 200_000;
+    let hole = |offset, end| ByteRange::between(offset, end);
+    for holes in [
+        vec![hole(0, all)],
+        vec![hole(0, 65_536)],
+        vec![hole(65_536, 131_072)],
+        vec![hole(131_072, all)],
+        vec![hole(0, 65_536), hole(70_000, 150_000), hole(199_999, all)],
+    ] {
+        let mut bytes = pattern(all as usize, 6);
+        for hole in &holes {
+            bytes[hole.offset as usize..hole.end() as usize].fill(0);
+        }
+        let id = store.write_small(&file, &name, &bytes, &holes, &Attributes::of(attributes))?;
+        store.publish_small(&file, &name, id, Publish::Replace)?;
+        ensure!(get(store, &file)? == bytes, "holes at {holes:?}");
+    }
+    Ok(())
+}
+
 fn small(store: &dyn Store) -> Outcome {
     let attributes = metadata(1_234_567, 0);
     let bytes = pattern(4321, 4);
     let name = own_name("s1")?;
     store.make_dir(&path("a"))?;
     let file = path("a/file");
-    let id = store.write_small(&file, &name, &bytes, &Attributes::of(&attributes))?;
+    let id = store.write_small(&file, &name, &bytes, &[], &Attributes::of(&attributes))?;
     ensure_eq!(
         store.stat(&file)?,
         None,
         "what stands there before publishing"
     );
     ensure_error(
-        store.write_small(&file, &name, &bytes[..10], &Attributes::of(&attributes)),
+        store.write_small(
+            &file,
+            &name,
+            &bytes[..10],
+            &[],
+            &Attributes::of(&attributes),
+        ),
         ErrorKind::AlreadyExists,
         "writing under a name that is taken",
     )?;
@@ -417,6 +452,7 @@ fn small(store: &dyn Store) -> Outcome {
     );
     let state = store.stat(&file)?;
     ensure_eq!(state.map(|state| state.size), Some(4321), "its size");
+    small_with_holes(store, &attributes)?;
     if store.capabilities().mode {
         ensure_eq!(state.map(|state| state.mode), Some(0o640), "its mode");
         for mode in [0o777, 0o444, 0o200, 0o4711] {
@@ -424,7 +460,7 @@ fn small(store: &dyn Store) -> Outcome {
                 mode,
                 ..metadata(5, 0)
             };
-            let id = store.write_small(&file, &name, b"x", &Attributes::of(&attributes))?;
+            let id = store.write_small(&file, &name, b"x", &[], &Attributes::of(&attributes))?;
             store.publish_small(&file, &name, id, Publish::Replace)?;
             let state = store.stat(&file)?;
             ensure_eq!(state.map(|state| state.mode), Some(mode), "its mode");
@@ -443,7 +479,7 @@ fn groups(store: &dyn Store) -> Outcome {
         let name = Name::new(format!("f{index}").as_bytes())?;
         let partial = own_name(&format!("s{index}"))?;
         let file = folder.join(&name)?;
-        let id = store.write_small(&file, &partial, b"bytes", &Attributes::of(&attributes))?;
+        let id = store.write_small(&file, &partial, b"bytes", &[], &Attributes::of(&attributes))?;
         files.push((file, partial, id));
     }
     let items: Vec<_> = files
@@ -541,7 +577,7 @@ fn layout(store: &dyn Store) -> Outcome {
             sums,
         };
         let name = own_name("s")?;
-        let id = store.write_small(&path("a/kept"), &name, b"y", &attributes)?;
+        let id = store.write_small(&path("a/kept"), &name, b"y", &[], &attributes)?;
         store.publish_small(&path("a/kept"), &name, id, Publish::IfAbsent)?;
         ensure_eq!(
             store.known_sums(&path("a/kept"))?,

@@ -11,7 +11,7 @@ use crate::types::{
     PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::path::PATH_LENGTH_MAX;
-use dray_core::{End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
+use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use handle::MemoryHandle;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tree::{Body, Content, Inode, Tree, above, beside, key_of};
@@ -313,6 +313,7 @@ impl Store for MemoryStore {
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
+        _holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
         let operation = "write the file";

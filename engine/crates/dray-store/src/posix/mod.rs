@@ -21,7 +21,9 @@ use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
     PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
-use dray_core::{End, Error, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
+use dray_core::{
+    ByteRange, End, Error, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
+};
 use folders::Folders;
 use resolve::Root;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -274,9 +276,10 @@ impl Store for PosixStore {
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
+        holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
-        self.write_whole(path, partial, bytes, attributes)
+        self.write_whole(path, partial, bytes, holes, attributes)
     }
 
     fn publish_small(

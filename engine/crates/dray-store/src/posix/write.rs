@@ -6,7 +6,7 @@ use super::{Place, PosixStore, attributes, device_of, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -109,6 +109,7 @@ impl PosixStore {
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
+        holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
         let mode = attributes.metadata.mode & 0o7777;
@@ -119,7 +120,7 @@ impl PosixStore {
                 let mode_is_set = is_plain && self.mode_holds(folder, mode);
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
                 let fd = create(folder, partial, first_mode)?;
-                let written = write_all_at(fd.as_fd(), 0, bytes)
+                let written = write_around(fd.as_fd(), bytes, holes)
                     .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set))
                     .and_then(|()| rustix::fs::fstat(&fd));
                 if written.is_err() {
@@ -166,6 +167,28 @@ impl PosixStore {
     pub(super) fn discard_partial(&self, path: &RelPath, partial: &Name) -> Result<()> {
         discard(&self.folders, &self.place(path), partial, None)
     }
+}
+
+/// Writes a new file's content, but for its holes.
+fn write_around(fd: BorrowedFd<'_>, bytes: &[u8], holes: &[ByteRange]) -> rustix::io::Result<()> {
+    let mut at = 0;
+    for hole in holes {
+        let (from, to) = (index_of(hole.offset), index_of(hole.end()));
+        let data = bytes.get(at..from).ok_or(Errno::INVAL)?;
+        write_all_at(fd, at as u64, data)?;
+        at = to;
+    }
+    let data = bytes.get(at..).ok_or(Errno::INVAL)?;
+    write_all_at(fd, at as u64, data)?;
+    if data.is_empty() && !holes.is_empty() {
+        rustix::fs::ftruncate(fd, bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// A place in a small file's content; one that is past all memory is past its end too.
+fn index_of(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
 /// An open partial file of a [`PosixStore`].

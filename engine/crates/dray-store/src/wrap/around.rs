@@ -297,6 +297,7 @@ impl<H: Hook> Store for Around<H> {
         path: &RelPath,
         partial: &Name,
         bytes: &[u8],
+        holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
         let call = Call {
@@ -310,7 +311,8 @@ impl<H: Hook> Store for Around<H> {
         };
         let bytes = self.hook.to_write(&call, bytes);
         self.call_bytes(Operation::WriteSmall, path, bytes.len(), || {
-            self.inner.write_small(path, partial, &bytes, attributes)
+            self.inner
+                .write_small(path, partial, &bytes, holes, attributes)
         })
     }
 
