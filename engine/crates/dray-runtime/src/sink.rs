@@ -1,6 +1,7 @@
 //! The sink's conductor: looks, writes, syncs, logs and publishes what its machine says.
 
 mod chores;
+mod clear;
 mod files;
 mod handles;
 mod log_file;
@@ -74,6 +75,7 @@ pub fn run(
             observer,
         )
     });
+    space.clear_away();
     ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Sink)), Progress::default()))
 }
 
@@ -275,6 +277,10 @@ impl Conduct for Conductor<'_, '_> {
                     );
                 }
                 Effect::Publish(items) => {
+                    // An empty file is written only now.
+                    let small = items.iter().filter(|item| item.small);
+                    self.small
+                        .extend(small.map(|item| (item.index, item.path.clone())));
                     let mut items = items.into_iter().peekable();
                     while items.peek().is_some() {
                         let chunk = items.by_ref().take(PUBLISH_CHUNK);

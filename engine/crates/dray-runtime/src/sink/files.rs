@@ -1,5 +1,6 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
+use crate::sink::clear::below;
 use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::names::Names;
 use crate::sink::peek;
@@ -28,8 +29,8 @@ const PIECE: usize = 256 * 1024;
 
 /// A small file that was written and has no final name yet.
 #[derive(Clone)]
-struct Small {
-    name: Name,
+pub(super) struct Small {
+    pub(super) name: Name,
     id: PartialId,
     bytes: u64,
 }
@@ -39,24 +40,24 @@ pub(super) struct Space {
     destination: Mutex<Destination>,
     pub(super) store: Arc<dyn dray_store::Store>,
     lease: Option<Lease>,
-    handles: Handles,
+    pub(super) handles: Handles,
     options: Options,
     /// Used by the one thread that looks.
     fresh: Mutex<HashSet<RelPath>>,
     /// Folders that have an entry which may not be durable yet: a folder or a partial file was made
     /// in them.
     pub(super) touched: Mutex<HashSet<RelPath>>,
-    names: Names,
-    small: Mutex<HashMap<RelPath, Small>>,
+    pub(super) names: Names,
+    pub(super) small: Mutex<HashMap<RelPath, Small>>,
     /// Partial files that have their final names, by path, whose end in the log is not committed:
     /// until then their old names are not free.
     ended: Mutex<Vec<(RelPath, Name)>>,
     /// Paths whose partial files stay for the next run.
-    kept: Mutex<HashSet<RelPath>>,
+    pub(super) kept: Mutex<HashSet<RelPath>>,
     /// Unfinished files of the log that this transfer has met. Others may be another request's.
-    met: Mutex<HashSet<RelPath>>,
+    pub(super) met: Mutex<HashSet<RelPath>>,
     /// Whether something could not be listed: what was not met may only not have been seen.
-    listing_failed: AtomicBool,
+    pub(super) listing_failed: AtomicBool,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,18 +66,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
-}
-
-/// A path of the log as the destination knows it; `None` when it lies elsewhere.
-fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
-    if !path.starts_with(prefix) {
-        return Ok(None);
-    }
-    let names = path.components().skip(prefix.components().count());
-    let joined = names
-        .into_iter()
-        .try_fold(RelPath::root(), |joined, name| joined.join(&name));
-    joined.map(Some)
 }
 
 /// For [`Names::claim`]: a name that is taken is no error.
@@ -118,7 +107,7 @@ impl Space {
     ///
     /// # Errors
     /// After a panic in the middle of it nobody knows what it would say.
-    fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
+    pub(super) fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
         self.destination.lock().map_err(|_| {
             Error::new(ErrorKind::Internal, End::Sink, "use the object log")
                 .cause("a thread panicked while it used it")
@@ -346,23 +335,7 @@ impl Space {
         }
     }
 
-    /// Removes the partial file of a file that the log no longer speaks of; another's that has its
-    /// name now stays.
-    fn drop_partial(&self, path: &RelPath, logged: &LoggedFile) -> Result<()> {
-        let name = &logged.partial.name;
-        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
-        match found {
-            Some(found) if found.inode == logged.partial.inode => self.store.discard(path, name)?,
-            Some(_) => {
-                self.names.clear(path, name)?;
-            }
-            None => {}
-        }
-        self.names.release(path, name);
-        Ok(())
-    }
-
-    fn commit(&self, destination: &mut Destination) -> Result<()> {
+    pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {
         destination.log.commit()?;
         for (path, name) in lock(&self.ended).drain(..) {
             self.names.release(&path, &name);
@@ -517,85 +490,6 @@ impl Space {
         } else {
             lock(&self.kept).insert(open.path.clone());
         }
-    }
-
-    pub(super) fn discard(&self, open: &Arc<OpenFile>) {
-        let Ok(mut destination) = self.destination() else {
-            return;
-        };
-        let ended = destination.log.end_file(open.number, Ending::Dropped);
-        // Only when the log no longer speaks of it may it go.
-        if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
-            let _ = self.handles.of(open).and_then(|partial| partial.abort());
-            self.names.release(&open.path, &open.name);
-        }
-    }
-
-    /// A small file that failed has no record and is of no use to the next run.
-    pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
-        let small = lock(&self.small).remove(path);
-        if let Some(small) = small {
-            self.store.discard(path, &small.name)?;
-            self.names.release(path, &small.name);
-        }
-        Ok(())
-    }
-
-    /// The transfer is over: nothing of it stays but what failed files keep for the next run.
-    pub(super) fn remove_log(&self) -> Result<()> {
-        self.check_lease()?;
-        let mut destination = self.destination()?;
-        let (kept, met) = (lock(&self.kept), lock(&self.met));
-        // A log that covers more than this request speaks for others too; and what could not be
-        // listed was not met. Only what is known to be of no use goes.
-        let all_is_ours = destination.is_own_log && !self.listing_failed.load(Ordering::Acquire);
-        let is_useless = |path: &RelPath| all_is_ours || met.contains(path);
-        self.drop_files(&mut destination, |path| {
-            !kept.contains(path) && is_useless(path)
-        })?;
-        self.remove_if_empty(&mut destination)
-    }
-
-    fn remove_if_empty(&self, destination: &mut Destination) -> Result<()> {
-        let is_empty = destination.log.files().next().is_none();
-        if is_empty {
-            destination.remove_log()
-        } else {
-            self.commit(destination)
-        }
-    }
-
-    /// Removes all partial data and the log.
-    pub(super) fn purge(&self) -> Result<()> {
-        self.check_lease()?;
-        let mut destination = self.destination()?;
-        let (met, is_own) = (lock(&self.met), destination.is_own_log);
-        self.drop_files(&mut destination, |path| is_own || met.contains(path))?;
-        self.remove_if_empty(&mut destination)
-    }
-
-    fn drop_files(
-        &self,
-        destination: &mut Destination,
-        is_dropped: impl Fn(&RelPath) -> bool,
-    ) -> Result<()> {
-        let mut dropped = Vec::new();
-        for (path, file) in destination.log.files() {
-            let Some(path) = below(&destination.prefix, path)? else {
-                continue;
-            };
-            if is_dropped(&path) {
-                dropped.push((path, file.clone()));
-            }
-        }
-        for (_, file) in &dropped {
-            destination.log.end_file(file.number, Ending::Dropped)?;
-        }
-        self.commit(destination)?;
-        for (path, file) in &dropped {
-            self.drop_partial(path, file)?;
-        }
-        Ok(())
     }
 }
 

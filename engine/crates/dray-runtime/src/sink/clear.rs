@@ -1,0 +1,150 @@
+//! What goes away: what a failed file leaves, what nobody goes on with, all of it on a purge.
+//!
+//! Invariant: a partial file is removed only after the log has ceased to speak of it, durably.
+
+use crate::sink::files::{Space, lock};
+use crate::sink::handles::OpenFile;
+use crate::sink::peek;
+use crate::sink::place::Destination;
+use dray_core::{RelPath, Result};
+use dray_log::{Ending, LoggedFile, ObjectLog};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A path of the log as the destination knows it; `None` when it lies elsewhere.
+pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
+    if !path.starts_with(prefix) {
+        return Ok(None);
+    }
+    let names = path.components().skip(prefix.components().count());
+    let joined = names
+        .into_iter()
+        .try_fold(RelPath::root(), |joined, name| joined.join(&name));
+    joined.map(Some)
+}
+
+impl Space {
+    /// Removes the partial file of a file that the log no longer speaks of; another's that has its
+    /// name now stays.
+    pub(super) fn drop_partial(&self, path: &RelPath, logged: &LoggedFile) -> Result<()> {
+        let name = &logged.partial.name;
+        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+        match found {
+            Some(found) if found.inode == logged.partial.inode => self.store.discard(path, name)?,
+            Some(_) => {
+                self.names.clear(path, name)?;
+            }
+            None => {}
+        }
+        self.names.release(path, name);
+        Ok(())
+    }
+
+    pub(super) fn discard(&self, open: &Arc<OpenFile>) {
+        let Ok(mut destination) = self.destination() else {
+            return;
+        };
+        let ended = destination.log.end_file(open.number, Ending::Dropped);
+        // Only when the log no longer speaks of it may it go.
+        if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
+            let _ = self.handles.of(open).and_then(|partial| partial.abort());
+            self.names.release(&open.path, &open.name);
+        }
+    }
+
+    /// A small file that failed has no record and is of no use to the next run.
+    pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
+        let small = lock(&self.small).remove(path);
+        if let Some(small) = small {
+            self.store.discard(path, &small.name)?;
+            self.names.release(path, &small.name);
+        }
+        Ok(())
+    }
+
+    /// The session is over, whatever its end: of what it made nothing stays that no run can go on
+    /// with. Called when no thread writes any more.
+    pub(super) fn clear_away(&self) {
+        // What cannot be removed now lies there until the next run takes its name.
+        if self.check_lease().is_err() {
+            return;
+        }
+        self.clear_small();
+        let Ok(mut destination) = self.destination() else {
+            return;
+        };
+        if destination.is_log_removed {
+            return;
+        }
+        let met = lock(&self.met);
+        let _ = self.drop_files(&mut destination, |path, file| {
+            met.contains(path) && file.done.bytes() == 0
+        });
+    }
+
+    /// Small files have no records: those without a final name are of no use to anybody.
+    fn clear_small(&self) {
+        let left: Vec<RelPath> = lock(&self.small).keys().cloned().collect();
+        for path in left {
+            let _ = self.discard_small(&path);
+        }
+    }
+
+    /// The transfer is over: nothing of it stays but what failed files keep for the next run.
+    pub(super) fn remove_log(&self) -> Result<()> {
+        self.check_lease()?;
+        let mut destination = self.destination()?;
+        let (kept, met) = (lock(&self.kept), lock(&self.met));
+        // A log that covers more than this request speaks for others too; and what could not be
+        // listed was not met. Only what is known to be of no use goes.
+        let all_is_ours = destination.is_own_log && !self.listing_failed.load(Ordering::Acquire);
+        let is_useless = |path: &RelPath| all_is_ours || met.contains(path);
+        self.drop_files(&mut destination, |path, _| {
+            !kept.contains(path) && is_useless(path)
+        })?;
+        self.remove_if_empty(&mut destination)
+    }
+
+    fn remove_if_empty(&self, destination: &mut Destination) -> Result<()> {
+        let is_empty = destination.log.files().next().is_none();
+        if is_empty {
+            destination.remove_log()
+        } else {
+            self.commit(destination)
+        }
+    }
+
+    /// Removes all partial data and the log.
+    pub(super) fn purge(&self) -> Result<()> {
+        self.check_lease()?;
+        self.clear_small();
+        let mut destination = self.destination()?;
+        let (met, is_own) = (lock(&self.met), destination.is_own_log);
+        self.drop_files(&mut destination, |path, _| is_own || met.contains(path))?;
+        self.remove_if_empty(&mut destination)
+    }
+
+    fn drop_files(
+        &self,
+        destination: &mut Destination,
+        is_dropped: impl Fn(&RelPath, &LoggedFile) -> bool,
+    ) -> Result<()> {
+        let mut dropped = Vec::new();
+        for (path, file) in destination.log.files() {
+            let Some(path) = below(&destination.prefix, path)? else {
+                continue;
+            };
+            if is_dropped(&path, file) {
+                dropped.push((path, file.clone()));
+            }
+        }
+        for (_, file) in &dropped {
+            destination.log.end_file(file.number, Ending::Dropped)?;
+        }
+        self.commit(destination)?;
+        for (path, file) in &dropped {
+            self.drop_partial(path, file)?;
+        }
+        Ok(())
+    }
+}
