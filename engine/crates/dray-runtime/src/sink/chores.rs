@@ -5,7 +5,7 @@ use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{ByteRange, ContentKey, FileIndex, Metadata, RelPath, Sums};
+use dray_core::{ByteRange, ContentKey, Error, FileIndex, Metadata, RelPath, Sums};
 use dray_log::FileNumber;
 use dray_session::sink::{Input, InspectItem, PublishItem};
 use std::sync::Arc;
@@ -54,11 +54,8 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
     for chore in jobs {
         let input = match chore {
             Chore::Inspect(items) => {
-                let found = items
-                    .into_iter()
-                    .map(|item| (item.index, space.inspect(item)))
-                    .collect();
-                Input::Inspected(found)
+                let look = |item: InspectItem| (item.index, space.inspect(item));
+                each_held(space, items, look).map_or_else(Input::LeaseLost, Input::Inspected)
             }
             Chore::Prepare {
                 index,
@@ -74,10 +71,9 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 continue;
             }
             Chore::Sync(items) => Input::Synced(space.sync(&items)),
-            Chore::Log { records, sync } => match space.check_lease() {
-                Err(error) => Input::LeaseLost(error),
-                Ok(()) => Input::Logged(space.log(&records, sync)),
-            },
+            Chore::Log { records, sync } => {
+                held(space, || Input::Logged(space.log(&records, sync)))
+            }
             Chore::ReadBack {
                 index,
                 path,
@@ -88,29 +84,34 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 let result = space.read_back(&path, size, small, open.as_ref());
                 Input::ReadBack(index, result)
             }
-            Chore::Publish(items) => match space.check_lease() {
-                Err(error) => Input::LeaseLost(error),
-                Ok(()) => {
-                    let publish = |(open, item): &(Option<Arc<OpenFile>>, PublishItem)| {
-                        (item.index, space.publish(open.as_ref(), item))
-                    };
-                    Input::Published(items.iter().map(publish).collect())
-                }
-            },
+            Chore::Publish(items) => {
+                let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
+                    (item.index, space.publish(open.as_ref(), &item))
+                };
+                each_held(space, items, publish).map_or_else(Input::LeaseLost, Input::Published)
+            }
             Chore::SetDirectory {
                 index,
                 path,
                 metadata,
-            } => Input::DirectorySet(index, space.set_directory(&path, &metadata)),
-            Chore::Discard(open) => {
-                space.discard(&open);
-                continue;
-            }
-            Chore::DiscardSmall(path) => {
-                // What cannot be removed now lies there until the next run takes its name.
-                let _ = space.discard_small(&path);
-                continue;
-            }
+            } => held(space, || {
+                Input::DirectorySet(index, space.set_directory(&path, &metadata))
+            }),
+            Chore::Discard(open) => match space.check_lease() {
+                Err(error) => Input::LeaseLost(error),
+                Ok(()) => {
+                    space.discard(&open);
+                    continue;
+                }
+            },
+            Chore::DiscardSmall(path) => match space.check_lease() {
+                Err(error) => Input::LeaseLost(error),
+                Ok(()) => {
+                    // What cannot be removed now lies there until the next run takes its name.
+                    let _ = space.discard_small(&path);
+                    continue;
+                }
+            },
             Chore::Close(open) => {
                 space.close(&open);
                 continue;
@@ -120,4 +121,23 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
         };
         tell(SinkEvent::Input(input));
     }
+}
+
+/// Does something if the lease is held.
+fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
+    match space.check_lease() {
+        Ok(()) => work(),
+        Err(error) => Input::LeaseLost(error),
+    }
+}
+
+/// Does something with each, as long as the lease is held: looked at each time, for that is one read
+/// of what the system has in memory, and whoever took the lease over has begun to write.
+fn each_held<T, U>(
+    space: &Space,
+    items: Vec<T>,
+    mut work: impl FnMut(T) -> U,
+) -> Result<Vec<U>, Error> {
+    let work = |item| space.check_lease().map(|()| work(item));
+    items.into_iter().map(work).collect()
 }

@@ -143,6 +143,7 @@ impl Space {
         }
         self.commit(destination)?;
         for (path, file) in &dropped {
+            self.check_lease()?;
             self.drop_partial(path, file)?;
         }
         Ok(())

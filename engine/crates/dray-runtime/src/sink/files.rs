@@ -376,6 +376,7 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
+        self.check_lease()?;
         // One that came again, because another file of its pack could not be written.
         self.discard_small(path)?;
         let write = |name: &Name| {

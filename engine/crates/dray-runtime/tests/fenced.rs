@@ -1,0 +1,111 @@
+//! A holder that has lost its lease changes nothing more.
+
+mod local_common;
+
+use dray_core::{Error, ErrorKind, TransferId};
+use dray_log::{BootId, LeaseRecord};
+use dray_runtime::local;
+use dray_session::Outcome;
+use dray_store::wrap::{Around, Call, Hook, Operation};
+use local_common::{Notes, options, sink_setup_of, sink_store, source_setup};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Calls that change names.
+const CHANGES: [Operation; 8] = [
+    Operation::MakeDir,
+    Operation::MakeSymlink,
+    Operation::Begin,
+    Operation::WriteSmall,
+    Operation::Publish,
+    Operation::SetDirectory,
+    Operation::Discard,
+    Operation::Remove,
+];
+
+/// Threads of a sink: each may be past its look at the lease when the lease is lost.
+const THREADS: u32 = 8;
+
+/// Takes the lease over at the `nth` call of one operation, and counts the changes from then on.
+struct TakesOver {
+    operation: Operation,
+    nth: AtomicU32,
+    to: PathBuf,
+    late: Arc<AtomicU32>,
+}
+
+impl Hook for TakesOver {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        if self.nth.load(Ordering::Acquire) == 0 {
+            if CHANGES.contains(&call.operation) {
+                self.late.fetch_add(1, Ordering::AcqRel);
+            }
+        } else if call.operation == self.operation && self.nth.load(Ordering::Acquire) == 1 {
+            take_over(&self.to);
+            self.nth.store(0, Ordering::Release);
+        } else if call.operation == self.operation {
+            self.nth.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+fn take_over(to: &Path) {
+    let record = LeaseRecord {
+        epoch: 1_000,
+        holder: "another".to_owned(),
+        transfer: TransferId::new("other").expect("an id"),
+        boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
+        host: "elsewhere".to_owned(),
+    };
+    for entry in fs::read_dir(to.join(".dray-log")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|ending| ending == "lease") {
+            let file = fs::File::options().write(true).open(path).expect("opens");
+            let bytes = record.encode().expect("fits");
+            file.write_all_at(&bytes, record.slot_offset())
+                .expect("writes");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_named_or_removed_once_the_lease_is_lost() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let from = scratch.path().join("from");
+    for folder in 0..40 {
+        let folder = from.join(format!("folder-{folder}"));
+        fs::create_dir_all(&folder).expect("a folder");
+        for file in 0..10 {
+            fs::write(folder.join(format!("file-{file}")), b"bytes").expect("a file");
+        }
+    }
+    for operation in [
+        Operation::MakeDir,
+        Operation::WriteSmall,
+        Operation::Publish,
+        Operation::SetDirectory,
+    ] {
+        let to = scratch.path().join(format!("{operation:?}"));
+        let late = Arc::new(AtomicU32::new(0));
+        let hook = TakesOver {
+            operation,
+            nth: AtomicU32::new(2),
+            to: to.clone(),
+            late: Arc::clone(&late),
+        };
+        let store = Around::new(sink_store(&to).expect("a store"), hook);
+        let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+        let source = source_setup(&from, &options());
+        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+        let Outcome::Failed(error) = &ends.sink.0 else {
+            panic!("{operation:?}: {:?}", ends.sink.0);
+        };
+        assert_eq!(error.kind, ErrorKind::LeaseLost, "{operation:?}: {error}");
+        let late = late.load(Ordering::Acquire);
+        assert!(late <= THREADS, "{operation:?}: {late} changes afterwards");
+    }
+}
