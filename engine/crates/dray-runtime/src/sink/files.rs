@@ -6,7 +6,7 @@ use crate::sink::names::Names;
 use crate::sink::peek;
 use crate::sink::place::{self, Destination, Lease};
 use dray_core::checksum::Summer;
-use dray_core::options::Options;
+use dray_core::options::{Durability, Options};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
 };
@@ -44,10 +44,13 @@ pub(super) struct Space {
     options: Options,
     /// Used by the one thread that looks.
     fresh: Mutex<HashSet<RelPath>>,
-    /// Folders that have an entry which may not be durable yet: a folder or a partial file was made
-    /// in them.
+    /// Folders that may not be durable yet: a folder or a partial file was made in them, or their
+    /// attributes were set.
     pub(super) touched: Mutex<HashSet<RelPath>>,
     pub(super) names: Names,
+    /// Published files whose attributes were set after their content was synced: they are synced
+    /// with the folder entry.
+    pub(super) unsynced: Mutex<HashSet<RelPath>>,
     pub(super) small: Mutex<HashMap<RelPath, Small>>,
     /// Partial files that have their final names, by path, whose end in the log is not committed:
     /// until then their old names are not free.
@@ -90,6 +93,7 @@ impl Space {
             names,
             small: Mutex::new(HashMap::new()),
             ended: Mutex::new(Vec::new()),
+            unsynced: Mutex::new(HashSet::new()),
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.lease.take(),
@@ -138,7 +142,7 @@ impl Space {
     fn make_directory(&self, path: &RelPath) -> Result<()> {
         match self.store.make_dir(path)? {
             MadeDir::Created => {
-                lock(&self.touched).insert(folder_of(path));
+                self.touch(folder_of(path));
                 let mut fresh = lock(&self.fresh);
                 if fresh.len() >= FRESH_FOLDERS_MAX {
                     fresh.clear();
@@ -147,7 +151,7 @@ impl Space {
             }
             MadeDir::Existed => {
                 // A run that died may have made it, and its entry may not be durable yet.
-                lock(&self.touched).insert(folder_of(path));
+                self.touch(folder_of(path));
                 self.refuse_foreign_log(path)?;
             }
         }
@@ -280,7 +284,7 @@ impl Space {
                 }),
                 preallocate: false,
             };
-            lock(&self.touched).insert(folder_of(path));
+            self.touch(folder_of(path));
             let partial = self.store.begin(path, key.size, &request)?;
             return Ok(self.handles.adopt(
                 path,
@@ -310,7 +314,7 @@ impl Space {
             )
         };
         let (name, partial) = self.names.claim(path, begin)?;
-        lock(&self.touched).insert(folder_of(path));
+        self.touch(folder_of(path));
         let id = partial.id();
         lock(&self.met).insert(path.clone());
         let begun = destination.log.begin_file(FileBegin {
@@ -464,16 +468,36 @@ impl Space {
             self.store.publish_small(path, &small.name, small.id, how)?;
             lock(&self.small).remove(path);
             self.names.release(path, &small.name);
+            if item.size == 0 {
+                self.note_unsynced(path);
+            }
             return Ok(());
         }
         let open = open.ok_or_else(|| no_partial("publish the file"))?;
         self.handles.of(open)?.publish(how, &attributes)?;
         open.set_published();
+        self.note_unsynced(&item.path);
         Ok(())
     }
 
+    fn note_unsynced(&self, path: &RelPath) {
+        // Without durability nothing is ever synced.
+        if self.options.durability != Durability::None {
+            lock(&self.unsynced).insert(path.clone());
+        }
+    }
+
+    fn touch(&self, folder: RelPath) {
+        // As above.
+        if self.options.durability != Durability::None {
+            lock(&self.touched).insert(folder);
+        }
+    }
+
     pub(super) fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        self.store.set_directory(path, metadata)
+        self.store.set_directory(path, metadata)?;
+        self.touch(path.clone());
+        Ok(())
     }
 
     /// The file has its final name, durably; or what is safe of it stays for the next run.

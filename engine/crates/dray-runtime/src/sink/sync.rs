@@ -5,7 +5,7 @@ use crate::sink::handles::OpenFile;
 use dray_core::{Error, ErrorKind, FileIndex, Name, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;
 use dray_store::SyncItem;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What a sync is told: names, because handles may be closed meanwhile.
@@ -49,6 +49,7 @@ impl Space {
     pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
+        let mut published = HashSet::new();
         let mut folders = std::mem::take(&mut *lock(&self.touched));
         for item in items {
             match item {
@@ -58,6 +59,11 @@ impl Space {
                     names.extend(self.small_name(path).map(|name| (path, name)));
                 }
                 SyncPath::Published(path) => {
+                    // Before its folder: that sync then finds the journal written.
+                    if lock(&self.unsynced).remove(path) {
+                        files.push(path);
+                        published.insert(path);
+                    }
                     folders.insert(folder_of(path));
                 }
                 SyncPath::Adopted(path) => {
@@ -80,6 +86,9 @@ impl Space {
         for (item, answer) in all.iter().zip(self.store.sync_each(&all)?) {
             match (item, answer) {
                 (_, Ok(())) => {}
+                // It had its name; where somebody has taken it since is no concern of this run.
+                (SyncItem::File(path), Err(error))
+                    if error.kind == ErrorKind::NotFound && published.contains(path) => {}
                 (SyncItem::Folder(folder), Err(error)) => {
                     // What comes to lie in it later needs it too, unless there is none any more.
                     if error.kind != ErrorKind::NotFound {

@@ -83,11 +83,31 @@ pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) body: Body,
     meta: Mutex<Meta>,
+    /// As they would be after a crash.
+    durable_meta: Mutex<Meta>,
     /// Number of the handle that holds the lock; 0 for none.
     pub(super) locked_by: AtomicU64,
 }
 
 impl Inode {
+    fn new(number: u64, body: Body, mode: u32) -> Self {
+        let meta = Meta {
+            metadata: Metadata {
+                mode,
+                modified: now(),
+                ..Metadata::default()
+            },
+            sums: None,
+        };
+        Self {
+            number,
+            body,
+            durable_meta: Mutex::new(meta.clone()),
+            meta: Mutex::new(meta),
+            locked_by: AtomicU64::new(0),
+        }
+    }
+
     pub(super) fn meta(&self) -> MutexGuard<'_, Meta> {
         self.meta.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,15 +124,25 @@ impl Inode {
         matches!(self.body, Body::Folder)
     }
 
-    /// Makes the content durable.
+    /// Makes content and attributes durable.
     pub(super) fn sync(&self) {
+        let meta = self.meta().clone();
+        *self.durable_meta() = meta;
         if let Body::File(content) = &self.body {
             let mut content = write(content);
             content.durable = Some(Arc::clone(&content.bytes));
         }
     }
 
+    fn durable_meta(&self) -> MutexGuard<'_, Meta> {
+        self.durable_meta
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn crash(&self) {
+        let meta = self.durable_meta().clone();
+        *self.meta() = meta;
         if let Body::File(content) = &self.body {
             let mut content = write(content);
             content.bytes = content.durable.clone().unwrap_or_default();
@@ -130,19 +160,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new() -> Self {
-        let root = Arc::new(Inode {
-            number: 1,
-            body: Body::Folder,
-            meta: Mutex::new(Meta {
-                metadata: Metadata {
-                    mode: 0o755,
-                    modified: now(),
-                    ..Metadata::default()
-                },
-                sums: None,
-            }),
-            locked_by: AtomicU64::new(0),
-        });
+        let root = Arc::new(Inode::new(1, Body::Folder, 0o755));
         let names = BTreeMap::from([(Vec::new(), root)]);
         Self {
             durable: names.clone(),
@@ -153,19 +171,7 @@ impl Tree {
 
     /// A new inode at `key`, whatever stood there.
     pub(super) fn put(&mut self, key: Key, body: Body, mode: u32) -> Arc<Inode> {
-        let inode = Arc::new(Inode {
-            number: self.next_number,
-            body,
-            meta: Mutex::new(Meta {
-                metadata: Metadata {
-                    mode,
-                    modified: now(),
-                    ..Metadata::default()
-                },
-                sums: None,
-            }),
-            locked_by: AtomicU64::new(0),
-        });
+        let inode = Arc::new(Inode::new(self.next_number, body, mode));
         self.next_number += 1;
         self.names.insert(key, Arc::clone(&inode));
         inode
@@ -191,9 +197,14 @@ impl Tree {
         self.after(key).is_some_and(|(name, _)| is_in(name, key))
     }
 
-    /// Makes the names in a folder durable, and the folder itself.
+    /// Makes the names in a folder durable, and the folder itself. Attributes of the files in it
+    /// are another matter: stricter than file systems with a journal, where what was set before a
+    /// rename is not lost when the rename is kept.
     pub(super) fn sync_folder(&mut self, key: &[u8]) {
         self.keep_folders(key);
+        if let Some(folder) = self.names.get(key) {
+            folder.sync();
+        }
         self.durable
             .retain(|name, _| name.is_empty() || above(name) != Some(key));
         let children = self
@@ -201,6 +212,9 @@ impl Tree {
             .iter()
             .filter(|(name, _)| !name.is_empty() && above(name) == Some(key));
         for (name, inode) in children {
+            if matches!(inode.body, Body::Link(_)) {
+                inode.sync();
+            }
             self.durable.insert(name.clone(), Arc::clone(inode));
         }
     }
