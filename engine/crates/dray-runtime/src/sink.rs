@@ -5,6 +5,7 @@ mod clear;
 mod files;
 mod handles;
 mod log_file;
+mod look;
 mod names;
 mod other_logs;
 mod peek;

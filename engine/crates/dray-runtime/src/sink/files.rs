@@ -2,9 +2,10 @@
 
 use crate::sink::clear::below;
 use crate::sink::handles::{Handles, OpenFile};
+use crate::sink::look;
 use crate::sink::names::Names;
 use crate::sink::peek;
-use crate::sink::place::{self, Destination, Lease};
+use crate::sink::place::{Destination, Lease};
 use dray_core::checksum::Summer;
 use dray_core::options::{Durability, Options};
 use dray_core::{
@@ -96,7 +97,7 @@ impl Space {
             unsynced: Mutex::new(HashSet::new()),
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
-            lease: destination.lease.take(),
+            lease: destination.take_lease(),
             destination: Mutex::new(destination),
             options,
             fresh: Mutex::new(HashSet::new()),
@@ -163,14 +164,7 @@ impl Space {
         if self.lease.is_none() {
             return Ok(());
         }
-        let folder = path.join(&dray_log::place::log_folder_name()?)?;
-        for name in self.store.list_control(&folder)? {
-            if let Some(lease) = dray_log::place::lease_of_log(&name) {
-                let lease = folder.join(&lease)?;
-                place::refuse_if_held(self.store.as_ref(), &lease, &path.to_string())?;
-            }
-        }
-        Ok(())
+        look::refuse_logs_in(self.store.as_ref(), path)
     }
 
     fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {

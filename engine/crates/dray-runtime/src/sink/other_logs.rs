@@ -2,7 +2,8 @@
 //! the exported root. A log that speaks of a file lies in no other place.
 
 use super::log_file::StoredLog;
-use super::place::{self, DestinationRequest};
+use super::look::{Lookup, folders_above, log_folder, look_at_lease};
+use super::place::DestinationRequest;
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::recover;
 use dray_store::{ControlMode, Store};
@@ -65,10 +66,10 @@ impl OtherLogs {
     /// Of the store.
     pub(super) fn speak_of(&mut self, (folder, name): &Place) -> Result<bool> {
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
-        let nearer = place::folders_above(folder)?.into_iter();
+        let nearer = folders_above(folder)?.into_iter();
         tops.extend(nearer.map(|(top, seen)| (At::Destination, top, seen)));
         if let Some((_, destination)) = &self.above {
-            for (top, seen) in place::folders_above(destination)? {
+            for (top, seen) in folders_above(destination)? {
                 tops.push((At::Above, top, seen.join_path(folder)?));
             }
         }
@@ -85,7 +86,7 @@ impl OtherLogs {
             (At::Above, Some((above, _))) => Arc::clone(above),
             _ => Arc::clone(&self.store),
         };
-        let folder = place::log_folder(top)?;
+        let folder = log_folder(top)?;
         let names = match store.list_control(&folder) {
             Ok(names) => names,
             // What may not be read may speak of anything.
@@ -112,8 +113,11 @@ impl OtherLogs {
         place: &Place,
     ) -> Result<bool> {
         // Its holder may have made a partial file and not have said so in the log yet.
-        let place::Lookup::Free(epoch) = place::look_at_lease(store, lease)? else {
-            return Ok(true);
+        let epoch = match look_at_lease(store, lease) {
+            Ok(Lookup::Free(epoch)) => epoch,
+            Ok(Lookup::Held(_)) => return Ok(true),
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
+            Err(error) => return Err(error),
         };
         if let Some(known) = self.known.get(&log).filter(|known| known.epoch == epoch) {
             return Ok(known.partials.contains(place));
@@ -121,6 +125,7 @@ impl OtherLogs {
         let file = match store.open_control(&log.1, ControlMode::ReadOnly) {
             Ok(file) => file,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
             Err(error) => return Err(error),
         };
         let recovery = match recover(&mut StoredLog::new(file)) {

@@ -2,12 +2,14 @@
 //! and for the sink before it writes.
 
 use super::log_file::StoredLog;
+use super::look;
 use super::place::{self, DestinationRequest};
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
 use dray_log::{BootId, LoggedFile, Recovery, recover};
 use dray_session::sink::{Existing, Facts, Resume};
 use dray_store::{ControlMode, FileKind, Store};
+use std::time::Duration;
 
 /// A destination and its log as they are now; no lease is taken and nothing is made.
 pub struct Peek {
@@ -87,10 +89,15 @@ fn read_log(
     request: &DestinationRequest,
     boot_id: &BootId,
 ) -> Result<Option<(Recovery, RelPath, String)>> {
-    let Some(found) = place::find_existing(request)? else {
+    let Some(found) = look::find_existing(request)? else {
         return Ok(None);
     };
-    place::refuse_if_held(found.store.as_ref(), &found.lease, &request.words)?;
+    look::refuse_if_held(
+        found.store.as_ref(),
+        &found.lease,
+        &request.words,
+        Duration::ZERO,
+    )?;
     let file = found
         .store
         .open_control(&found.log, ControlMode::ReadOnly)?;

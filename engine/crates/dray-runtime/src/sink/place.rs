@@ -1,9 +1,10 @@
 //! The destination: finds or makes the object log that speaks for it, and takes its lease.
 
 use crate::sink::log_file::StoredLog;
+use crate::sink::look::{LogPlace, find, refuse_others};
 use crate::sink::other_logs::OtherLogs;
 use dray_core::options::Durability;
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
@@ -15,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// How long a holder may take to end: one whose source has just died is still making durable what it
 /// has, and the same command again must find it gone.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause between two looks at the lease.
-const HOLDER_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is to be written where, and by whom.
 pub struct DestinationRequest {
@@ -58,21 +59,44 @@ impl Lease {
 
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
-/// Where a log lies.
-struct LogPlace {
-    store: Arc<dyn Store>,
-    /// The folder `.dray-log`.
-    folder: RelPath,
-    log: Name,
-    /// The destination folder as seen from the log's top.
-    prefix: RelPath,
+/// A log that was made here and has no records. It goes with its lease, while that is held, if the
+/// transfer does not begin.
+struct Made {
+    place: Option<LogPlace>,
+}
+
+impl Made {
+    fn stays(&mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        let is_lost = |lease: &Lease| lease.check().is_err();
+        if self.lease.as_ref().is_some_and(is_lost) {
+            // What was made here is another's now.
+            self.made.stays();
+        }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            // Nobody is left to hear of it; an empty log means nothing.
+            let _ = place.remove();
+        }
+    }
 }
 
 /// A destination that may be written: its log is open and its lease is held.
 pub struct Destination {
     pub(super) store: Arc<dyn Store>,
     pub(super) log: Log,
-    pub(super) lease: Option<Lease>,
+    /// Before the lease, which is held until it is gone.
+    made: Made,
+    lease: Option<Lease>,
     /// What the log said when it was opened, without its files.
     pub(super) found: Option<Recovery>,
     /// The log in words.
@@ -104,35 +128,47 @@ impl Destination {
             return Self::without_log(request, boot_id);
         }
         let place = find(&request)?;
-        let is_own_log = place.prefix.is_root() && place.log == place::log_name(&request.claims)?;
         let lease_name = place::lease_of_log(&place.log).ok_or_else(|| {
             Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
         })?;
         let lease_path = place.folder.join(&lease_name)?;
         let log_path = place.folder.join(&place.log)?;
-        let (file, mut record) = lock(&place, &lease_path, &request, &boot_id)?;
+        let (file, record) = lock(&place, &lease_path, &request, &boot_id)?;
+        let lease = Lease { file, record };
+        let log_words = format!("the log {log_path} of {}", request.words);
+        Self::open_log(place, lease, log_words, request, boot_id)
+    }
+
+    /// Reads or makes the log whose lease is held. If that fails, what was made here goes.
+    fn open_log(
+        place: LogPlace,
+        mut lease: Lease,
+        log_words: String,
+        request: DestinationRequest,
+        boot_id: BootId,
+    ) -> Result<Self> {
+        let is_own_log = place.prefix.is_root() && place.log == place::log_name(&request.claims)?;
+        let log_path = place.folder.join(&place.log)?;
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
         let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
-        let log_words = format!("the log {log_path} of {}", request.words);
+        let made = Made {
+            place: recovery.is_none().then(|| place.clone()),
+        };
         // The lease may have been lost and begun anew; the log's holders count as well.
         let logged = recovery.as_ref().map(|recovery| recovery.tenure.epoch);
+        let record = &mut lease.record;
         if logged.is_some_and(|logged| logged >= record.epoch) {
-            record.epoch = lease::next_epoch(Some(&record), logged)?;
-            file.write_at(record.slot_offset(), &record.encode()?)?;
+            record.epoch = lease::next_epoch(Some(record), logged)?;
+            lease
+                .file
+                .write_at(record.slot_offset(), &record.encode()?)?;
         }
-        file.sync()?;
-        let epoch = record.epoch;
-        let tenure = tenure(&request, &boot_id, epoch, &record);
+        lease.file.sync()?;
+        let tenure = tenure(&request, &boot_id, lease.record.epoch, &lease.record);
         let mut notices = Vec::new();
         let (log, found) = match recovery {
-            None => {
-                let log = new_log(log_file, &request, &place, tenure)?;
-                // Somebody whose claims overlap ours may have begun at the same moment. Whoever
-                // made the later log sees the other's here; both may, and then both give way.
-                look_in(&place, &request, Some(&place.log))?;
-                (log, None)
-            }
+            None => (new_log(log_file, &request, &place, tenure)?, None),
             Some(mut recovery) => {
                 let judge = trust::Sink {
                     log: &log_words,
@@ -156,12 +192,16 @@ impl Destination {
                 )
             }
         };
+        // Somebody whose claims overlap ours may have begun since we looked. Now that our log can be
+        // seen, whoever made the later one sees the other's.
+        refuse_others(&place, &request)?;
         Ok(Self {
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
             is_log_removed: false,
             store: request.store,
             log,
-            lease: Some(Lease { file, record }),
+            made,
+            lease: Some(lease),
             found,
             log_words,
             prefix: place.prefix.clone(),
@@ -185,6 +225,7 @@ impl Destination {
             is_log_removed: false,
             store: request.store,
             log: UniversalLog::create(file, header)?,
+            made: Made { place: None },
             lease: None,
             found: None,
             log_words: "the log in memory".to_owned(),
@@ -217,20 +258,18 @@ impl Destination {
 
     /// Removes log and lease, and their folder if nothing else is in it.
     pub(super) fn remove_log(&mut self) -> Result<()> {
-        let Some(place) = &self.place else {
-            return Ok(());
-        };
-        let lease = place::lease_of_log(&place.log);
-        place
-            .store
-            .remove_control(&place.folder.join(&place.log)?)?;
-        if let Some(lease) = lease {
-            place.store.remove_control(&place.folder.join(&lease)?)?;
+        self.made.stays();
+        if let Some(place) = &self.place {
+            place.remove()?;
+            self.is_log_removed = true;
         }
-        self.is_log_removed = true;
-        // Another transfer's log may lie beside it: then the folder stays.
-        let _ = place.store.remove(&place.folder);
         Ok(())
+    }
+
+    /// The transfer begins: from now on its end decides what becomes of the log.
+    pub(super) fn take_lease(&mut self) -> Option<Lease> {
+        self.made.stays();
+        self.lease.take()
     }
 }
 
@@ -290,174 +329,8 @@ fn nonce() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The folder `.dray-log` of a folder.
-pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
-    top.join(&place::log_folder_name()?)
-}
-
-/// The folders above a folder, the nearest first, each with the folder as seen from it.
-pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>> {
-    let mut found = Vec::new();
-    let (mut at, mut seen) = (folder.clone(), RelPath::root());
-    while let (Some(parent), Some(name)) = (at.parent(), at.name()) {
-        seen = RelPath::root().join(&name)?.join_path(&seen)?;
-        at = parent;
-        found.push((at.clone(), seen.clone()));
-    }
-    Ok(found)
-}
-
-/// Looks for a log that covers the claims: beside the destination, then upward to the root.
-fn find(request: &DestinationRequest) -> Result<LogPlace> {
-    let own = place::log_name(&request.claims)?;
-    let here = LogPlace {
-        store: Arc::clone(&request.store),
-        folder: log_folder(&RelPath::root())?,
-        log: own,
-        prefix: RelPath::root(),
-    };
-    if let Some(found) = look_in(&here, request, None)? {
-        return Ok(found);
-    }
-    if let Some((store, top)) = &request.above {
-        for (folder, prefix) in folders_above(top)? {
-            let candidate = LogPlace {
-                store: Arc::clone(store),
-                folder: log_folder(&folder)?,
-                log: here.log.clone(),
-                prefix,
-            };
-            if let Some(found) = look_in(&candidate, request, None)? {
-                return Ok(found);
-            }
-        }
-    }
-    Ok(here)
-}
-
-/// A log that is there.
-pub(super) struct FoundLog {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) log: RelPath,
-    pub(super) lease: RelPath,
-    /// The destination folder as seen from the log's top.
-    pub(super) prefix: RelPath,
-}
-
-/// The log that a transfer to this destination would go on with, if there is one.
-pub(super) fn find_existing(request: &DestinationRequest) -> Result<Option<FoundLog>> {
-    let at = find(request)?;
-    let names = at.store.list_control(&at.folder)?;
-    let lease = place::lease_of_log(&at.log).filter(|_| names.contains(&at.log));
-    let Some(lease) = lease else {
-        return Ok(None);
-    };
-    Ok(Some(FoundLog {
-        log: at.folder.join(&at.log)?,
-        lease: at.folder.join(&lease)?,
-        store: at.store,
-        prefix: at.prefix,
-    }))
-}
-
-/// The log in one folder that covers the claims, if any. One that overlaps them without covering
-/// them must not be in use. `own` is passed over.
-fn look_in(
-    at: &LogPlace,
-    request: &DestinationRequest,
-    own: Option<&Name>,
-) -> Result<Option<LogPlace>> {
-    let names = match at.store.list_control(&at.folder) {
-        Ok(names) => names,
-        Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mine: Vec<RelPath> = if request.claims.is_empty() {
-        vec![at.prefix.clone()]
-    } else {
-        let below = request
-            .claims
-            .iter()
-            .map(|claim| at.prefix.join_path(claim));
-        below.collect::<Result<_>>()?
-    };
-    for name in names {
-        let Some(lease_name) = place::lease_of_log(&name).filter(|_| own != Some(&name)) else {
-            continue;
-        };
-        let path = at.folder.join(&name)?;
-        let file = match at.store.open_control(&path, ControlMode::ReadOnly) {
-            Ok(file) => file,
-            // It was finished and removed while we looked.
-            Err(error) if error.kind == ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let found = recover(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
-        let Some(recovery) = found else {
-            continue;
-        };
-        let theirs = &recovery.header.claims;
-        let covers = mine.iter().all(|claim| place::covers(theirs, claim));
-        if covers && own.is_none() {
-            return Ok(Some(LogPlace {
-                store: Arc::clone(&at.store),
-                folder: at.folder.clone(),
-                log: name,
-                prefix: at.prefix.clone(),
-            }));
-        }
-        let overlaps = mine.iter().any(|claim| {
-            place::covers(theirs, claim) || theirs.iter().any(|other| other.starts_with(claim))
-        });
-        if overlaps {
-            refuse_if_held(
-                at.store.as_ref(),
-                &at.folder.join(&lease_name)?,
-                &request.words,
-            )?;
-        }
-    }
-    Ok(None)
-}
-
-/// What a look at a lease shows.
-pub(super) enum Lookup {
-    /// Somebody holds it.
-    Held(Box<dyn ControlFile>),
-    /// Nobody does; the epoch of who did last, 0 for nobody.
-    Free(u64),
-}
-
-/// Looks whether the lease at `path` is held by anybody.
-///
-/// # Errors
-/// Of the store.
-pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup> {
-    let file = match store.open_control(path, ControlMode::Existing) {
-        Ok(file) => file,
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(Lookup::Free(0)),
-        Err(error) => return Err(error),
-    };
-    if !file.try_lock()? {
-        return Ok(Lookup::Held(file));
-    }
-    let last = read_lease(file.as_ref());
-    file.unlock()?;
-    Ok(Lookup::Free(last?.map_or(0, |record| record.epoch)))
-}
-
-/// Refuses when the lease at `path` is held by anybody.
-///
-/// # Errors
-/// [`ErrorKind::LeaseHeld`] names the holder.
-pub(super) fn refuse_if_held(store: &dyn Store, path: &RelPath, words: &str) -> Result<()> {
-    match look_at_lease(store, path)? {
-        Lookup::Held(file) => Err(held(file.as_ref(), words)),
-        Lookup::Free(_) => Ok(()),
-    }
-}
-
-fn held(file: &dyn ControlFile, words: &str) -> Error {
+/// Who holds it, in words.
+pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     match read_lease(file) {
         Ok(Some(record)) => record.held_error(words),
         _ => Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
@@ -501,7 +374,7 @@ fn is_named(place: &LogPlace, path: &RelPath, record: &LeaseRecord) -> Result<bo
     }
 }
 
-fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
+pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
     let mut bytes = [0; LEASE_BYTES];
     let mut filled = 0;
     while filled < bytes.len() {
