@@ -164,9 +164,6 @@ impl Conduct for Conductor<'_, '_> {
         let now = self.clock.now();
         match event {
             SinkEvent::Input(input) => {
-                if let Input::Message(_, Message::ListFailed(_)) = &input {
-                    self.space.note_failed_listing();
-                }
                 if let Input::BlockArrived { head, .. } = &input {
                     self.observer.object(None, head);
                 }
@@ -321,7 +318,9 @@ impl Conduct for Conductor<'_, '_> {
                     // Nobody here keeps verdicts beyond this process: what `run` returns is it.
                     self.machine.handle(Input::VerdictStored, self.clock.now());
                 }
-                Effect::RemoveLog => self.later(Lane::Log, Chore::RemoveLog),
+                Effect::FinishLog { keeps, is_listed } => {
+                    self.later(Lane::Log, Chore::FinishLog { keeps, is_listed });
+                }
                 Effect::Purge => self.later(Lane::Log, Chore::Purge),
                 Effect::Report(event) => self.observer.event(&event),
                 Effect::End(outcome) => self.outcome = Some(outcome),

@@ -21,7 +21,7 @@ use dray_core::{
 use dray_sched::credit::CreditLedger;
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Ready, Totals};
 use groups::Group;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tree::Live;
 
 #[derive(Debug)]
@@ -81,8 +81,10 @@ pub struct Sink {
     deciding: u64,
     /// Files whose partial file is being opened: whether nothing of it is worth keeping if they fail.
     preparing: HashMap<FileIndex, bool>,
-    /// Failed files whose partial file and records stay for the next run.
-    kept: u64,
+    /// Failed files whose partial file and records stay for the next run; none: too many to name.
+    kept: Option<BTreeSet<RelPath>>,
+    /// Whether everything was listed so far.
+    is_listed: bool,
     gathering: Group,
     syncing: Option<Group>,
     /// Files that still need bytes or a decision.
@@ -119,7 +121,8 @@ impl Sink {
             unsafe_bytes: 0,
             deciding: 0,
             preparing: HashMap::new(),
-            kept: 0,
+            kept: Some(BTreeSet::new()),
+            is_listed: true,
             gathering: Group::default(),
             syncing: None,
             wanting: 0,
@@ -280,6 +283,7 @@ impl Sink {
         match message {
             Message::NewFiles(entries) => self.on_new_files(peer, entries),
             Message::ListFailed(errors) => {
+                self.is_listed = false;
                 for error in errors {
                     self.progress.files_failed += 1;
                     self.totals.files_failed += 1;
@@ -323,11 +327,10 @@ impl Sink {
             Message::VerdictStored => {
                 if let Phase::Announced(totals) = self.phase {
                     self.phase = Phase::Removing(totals);
-                    if self.kept == 0 {
-                        self.out.push_back(Effect::RemoveLog);
-                    } else {
-                        self.on_log_removed(Ok(()));
-                    }
+                    self.out.push_back(Effect::FinishLog {
+                        keeps: self.kept.take(),
+                        is_listed: self.is_listed,
+                    });
                 } else {
                     self.protocol_error(peer, "a verdict stored that was not given");
                 }

@@ -318,3 +318,61 @@ fn what_was_taken_away_before_the_sync_fails_alone() {
         Effect::StoreVerdict(totals) if totals.files_failed == 1 && totals.files_adopted == 1
     )));
 }
+
+#[test]
+fn what_stays_in_the_log_is_said_once() {
+    let finished = |kind| {
+        let mut sink = open(16);
+        let error = Error::new(kind, End::Source, "read the file");
+        let abort = Message::FileAbort { index: FILE, error };
+        step(&mut sink, Input::Message(PEER, abort));
+        let unlisted = Error::new(ErrorKind::PermissionDenied, End::Source, "list the folder");
+        let failed = Message::ListFailed(vec![unlisted]);
+        step(&mut sink, Input::Message(PEER, failed));
+        let end = Message::ListEnd { entries: 1 };
+        let effects = step(&mut sink, Input::Message(PEER, end));
+        assert!(matches!(effects[..], [Effect::StoreVerdict(_)]));
+        step(&mut sink, Input::VerdictStored);
+        step(&mut sink, Input::Message(PEER, Message::VerdictStored))
+    };
+    let finish = |names: &[&[u8]]| {
+        let paths = names
+            .iter()
+            .map(|name| RelPath::parse(name).expect("a good path"));
+        let keeps = Some(paths.collect());
+        let is_listed = false;
+        [Effect::FinishLog { keeps, is_listed }]
+    };
+    assert_eq!(finished(ErrorKind::Io), finish(&[b"a"]));
+    assert_eq!(finished(ErrorKind::SourceChanged), finish(&[]));
+}
+
+#[test]
+fn holes_hold_back_no_credit() {
+    let mut sink = open(1 << 20);
+    let segments = vec![Segment {
+        file: FILE,
+        range: ByteRange::between(4, 1 << 20),
+        kind: SegmentKind::Hole,
+    }];
+    let hole = Input::BlockArrived {
+        peer: PEER,
+        head: BlockHead {
+            id: BlockId(9),
+            target: TARGET,
+            segments,
+        },
+        buffer: None,
+        verified: Ok(()),
+    };
+    step(&mut sink, hole);
+    let key = |id| BlockKey {
+        peer: PEER,
+        block: BlockId(id),
+    };
+    step(&mut sink, Input::Written(key(9), vec![Ok(())]));
+    step(&mut sink, block(0, 0, SegmentKind::Data(Sums::of(b"abcd"))));
+    let effects = step(&mut sink, Input::Written(key(0), vec![Ok(())]));
+    let granted = Effect::Message(PEER, Message::Credit(vec![(TARGET, 1)]));
+    assert!(effects.contains(&granted), "{effects:?}");
+}

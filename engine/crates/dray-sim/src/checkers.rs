@@ -130,6 +130,7 @@ impl World {
                     if closed.result.is_err() {
                         self.sessions[at].failed.insert(closed.index);
                     } else {
+                        self.sessions[at].closed.insert(closed.index);
                         self.check_closed(at, closed.index);
                     }
                 }
@@ -144,6 +145,18 @@ impl World {
             }
             Message::Verdict(_) => self.check_verdict(at),
             _ => {}
+        }
+    }
+
+    /// The transfer is over: the log, if it stays, speaks of failed files alone.
+    pub fn check_finished_log(&mut self, at: usize) {
+        let logged = self.logged(Store::Written);
+        let session = &self.sessions[at];
+        let closed = session.closed.iter();
+        let mut paths = closed.filter_map(|index| session.host.known.get(index));
+        if let Some((path, _)) = paths.find(|(path, _)| logged.contains_key(path)) {
+            let what = format!("{path} is closed and in the log");
+            self.violate("a_finished_log_speaks_of_failed_files_alone", what);
         }
     }
 

@@ -70,6 +70,8 @@ pub struct Session {
     pub failed: BTreeSet<FileIndex>,
     /// Entries adopted or skipped.
     pub left: BTreeSet<FileIndex>,
+    /// Entries closed without an error.
+    pub closed: BTreeSet<FileIndex>,
     /// Files whose bytes the source was asked for.
     pub wanted: BTreeSet<FileIndex>,
     /// Files read back, by the inode that was read.
@@ -155,6 +157,7 @@ impl Session {
             attempts: BTreeMap::new(),
             failed: BTreeSet::new(),
             left: BTreeSet::new(),
+            closed: BTreeSet::new(),
             wanted: BTreeSet::new(),
             read_back: BTreeMap::new(),
             rotten: BTreeSet::new(),

@@ -7,6 +7,7 @@ use crate::world::{Event, World};
 use dray_core::{End, Error, ErrorKind, Result, Sums};
 use dray_session::sink::{Effect, Input};
 use dray_wire::message::{BlockState, Message};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl World {
@@ -29,7 +30,12 @@ impl World {
                 if self.mutant == Some(Mutant::LogRemovedEarly)
                     && matches!(message, Message::Verdict(_))
                 {
-                    self.after(at, Duration::ZERO, done(Effect::RemoveLog, until));
+                    let keeps = Some(BTreeSet::new());
+                    let early = Effect::FinishLog {
+                        keeps,
+                        is_listed: true,
+                    };
+                    self.after(at, Duration::ZERO, done(early, until));
                 }
                 return;
             }
@@ -86,7 +92,9 @@ impl World {
                 self.sessions[at].is_closing = true;
                 self.delay(50, 800)
             }
-            Effect::Prepare { .. } | Effect::RemoveLog | Effect::Purge => self.delay(50, 1000),
+            Effect::Prepare { .. } | Effect::FinishLog { .. } | Effect::Purge => {
+                self.delay(50, 1000)
+            }
         };
         self.after(at, wait, done(effect, until));
     }
@@ -258,19 +266,24 @@ impl World {
                 None
             }
             Effect::StoreVerdict(_) => Some(Input::VerdictStored),
-            Effect::RemoveLog => {
+            Effect::FinishLog { keeps, .. } => {
                 if !self.sessions[at].is_verdict_stored {
                     let what = "the source's side has not stored it".to_owned();
                     self.violate("log_never_removed_before_verdict_stored", what);
                 }
-                Some(Input::LogRemoved(self.sessions[at].host.remove_log()))
+                let host = &mut self.sessions[at].host;
+                let finished = host.finish_log(keeps.as_ref());
+                if finished.is_ok() {
+                    self.check_finished_log(at);
+                }
+                Some(Input::LogRemoved(finished))
             }
             Effect::Purge => {
                 self.is_unbounded = true;
                 let host = &mut self.sessions[at].host;
                 host.partials.clear();
                 host.smalls.clear();
-                Some(Input::LogRemoved(host.remove_log()))
+                Some(Input::LogRemoved(host.finish_log(Some(&BTreeSet::new()))))
             }
             Effect::Message(..) | Effect::Free(_) | Effect::Report(_) | Effect::End(_) => None,
         }

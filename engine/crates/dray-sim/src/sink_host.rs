@@ -482,18 +482,22 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Removes the log, and partial files that only it knows.
+    /// Removes the log and partial files that only it knows, but for what the next run goes on with.
     ///
     /// # Errors
     /// What disk and log say.
-    pub fn remove_log(&mut self) -> Result<()> {
+    pub fn finish_log(&mut self, keeps: Option<&BTreeSet<RelPath>>) -> Result<()> {
         self.check_lease()?;
         let unfinished: Vec<RelPath> = match &self.log {
             Some(log) => log.files().map(|(path, _)| path.clone()).collect(),
             None => Vec::new(),
         };
-        for path in unfinished {
-            self.drop_logged(&path)?;
+        let stays = |path: &RelPath| keeps.is_none_or(|keeps| keeps.contains(path));
+        for path in unfinished.iter().filter(|path| !stays(path)) {
+            self.drop_logged(path)?;
+        }
+        if let (true, Some(log)) = (unfinished.iter().any(stays), &mut self.log) {
+            return log.commit();
         }
         self.log = None;
         let path = log_path()?;

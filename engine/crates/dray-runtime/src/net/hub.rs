@@ -443,6 +443,7 @@ mod tests {
     use dray_core::ErrorKind;
     use dray_session::source::Input;
     use dray_wire::message::Limits;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_link_ends_with_a_thread_that_panics() {
@@ -456,6 +457,11 @@ mod tests {
         };
         assert_eq!(error.kind, ErrorKind::Internal);
         assert!(error.cause.contains("on purpose"), "{error}");
-        assert!(hub.is_over());
+        // The conductor hears of it first; the streams are cut next.
+        let until = Instant::now() + Duration::from_secs(10);
+        while !hub.is_over() {
+            assert!(Instant::now() < until, "the link goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

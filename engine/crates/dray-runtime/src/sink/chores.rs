@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 use dray_core::{ByteRange, ContentKey, Error, FileIndex, Metadata, RelPath, Sums};
 use dray_log::FileNumber;
 use dray_session::sink::{Input, InspectItem, PublishItem};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One thing to do. Chores of one lane are done in order.
@@ -41,7 +42,10 @@ pub(super) enum Chore {
     Discard(Arc<OpenFile>),
     DiscardSmall(RelPath),
     Close(Arc<OpenFile>),
-    RemoveLog,
+    FinishLog {
+        keeps: Option<BTreeSet<RelPath>>,
+        is_listed: bool,
+    },
     Purge,
 }
 
@@ -64,9 +68,7 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 object_bytes,
                 resume,
             } => {
-                let result = space
-                    .prepare(&path, key, object_bytes, resume)
-                    .inspect_err(|_| space.keep(&path));
+                let result = space.prepare(&path, key, object_bytes, resume);
                 tell(SinkEvent::Prepared(index, result));
                 continue;
             }
@@ -116,7 +118,9 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 space.close(&open);
                 continue;
             }
-            Chore::RemoveLog => Input::LogRemoved(space.remove_log()),
+            Chore::FinishLog { keeps, is_listed } => {
+                Input::LogRemoved(space.finish_log(keeps.as_ref(), is_listed))
+            }
             Chore::Purge => Input::LogRemoved(space.purge()),
         };
         tell(SinkEvent::Input(input));

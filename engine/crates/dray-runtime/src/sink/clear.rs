@@ -8,8 +8,8 @@ use crate::sink::peek;
 use crate::sink::place::Destination;
 use dray_core::{RelPath, Result};
 use dray_log::{Ending, LoggedFile, ObjectLog};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A path of the log as the destination knows it; `None` when it lies elsewhere.
 pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
@@ -91,16 +91,20 @@ impl Space {
     }
 
     /// The transfer is over: nothing of it stays but what failed files keep for the next run.
-    pub(super) fn remove_log(&self) -> Result<()> {
+    pub(super) fn finish_log(
+        &self,
+        keeps: Option<&BTreeSet<RelPath>>,
+        is_listed: bool,
+    ) -> Result<()> {
         self.check_lease()?;
         let mut destination = self.destination()?;
-        let (kept, met) = (lock(&self.kept), lock(&self.met));
+        let met = lock(&self.met);
         // A log that covers more than this request speaks for others too; and what could not be
         // listed was not met. Only what is known to be of no use goes.
-        let all_is_ours = destination.is_own_log && !self.listing_failed.load(Ordering::Acquire);
+        let all_is_ours = destination.is_own_log && is_listed;
         let is_useless = |path: &RelPath| all_is_ours || met.contains(path);
         self.drop_files(&mut destination, |path, _| {
-            !kept.contains(path) && is_useless(path)
+            keeps.is_some_and(|keeps| !keeps.contains(path)) && is_useless(path)
         })?;
         self.remove_if_empty(&mut destination)
     }

@@ -19,7 +19,6 @@ use dray_store::{
 };
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Folders made by this transfer that are remembered as empty but for what it puts there.
@@ -56,12 +55,8 @@ pub(super) struct Space {
     /// Partial files that have their final names, by path, whose end in the log is not committed:
     /// until then their old names are not free.
     ended: Mutex<Vec<(RelPath, Name)>>,
-    /// Paths whose partial files stay for the next run.
-    pub(super) kept: Mutex<HashSet<RelPath>>,
     /// Unfinished files of the log that this transfer has met. Others may be another request's.
     pub(super) met: Mutex<HashSet<RelPath>>,
-    /// Whether something could not be listed: what was not met may only not have been seen.
-    pub(super) listing_failed: AtomicBool,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -102,9 +97,7 @@ impl Space {
             options,
             fresh: Mutex::new(HashSet::new()),
             touched: Mutex::new(HashSet::new()),
-            kept: Mutex::new(HashSet::new()),
             met: Mutex::new(HashSet::new()),
-            listing_failed: AtomicBool::new(false),
         }
     }
 
@@ -132,10 +125,7 @@ impl Space {
             InspectTask::Symlink { target, metadata } => self
                 .make_symlink(&path, &target, &metadata)
                 .map(|()| Inspected::Made),
-            InspectTask::File(key) => self
-                .look(&path, &key)
-                .inspect_err(|_| self.keep(&path))
-                .map(Inspected::File),
+            InspectTask::File(key) => self.look(&path, &key).map(Inspected::File),
         };
         result.unwrap_or_else(Inspected::Failed)
     }
@@ -245,16 +235,6 @@ impl Space {
             trust::Verdict::StartOver(error) => Ok(Some(Err(error))),
             trust::Verdict::Refused(error) => Err(error),
         }
-    }
-
-    /// What the log has of a file stays for the next run.
-    pub(super) fn keep(&self, path: &RelPath) {
-        lock(&self.kept).insert(path.clone());
-    }
-
-    /// Something could not be listed.
-    pub(super) fn note_failed_listing(&self) {
-        self.listing_failed.store(true, Ordering::Release);
     }
 
     pub(super) fn prepare(
@@ -506,8 +486,6 @@ impl Space {
             if ended.is_ok() {
                 lock(&self.ended).push((open.path.clone(), open.name.clone()));
             }
-        } else {
-            lock(&self.kept).insert(open.path.clone());
         }
     }
 }

@@ -7,6 +7,7 @@ use dray_core::{
     ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
 };
 use dray_wire::message::{BlockHead, Message, Totals};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What a sink machine is built with.
@@ -216,7 +217,7 @@ pub enum Input {
     DirectorySet(FileIndex, Result<(), Error>),
     /// The verdict has been stored (answer to [`Effect::StoreVerdict`]).
     VerdictStored,
-    /// Answer to [`Effect::RemoveLog`] and [`Effect::Purge`].
+    /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
     LogRemoved(Result<(), Error>),
     /// A data stream died; everything it delivered has been handed in.
     StreamLost(PeerId, StreamId),
@@ -308,9 +309,15 @@ pub enum Effect {
     CloseFile(FileIndex),
     /// Store the totals durably, if anyone keeps them, then answer `VerdictStored`.
     StoreVerdict(Totals),
-    /// The log is no longer needed: no file of this transfer is unfinished. Partial files that only
-    /// the log knows go first (their files have left the source, or stand here already).
-    RemoveLog,
+    /// The transfer is over and its verdict stored. What the log has of this transfer's files, and
+    /// their partial files, goes, but for what `keeps` names (their files have left the source, or
+    /// stand here already); the log goes if nothing is left in it, else its last records are committed.
+    FinishLog {
+        /// Failed files that the next run goes on with; none: all of them stay.
+        keeps: Option<BTreeSet<RelPath>>,
+        /// Whether everything was listed: else files that were not met stay too.
+        is_listed: bool,
+    },
     /// Remove all partial data and the log.
     Purge,
     /// Tell the outside.

@@ -1,7 +1,7 @@
 //! Objects on their way in: arrived, checked, written; or dead with their stream.
 
 use super::tree::Node;
-use super::{BlockKey, Effect, Sink, WritePart};
+use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
     Time,
@@ -340,8 +340,15 @@ impl Sink {
             self.wanting = self.wanting.saturating_sub(1);
         }
         if !small {
-            self.unsafe_bytes += segment.range.length;
-            self.gathering.add_record(index, segment.range, sums, now);
+            // A hole that is lost costs nothing to send again, so none holds back credit.
+            let data_bytes = match segment.kind {
+                SegmentKind::Data(_) => segment.range.length,
+                SegmentKind::Hole => 0,
+            };
+            self.unsafe_bytes += data_bytes;
+            let (file, range) = (index, segment.range);
+            let record = LogRecord { file, range, sums };
+            self.gathering.add_record(record, data_bytes, now);
         } else if all {
             self.unsafe_bytes += size;
             self.gathering.add_small(index, now);

@@ -192,10 +192,7 @@ impl Sink {
         match result {
             Ok(()) if is_moving && !has_failed => self.open(index),
             Ok(()) if is_useless => self.out.push_back(Effect::Discard(index)),
-            Ok(()) => {
-                self.kept += u64::from(has_failed);
-                self.out.push_back(Effect::CloseFile(index));
-            }
+            Ok(()) => self.out.push_back(Effect::CloseFile(index)),
             Err(_) if !is_moving => {}
             Err(error) => self.fail(index, error, false),
         }

@@ -4,7 +4,7 @@
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
 use dray_core::options::Durability;
-use dray_core::{ByteRange, Error, FileIndex, RelPath, Sums, Time};
+use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ const GROUP_ENTRIES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
-    /// Bytes of its records, of files that have failed meanwhile too.
+    /// Bytes of data of its records, of files that have failed meanwhile too.
     bytes: u64,
     records: Vec<LogRecord>,
     /// Small files: their data is written, their names are not given yet.
@@ -41,10 +41,10 @@ impl Group {
         }
     }
 
-    pub(super) fn add_record(&mut self, file: FileIndex, range: ByteRange, sums: Sums, now: Time) {
+    pub(super) fn add_record(&mut self, record: LogRecord, data_bytes: u64, now: Time) {
         self.touch(now);
-        self.bytes += range.length;
-        self.records.push(LogRecord { file, range, sums });
+        self.bytes += data_bytes;
+        self.records.push(record);
     }
 
     pub(super) fn record_count(&self) -> usize {

@@ -10,6 +10,9 @@ use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use dray_wire::message::{FileClosed, FileVerdict};
 use std::collections::VecDeque;
 
+/// Failed files that are named when the log is finished; with more, everything in it stays.
+const KEPT_MAX: usize = 1 << 16;
+
 /// How far a file has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -426,12 +429,18 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.wanting = self.wanting.saturating_sub(1);
             }
+            // Also of one that was not looked at: an earlier run may have begun it.
+            let keep = !discard && !file.small;
+            if let (true, Some(kept)) = (keep, &mut self.kept) {
+                kept.insert(live.path.clone());
+                if kept.len() > KEPT_MAX {
+                    self.kept = None;
+                }
+            }
             if let Some(is_useless) = self.preparing.get_mut(&index) {
                 *is_useless |= discard;
             }
             if !matches!(file.stage, Stage::Deciding | Stage::Adopted) {
-                let keep = !discard && !file.small;
-                self.kept += u64::from(keep);
                 self.out.push_back(if keep {
                     super::Effect::CloseFile(index)
                 } else {
