@@ -9,6 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
 
+/// Bytes read and summed at once, wherever that is done: they fit the second-level cache of any
+/// machine of the last ten years. Guess, revisit.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
 /// A page-aligned piece of memory.
 pub struct Buffer {
     memory: Vec<u8>,

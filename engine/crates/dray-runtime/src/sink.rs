@@ -2,6 +2,7 @@
 
 mod chores;
 mod clear;
+mod destination;
 mod files;
 mod handles;
 mod log_file;
@@ -9,14 +10,13 @@ mod look;
 mod names;
 mod other_logs;
 mod peek;
-mod place;
 mod sync;
 mod write;
 
+pub use destination::{Destination, DestinationRequest};
 pub use handles::OpenFile;
 pub use log_file::StoredLog;
 pub use peek::Peek;
-pub use place::{Destination, DestinationRequest};
 
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
@@ -246,7 +246,7 @@ impl Conduct for Conductor<'_, '_> {
                         .collect();
                     self.later(Lane::Log, Chore::Sync(items));
                 }
-                Effect::Log { records, sync } => {
+                Effect::Log { records } => {
                     let records = records
                         .into_iter()
                         .filter_map(|record| {
@@ -254,7 +254,7 @@ impl Conduct for Conductor<'_, '_> {
                             Some((number, record.range, record.sums))
                         })
                         .collect();
-                    self.later(Lane::Log, Chore::Log { records, sync });
+                    self.later(Lane::Log, Chore::Log(records));
                 }
                 Effect::ReadBack {
                     index,

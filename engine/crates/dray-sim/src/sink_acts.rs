@@ -226,9 +226,7 @@ impl World {
                 let synced = self.sessions[at].host.sync(&items, until);
                 Some(Input::Synced(synced.map(|()| Vec::new())))
             }
-            Effect::Log { records, .. } => {
-                Some(Input::Logged(self.sessions[at].host.append(&records)))
-            }
+            Effect::Log { records } => Some(Input::Logged(self.sessions[at].host.append(&records))),
             Effect::ReadBack {
                 index, path, size, ..
             } => Some(Input::ReadBack(

@@ -6,7 +6,7 @@ use super::hub::{Hub, Registration};
 use super::socket::shut;
 use super::{PEER, fail};
 use crate::link::SinkEvent;
-use crate::pool::Pool;
+use crate::pool::{PIECE_BYTES, Pool};
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BufferId, Error, Result};
@@ -15,10 +15,6 @@ use dray_wire::codec::{PREFIX_BYTES, Prefix, decode_block_head, head_bytes_max};
 use dray_wire::message::{BlockHead, Segment, SegmentKind};
 use std::io::{self, Read};
 use std::sync::Arc;
-
-/// Payload read at once, and summed before the next read: fits the second-level cache of any
-/// machine of the last ten years. Guess, revisit.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes read ahead on a clear stream to get a prefix, its head and perhaps the next prefix at once;
 /// what they hold of a payload is copied, so there should be few of them.

@@ -22,10 +22,7 @@ pub(super) enum Chore {
         resume: bool,
     },
     Sync(Vec<SyncPath>),
-    Log {
-        records: Vec<(FileNumber, ByteRange, Sums)>,
-        sync: bool,
-    },
+    Log(Vec<(FileNumber, ByteRange, Sums)>),
     ReadBack {
         index: FileIndex,
         path: RelPath,
@@ -73,9 +70,7 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 continue;
             }
             Chore::Sync(items) => Input::Synced(space.sync(&items)),
-            Chore::Log { records, sync } => {
-                held(space, || Input::Logged(space.log(&records, sync)))
-            }
+            Chore::Log(records) => held(space, || Input::Logged(space.log(&records))),
             Chore::ReadBack {
                 index,
                 path,

@@ -2,10 +2,10 @@
 //!
 //! Invariant: a partial file is removed only after the log has ceased to speak of it, durably.
 
+use crate::sink::destination::Destination;
 use crate::sink::files::{Space, lock};
 use crate::sink::handles::OpenFile;
 use crate::sink::peek;
-use crate::sink::place::Destination;
 use dray_core::{RelPath, Result};
 use dray_log::{Ending, LoggedFile, ObjectLog};
 use std::collections::BTreeSet;

@@ -1,11 +1,12 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
+use crate::pool::PIECE_BYTES;
 use crate::sink::clear::below;
+use crate::sink::destination::{Destination, Lease};
 use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::look;
 use crate::sink::names::Names;
 use crate::sink::peek;
-use crate::sink::place::{Destination, Lease};
 use dray_core::checksum::Summer;
 use dray_core::options::{Durability, Options};
 use dray_core::{
@@ -23,9 +24,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Folders made by this transfer that are remembered as empty but for what it puts there.
 const FRESH_FOLDERS_MAX: usize = 1 << 16;
-
-/// Bytes read back at once.
-const PIECE: usize = 256 * 1024;
 
 /// A small file that was written and has no final name yet.
 #[derive(Clone)]
@@ -211,30 +209,20 @@ impl Space {
         };
         let file: LoggedFile = file.clone();
         lock(&self.met).insert(path.clone());
-        let partial = peek::found_partial(self.store.as_ref(), path, &file)?;
         let sink = trust::Sink {
             log: &destination.log_words,
             owner: &destination.owner,
             boot_id: &destination.boot_id,
             durability: destination.durability,
         };
-        match trust::judge(found, &logged_path, &file, &sink, partial.as_ref(), key) {
-            trust::Verdict::Trusted(trusted) => {
-                if trusted.must_sync {
-                    let name = file.partial.name.clone();
-                    self.store
-                        .sync_all(&[SyncItem::Partial { path, name: &name }])?;
-                    destination.log.file_synced(file.number)?;
-                }
-                let object_bytes = trusted.object_bytes.get();
-                Ok(Some(Ok(Resume {
-                    done: trusted.done,
-                    object_bytes,
-                })))
-            }
-            trust::Verdict::StartOver(error) => Ok(Some(Err(error))),
-            trust::Verdict::Refused(error) => Err(error),
+        let store = self.store.as_ref();
+        let judged = peek::judge(store, path, key, found, (&logged_path, &file), &sink)?;
+        if judged.as_ref().is_ok_and(|trusted| trusted.must_sync) {
+            let name = &file.partial.name;
+            store.sync_all(&[SyncItem::Partial { path, name }])?;
+            destination.log.file_synced(file.number)?;
         }
+        Ok(Some(judged.map(peek::resume_of)))
     }
 
     pub(super) fn prepare(
@@ -376,7 +364,7 @@ impl Space {
         lock(&self.small).get(path).map(|small| small.name.clone())
     }
 
-    pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)], _sync: bool) -> Result<()> {
+    pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)]) -> Result<()> {
         let mut destination = self.destination()?;
         for (number, range, sums) in records {
             destination.log.done(*number, *range, *sums)?;
@@ -402,10 +390,12 @@ impl Space {
             .store
             .open_read(&folder_of(path).join(&name)?, ReadPurpose::ReadBack)?;
         let mut summer = Summer::new();
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; PIECE_BYTES];
         let mut at = 0;
         while at < size {
-            let want = usize::try_from(size - at).unwrap_or(PIECE).min(PIECE);
+            let want = usize::try_from(size - at)
+                .unwrap_or(PIECE_BYTES)
+                .min(PIECE_BYTES);
             let got = handle.read_at(at, &mut piece[..want])?;
             if got == 0 {
                 break;

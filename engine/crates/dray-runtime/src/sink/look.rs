@@ -4,8 +4,8 @@
 //! One writer: a log is made first and the others are looked for then, upward here and downward when
 //! a folder is entered; so of two that begin at once at least one sees the other.
 
+use super::destination::{DestinationRequest, HOLDER_PATIENCE, HOLDER_PAUSE, held, read_lease};
 use super::log_file::StoredLog;
-use super::place::{DestinationRequest, HOLDER_PATIENCE, HOLDER_PAUSE, held, read_lease};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::{place, recover};
 use dray_store::{ControlFile, ControlMode, Store};

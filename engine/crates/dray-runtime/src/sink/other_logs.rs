@@ -1,9 +1,9 @@
 //! Logs of other transfers that may speak of a partial file: those of the folders around it, up to
 //! the exported root. A log that speaks of a file lies in no other place.
 
+use super::destination::DestinationRequest;
 use super::log_file::StoredLog;
 use super::look::{Lookup, folders_above, log_folder, look_at_lease};
-use super::place::DestinationRequest;
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::recover;
 use dray_store::{ControlMode, Store};

@@ -1,9 +1,9 @@
 //! A look at a destination that changes nothing: what stands there, what its log says. For plans,
 //! and for the sink before it writes.
 
+use super::destination::{self, DestinationRequest};
 use super::log_file::StoredLog;
 use super::look;
-use super::place::{self, DestinationRequest};
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
 use dray_log::{BootId, LoggedFile, Recovery, recover};
@@ -26,7 +26,7 @@ impl Peek {
     /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes there now; `LogVersion` and
     /// `LogDamaged` for a log that cannot be read, `PermissionDenied` for one of another owner.
     pub fn open(request: DestinationRequest) -> Result<Self> {
-        let boot_id = place::boot_id()?;
+        let boot_id = destination::boot_id()?;
         let log = match request.store.capabilities().can_hold_log {
             true => read_log(&request, &boot_id)?,
             false => None,
@@ -63,25 +63,44 @@ impl Peek {
         let Some(file) = recovery.files.get(&logged_path) else {
             return Ok(None);
         };
-        let partial = found_partial(self.request.store.as_ref(), path, file)?;
-        let sink = self.judge(words);
-        match trust::judge(recovery, &logged_path, file, &sink, partial.as_ref(), key) {
-            trust::Verdict::Trusted(trusted) => Ok(Some(Ok(Resume {
-                done: trusted.done,
-                object_bytes: trusted.object_bytes.get(),
-            }))),
-            trust::Verdict::StartOver(error) => Ok(Some(Err(error))),
-            trust::Verdict::Refused(error) => Err(error),
-        }
-    }
-
-    fn judge<'a>(&'a self, log: &'a str) -> trust::Sink<'a> {
-        trust::Sink {
-            log,
+        let sink = trust::Sink {
+            log: words,
             owner: &self.request.owner,
             boot_id: &self.boot_id,
             durability: self.request.durability,
-        }
+        };
+        let store = self.request.store.as_ref();
+        let judged = judge(store, path, key, recovery, (&logged_path, file), &sink)?;
+        Ok(Some(judged.map(resume_of)))
+    }
+}
+
+/// Holds what the log says of a file (its path there, and its records) against the partial file. An
+/// error within says why nothing of it counts.
+///
+/// # Errors
+/// What the store says; `PermissionDenied` when the log belongs to somebody else.
+pub(super) fn judge(
+    store: &dyn Store,
+    path: &RelPath,
+    key: &ContentKey,
+    recovery: &Recovery,
+    (logged_path, file): (&RelPath, &LoggedFile),
+    sink: &trust::Sink<'_>,
+) -> Result<Result<trust::Trusted>> {
+    let partial = found_partial(store, path, file)?;
+    match trust::judge(recovery, logged_path, file, sink, partial.as_ref(), key) {
+        trust::Verdict::Trusted(trusted) => Ok(Ok(trusted)),
+        trust::Verdict::StartOver(error) => Ok(Err(error)),
+        trust::Verdict::Refused(error) => Err(error),
+    }
+}
+
+/// What the machine is told of it.
+pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
+    Resume {
+        done: trusted.done,
+        object_bytes: trusted.object_bytes.get(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
 
 use crate::link::SourceEvent;
-use crate::pool::Pool;
+use crate::pool::{PIECE_BYTES, Pool};
 use crate::source::list::Origin;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::checksum::Summer;
@@ -10,9 +10,6 @@ use dray_session::source::{Input, ReadOutcome, ReadPart};
 use dray_store::ReadHandle;
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
-
-/// Bytes read and summed at once, so that the sum finds them in the second-level cache.
-const PIECE: usize = 256 * 1024;
 
 /// Segments of one object at the most, if so many were agreed; what follows travels as it is read,
 /// holes as zeros.
@@ -187,7 +184,7 @@ fn fill(
     summer: &mut Summer,
 ) -> Result<()> {
     let mut at = offset;
-    for piece in buffer.chunks_mut(PIECE) {
+    for piece in buffer.chunks_mut(PIECE_BYTES) {
         let mut filled = 0;
         while filled < piece.len() {
             let got = handle.read_at(at + filled as u64, &mut piece[filled..])?;

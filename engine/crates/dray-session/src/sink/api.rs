@@ -273,12 +273,10 @@ pub enum Effect {
     Free(BufferId),
     /// Make everything named durable.
     Sync(Vec<SyncItem>),
-    /// Append to the log.
+    /// Append to the log; before the answer it is as durable as its tenure says.
     Log {
         /// What.
         records: Vec<LogRecord>,
-        /// Whether the log must be durable before the answer.
-        sync: bool,
     },
     /// Read a complete file again, before it is published.
     ReadBack {

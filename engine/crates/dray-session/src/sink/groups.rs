@@ -188,9 +188,8 @@ impl Sink {
             .records
             .retain(|record| self.live.contains_key(&record.file));
         let records = group.records.clone();
-        let sync = self.config.options.durability != Durability::None;
         self.syncing = Some(group);
-        self.out.push_back(Effect::Log { records, sync });
+        self.out.push_back(Effect::Log { records });
     }
 
     pub(super) fn on_logged(&mut self, result: Result<(), Error>) {
