@@ -7,6 +7,7 @@ mod arrive;
 pub mod decide;
 mod finish;
 mod groups;
+mod peers;
 mod tree;
 
 pub use api::{
@@ -14,13 +15,12 @@ pub use api::{
     LogRecord, PublishItem, Resume, SyncItem, WritePart,
 };
 
-use crate::progress::{Event, Failure, Outcome, Progress};
-use dray_core::{
-    BlockId, End, Error, ErrorKind, FileIndex, PeerId, RangeSet, RelPath, StreamId, Time,
-};
+use crate::progress::{Event, Outcome, Progress};
+use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, Time};
 use dray_sched::credit::CreditLedger;
-use dray_wire::message::{BlockState, FileClosed, FileId, Message, Ready, Totals};
+use dray_wire::message::{Message, Ready, Totals};
 use groups::Group;
+use peers::Peer;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tree::Live;
 
@@ -42,20 +42,6 @@ enum Phase {
     Ended,
 }
 
-#[derive(Debug, Default)]
-struct Peer {
-    /// Streams this end knows to be dead.
-    dead_streams: HashSet<StreamId>,
-    /// What the source asked of streams that this end still believes alive.
-    asked: BTreeMap<StreamId, Vec<BlockId>>,
-    /// Attempts that arrived or were answered as dropped, as ranges of their numbers.
-    seen: RangeSet,
-    /// Attempts it asks about in `asked`.
-    asked_blocks: usize,
-    /// Its blocks without a payload that have no final state yet.
-    hole_blocks: u32,
-}
-
 /// The sink's state machine. See the crate's head for how it is driven.
 #[derive(Debug)]
 pub struct Sink {
@@ -65,10 +51,7 @@ pub struct Sink {
     ledger: CreditLedger,
     live: HashMap<FileIndex, Live>,
     paths: HashSet<RelPath>,
-    /// Names, link texts and attributes of the live entries.
-    live_bytes: u64,
     next_entry: u64,
-    list_end: Option<u64>,
     blocks: HashMap<BlockKey, arrive::Block>,
     /// Separate runs of what arrived, of all live files.
     runs: usize,
@@ -93,9 +76,6 @@ pub struct Sink {
     finishing: u64,
     to_inspect: Vec<InspectItem>,
     to_publish: Vec<PublishItem>,
-    file_ids: Vec<FileId>,
-    states: BTreeMap<PeerId, Vec<(BlockId, BlockState)>>,
-    closed: Vec<FileClosed>,
     totals: Totals,
     progress: Progress,
     out: VecDeque<Effect>,
@@ -111,9 +91,7 @@ impl Sink {
             ledger: CreditLedger::new(config.buffers),
             live: HashMap::new(),
             paths: HashSet::new(),
-            live_bytes: 0,
             next_entry: 0,
-            list_end: None,
             blocks: HashMap::new(),
             runs: 0,
             writing: 0,
@@ -129,9 +107,6 @@ impl Sink {
             finishing: 0,
             to_inspect: Vec::new(),
             to_publish: Vec::new(),
-            file_ids: Vec::new(),
-            states: BTreeMap::new(),
-            closed: Vec::new(),
             totals: Totals::default(),
             progress: Progress::default(),
             out: VecDeque::new(),
@@ -245,6 +220,11 @@ impl Sink {
             .remedy("use the same version of dray at both ends and report this");
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
+        // The others are not to blame, but the session is theirs too.
+        for other in self.peers.keys().filter(|other| **other != peer) {
+            let message = Message::GoAway(error.clone());
+            self.out.push_back(Effect::Message(*other, message));
+        }
         self.stop(Outcome::Failed(error), false);
     }
 
@@ -283,32 +263,19 @@ impl Sink {
         match message {
             Message::NewFiles(entries) => self.on_new_files(peer, entries),
             Message::ListFailed(errors) => {
-                self.is_listed = false;
                 for error in errors {
-                    self.progress.files_failed += 1;
-                    self.totals.files_failed += 1;
-                    let path = error.file.clone().unwrap_or_else(RelPath::root);
-                    let failure = Failure { path, error };
-                    self.out.push_back(Effect::Report(Event::Failed(failure)));
+                    self.fail_unlisted(error);
                 }
             }
-            Message::ListEnd { entries } => {
-                self.list_end = Some(entries);
-                self.progress.listing_done = true;
-                if entries != self.progress.entries_listed {
-                    let seen = self.progress.entries_listed;
-                    let cause = format!("{entries} entries announced, {seen} received");
-                    self.protocol_error(peer, cause);
-                }
-            }
+            Message::ListEnd { entries } => self.on_list_end(peer, entries),
             Message::FileAbort { index, error } => {
                 // Bytes of a source that can only not be read just now are still good.
                 let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
-                self.fail(index, error, changed);
+                self.fail(self.own_index(peer, index), error, changed);
             }
             Message::Credit(credit) => {
                 for (target, count) in credit {
-                    if !self.ledger.give_back(target, count) {
+                    if !self.on_credit(peer, target, count) {
                         self.protocol_error(peer, format!("credit for {target} that it lacks"));
                         return;
                     }
@@ -324,17 +291,7 @@ impl Sink {
                     self.stop(Outcome::Cancelled, purge);
                 }
             }
-            Message::VerdictStored => {
-                if let Phase::Announced(totals) = self.phase {
-                    self.phase = Phase::Removing(totals);
-                    self.out.push_back(Effect::FinishLog {
-                        keeps: self.kept.take(),
-                        is_listed: self.is_listed,
-                    });
-                } else {
-                    self.protocol_error(peer, "a verdict stored that was not given");
-                }
-            }
+            Message::VerdictStored => self.on_stored_there(peer),
             Message::GoAway(error) | Message::Refuse(error) => self.on_peer_lost(peer, error),
             Message::Bye => {
                 let error = Error::new(ErrorKind::Cancelled, End::Source, "go on")
@@ -351,6 +308,19 @@ impl Sink {
             | Message::BlockSync(_)
             | Message::FileClose(_)
             | Message::Verdict(_) => self.protocol_error(peer, "a message only a sink may send"),
+        }
+    }
+
+    fn on_list_end(&mut self, peer: PeerId, entries: u64) {
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        known.has_ended_list = true;
+        let announced = known.announced;
+        self.progress.listing_done = self.is_listed_to_the_end();
+        if entries != announced {
+            let cause = format!("{entries} entries announced, {announced} received");
+            self.protocol_error(peer, cause);
         }
     }
 
@@ -383,18 +353,6 @@ impl Sink {
             self.out.push_back(Effect::Message(*peer, message));
         }
         self.stop(Outcome::Failed(error), false);
-    }
-
-    fn on_peer_lost(&mut self, peer: PeerId, error: Error) {
-        if self.peers.remove(&peer).is_none() || !self.peers.is_empty() {
-            return;
-        }
-        match self.phase {
-            // The verdict was sent but its storing is not known: the log stays for the next run.
-            Phase::Announced(totals) => self.end(Outcome::Done(totals)),
-            Phase::Removing(_) => {}
-            _ => self.stop(Outcome::Failed(error), false),
-        }
     }
 
     fn on_stored_here(&mut self) {
@@ -456,47 +414,8 @@ impl Sink {
         }
     }
 
-    /// The sources hear what was decided since the last time.
-    fn tell(&mut self) {
-        let Some(first) = self.peers.keys().next().copied() else {
-            self.file_ids.clear();
-            self.states.clear();
-            self.closed.clear();
-            return;
-        };
-        if !self.file_ids.is_empty() {
-            let ids = std::mem::take(&mut self.file_ids);
-            self.out
-                .push_back(Effect::Message(first, Message::FileIds(ids)));
-        }
-        // Before the states: a source must not try objects of a failed file again.
-        if !self.closed.is_empty() {
-            let closed = std::mem::take(&mut self.closed);
-            self.out
-                .push_back(Effect::Message(first, Message::FileClose(closed)));
-        }
-        for (peer, states) in std::mem::take(&mut self.states) {
-            self.out
-                .push_back(Effect::Message(peer, Message::BlockSync(states)));
-        }
-    }
-
-    fn grant(&mut self) {
-        if self.unsafe_bytes >= self.config.sync_group_bytes {
-            return;
-        }
-        let Some(first) = self.peers.keys().next().copied() else {
-            return;
-        };
-        let grants = self.ledger.grants();
-        if !grants.is_empty() {
-            self.out
-                .push_back(Effect::Message(first, Message::Credit(grants)));
-        }
-    }
-
     fn conclude_if_done(&mut self) {
-        let listed = self.list_end.is_some();
+        let listed = self.is_listed_to_the_end();
         if listed && self.live.is_empty() && self.gathering.is_empty() && self.syncing.is_none() {
             self.phase = Phase::Storing(self.totals);
             self.out.push_back(Effect::StoreVerdict(self.totals));

@@ -79,6 +79,8 @@ pub struct Source {
     files: HashMap<FileIndex, File>,
     /// Names, link texts and attributes of the live entries.
     live_bytes: u64,
+    /// Files announced that the sink has not decided about.
+    undecided: usize,
     /// Folders announced whose ends are not.
     open_folders: usize,
     objects: Objects,
@@ -128,6 +130,7 @@ impl Source {
             listed: VecDeque::new(),
             files: HashMap::new(),
             live_bytes: 0,
+            undecided: 0,
             open_folders: 0,
             objects: Objects::new(config.options.order, limits),
             pacer: Pacer::unlimited(),

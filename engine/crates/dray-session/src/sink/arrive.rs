@@ -35,7 +35,7 @@ impl Sink {
     pub(super) fn on_arrived(
         &mut self,
         peer: PeerId,
-        head: BlockHead,
+        mut head: BlockHead,
         buffer: Option<BufferId>,
         verified: Result<(), Error>,
     ) {
@@ -49,7 +49,7 @@ impl Sink {
             return;
         }
         let holds_credit = head.payload_bytes().is_some_and(|bytes| bytes > 0);
-        if holds_credit && !self.ledger.take_back(head.target) {
+        if holds_credit && !self.spend_credit(peer, head.target) {
             self.out.extend(buffer.map(Effect::Free));
             self.protocol_error(
                 peer,
@@ -66,6 +66,7 @@ impl Sink {
             self.state(key, BlockState::Nack(error));
             return;
         }
+        head.segments = self.own_segments(peer, head.segments);
         // A file may have failed or been given up while its objects were on the way.
         let is_alive = |segment: &Segment| self.live.contains_key(&segment.file);
         if !head.segments.iter().any(is_alive) {
@@ -337,7 +338,7 @@ impl Sink {
         }
         let size = file.key.size;
         if all {
-            self.wanting = self.wanting.saturating_sub(1);
+            self.count_wanting(key.peer, false);
         }
         if !small {
             // A hole that is lost costs nothing to send again, so none holds back credit.
@@ -366,13 +367,6 @@ impl Sink {
                 self.state(key, BlockState::Durable);
             }
         }
-    }
-
-    pub(super) fn state(&mut self, key: BlockKey, state: BlockState) {
-        self.states
-            .entry(key.peer)
-            .or_default()
-            .push((key.block, state));
     }
 
     /// The source asks what became of objects whose stream it lost. Answered once this end knows

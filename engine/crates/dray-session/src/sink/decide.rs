@@ -106,16 +106,19 @@ impl Sink {
             .min(self.config.buffer_bytes);
         let largest = NonZeroU64::new(self.config.buffer_bytes).unwrap_or(NonZeroU64::MIN);
         let asked = NonZeroU64::new(asked).unwrap_or(largest);
+        let Some(peer) = self.live.get(&index).map(|live| live.peer) else {
+            return;
+        };
         let Some(file) = self.file(index) else { return };
         match decide(overwrite, &file.key, facts.existing.as_ref()) {
             Decision::Adopt => {
                 file.stage = Stage::Adopted;
-                self.wanting = self.wanting.saturating_sub(1);
+                self.count_wanting(peer, false);
                 self.close_when_durable(index, now);
                 return;
             }
             Decision::Skip => {
-                self.wanting = self.wanting.saturating_sub(1);
+                self.count_wanting(peer, false);
                 self.verdict(index, FileVerdict::Skipped);
                 self.leave(index, false);
                 return;
@@ -200,7 +203,7 @@ impl Sink {
 
     /// From now on bytes may come; the source hears which are not needed.
     fn open(&mut self, index: FileIndex) {
-        let Some(peer) = self.live.get(&index).map(|live| live.peer) else {
+        let Some((peer, told)) = self.live.get(&index).map(|live| (live.peer, live.index)) else {
             return;
         };
         let Some(file) = self.file(index) else { return };
@@ -210,7 +213,7 @@ impl Sink {
         let layout = file.layout.take().unwrap_or(Layout::Single(TargetId(0)));
         for ranges in done.chunks(RANGES_PER_MESSAGE) {
             let message = Message::Done {
-                index,
+                index: told,
                 ranges: ranges.to_vec(),
             };
             self.out.push_back(Effect::Message(peer, message));
@@ -227,14 +230,16 @@ impl Sink {
             },
         );
         if written == size {
-            self.wanting = self.wanting.saturating_sub(1);
+            self.count_wanting(peer, false);
             // An empty or completely resumed file: nothing will arrive for it.
             self.finish(index);
         }
     }
 
     pub(super) fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
-        self.file_ids.push(FileId { index, verdict });
+        if let Some((peer, index)) = self.live.get(&index).map(|live| (live.peer, live.index)) {
+            self.tell_decision(peer, FileId { index, verdict });
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Sink {
             return;
         }
         let group = &self.gathering;
-        let nothing_more = self.list_end.is_some() && self.wanting == 0 && self.finishing == 0;
+        let nothing_more = self.is_listed_to_the_end() && self.wanting == 0 && self.finishing == 0;
         let due = match self.config.options.durability {
             Durability::None | Durability::Object => true,
             Durability::File => {

@@ -75,9 +75,12 @@ pub(super) enum Node {
 pub(super) struct Live {
     pub(super) path: RelPath,
     pub(super) parent: Option<FileIndex>,
+    /// Whose it is.
     pub(super) peer: PeerId,
+    /// Its number there.
+    pub(super) index: FileIndex,
     /// What it takes of the bytes that may be live.
-    bytes: u64,
+    pub(super) bytes: u64,
     pub(super) node: Node,
 }
 
@@ -93,7 +96,7 @@ impl Sink {
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
         self.paths.remove(&live.path);
-        self.live_bytes = self.live_bytes.saturating_sub(live.bytes);
+        self.forget_entry(&live);
         if let Node::File(file) = &live.node {
             self.runs = self.runs.saturating_sub(file.accepted.run_count());
         }
@@ -108,7 +111,8 @@ impl Sink {
                 self.protocol_error(peer, cause);
                 return;
             }
-            if self.live_bytes > bytes_max {
+            let live_bytes = self.peers.get(&peer).map_or(0, |peer| peer.live_bytes);
+            if live_bytes > bytes_max {
                 let cause = format!("more than {bytes_max} bytes of live entries");
                 self.violation(peer, ErrorKind::LimitExceeded, cause);
                 return;
@@ -118,21 +122,23 @@ impl Sink {
 
     fn announce(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
         if entry.kind == EntryKind::DirectoryEnd {
-            return self.end_directory(entry);
+            return self.end_directory(peer, entry);
         }
-        if entry.index.0 != self.next_entry {
-            let (index, next) = (entry.index, self.next_entry);
+        let known = self.peers.get(&peer);
+        let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
+        if entry.index.0 != next {
+            let index = entry.index;
             return Err(format!("entry {index} where entry {next} is due"));
         }
-        if self.live.len() >= self.config.live_entries_max as usize {
+        if live_count >= self.config.live_entries_max as usize {
             return Err(format!(
                 "more than {} live entries",
                 self.config.live_entries_max
             ));
         }
-        self.next_entry += 1;
         self.progress.entries_listed += 1;
-        let (folder, no_folder) = match entry.parent {
+        let above = entry.parent.map(|parent| self.own_index(peer, parent));
+        let (folder, no_folder) = match above {
             None => (RelPath::root(), None),
             Some(parent) => match self.live.get_mut(&parent) {
                 Some(Live {
@@ -168,22 +174,24 @@ impl Sink {
             Ok(path) => (path, refused),
             Err(error) => (folder, Some(error.at(End::Sink))),
         };
-        let index = entry.index;
+        let told = entry.index;
+        let index = self.number(peer, told);
         let bytes = entry_bytes(&entry, path.as_bytes().len());
-        self.live_bytes += bytes;
+        self.count_bytes(peer, bytes);
         let (node, task) = self.node_of(entry.kind, entry.metadata);
         if refused.is_none() {
             self.paths.insert(path.clone());
         }
         if matches!(node, Node::File(_)) {
-            self.wanting += 1;
+            self.count_wanting(peer, true);
         }
         self.live.insert(
             index,
             Live {
                 path: path.clone(),
-                parent: entry.parent,
+                parent: above,
                 peer,
+                index: told,
                 bytes,
                 node,
             },
@@ -241,8 +249,14 @@ impl Sink {
         }
     }
 
-    fn end_directory(&mut self, entry: Entry) -> Result<(), String> {
-        let index = entry.index;
+    fn count_bytes(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.live_bytes += bytes;
+        }
+    }
+
+    fn end_directory(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
+        let index = self.own_index(peer, entry.index);
         let bytes = entry_bytes(&entry, 0);
         match self.live.get_mut(&index) {
             Some(Live {
@@ -252,12 +266,15 @@ impl Sink {
             }) if ended.is_none() => {
                 *ended = Some(entry.metadata);
                 *of_folder += bytes;
-                self.live_bytes += bytes;
+                self.count_bytes(peer, bytes);
                 self.set_directory_if_done(index);
                 self.close_failed_folder(index);
                 Ok(())
             }
-            _ => Err(format!("the end of entry {index}, which is no open folder")),
+            _ => {
+                let index = entry.index;
+                Err(format!("the end of entry {index}, which is no open folder"))
+            }
         }
     }
 
@@ -324,11 +341,12 @@ impl Sink {
             ..
         } = live.node
         {
-            self.closed.push(FileClosed {
-                index,
+            let closed = FileClosed {
+                index: live.index,
                 result: Err(error),
                 bytes_resumed: 0,
-            });
+            };
+            self.tell_closed(live.peer, closed);
         }
         self.child_closed(live.parent);
     }
@@ -376,11 +394,12 @@ impl Sink {
                 self.progress.others_done += 1;
             }
         }
-        self.closed.push(FileClosed {
-            index,
+        let closed = FileClosed {
+            index: live.index,
             result: Ok(sums),
             bytes_resumed,
-        });
+        };
+        self.tell_closed(live.peer, closed);
         self.child_closed(live.parent);
     }
 
@@ -427,7 +446,7 @@ impl Sink {
         };
         if let Node::File(file) = &live.node {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
-                self.wanting = self.wanting.saturating_sub(1);
+                self.count_wanting(live.peer, false);
             }
             // Also of one that was not looked at: an earlier run may have begun it.
             let keep = !discard && !file.small;
@@ -453,11 +472,12 @@ impl Sink {
             self.release_held(file, &error);
         }
         self.gathering.forget(index);
-        self.closed.push(FileClosed {
-            index,
+        let closed = FileClosed {
+            index: live.index,
             result: Err(error),
             bytes_resumed: 0,
-        });
+        };
+        self.tell_closed(live.peer, closed);
         self.child_closed(live.parent);
     }
 

@@ -109,6 +109,7 @@ impl Source {
             }
         }
         if starving.is_empty() {
+            self.give_back_all_if_done();
             return;
         }
         let mut credit = self.objects.take_idle_credit();
@@ -119,6 +120,23 @@ impl Source {
         starving.retain(|target| self.asked.insert(*target));
         credit.extend(starving.iter().map(|target| (*target, 0)));
         if !credit.is_empty() {
+            self.out.push_back(Effect::Message(Message::Credit(credit)));
+        }
+    }
+
+    /// With nothing left to send, credit is of use to other sources of the sink alone.
+    fn give_back_all_if_done(&mut self) {
+        let is_done = self.end_announced
+            && self.undecided == 0
+            && self.blocks.is_empty()
+            && self.later.is_empty()
+            && self.objects.is_idle();
+        if !is_done {
+            return;
+        }
+        let credit = self.objects.take_idle_credit();
+        if !credit.is_empty() {
+            self.asked.clear();
             self.out.push_back(Effect::Message(Message::Credit(credit)));
         }
     }

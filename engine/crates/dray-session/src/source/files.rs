@@ -70,6 +70,7 @@ impl Source {
             _ => (0, false, false),
         };
         if is_file {
+            self.undecided += 1;
             self.progress.files_listed += 1;
             self.progress.bytes_listed += size;
         }
@@ -138,6 +139,7 @@ impl Source {
     /// Takes a file out of the live ones.
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
+        self.undecided -= usize::from(file.is_file && !file.is_decided);
         self.runs = self.runs.saturating_sub(file.done.run_count());
         self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
         self.objects.remove(index);
@@ -152,6 +154,7 @@ impl Source {
             self.protocol_error(format!("a second decision about entry {}", id.index));
             return;
         }
+        self.undecided -= usize::from(file.is_file);
         match id.verdict {
             FileVerdict::Want {
                 object_bytes,

@@ -1,0 +1,404 @@
+//! Several sources serve one sink: each lists its own part of the tree and hears of its own entries;
+//! credit of the sink's targets is shared. A small world without disks, in random order.
+
+use dray_core::options::Options;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
+    Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
+};
+use dray_sched::draw::Draw;
+use dray_session::Outcome;
+use dray_session::sink::{self, Facts, InspectTask, Inspected, Sink};
+use dray_session::source::{self, Listed, ReadOutcome, Source};
+use dray_wire::message::{Message, Segment, SegmentKind};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const OBJECT: u64 = 8;
+const FILES: u64 = 5;
+const BUFFERS: u32 = 3;
+
+/// What happens next: to the sink, or to a source.
+enum Event {
+    Sink(sink::Input),
+    Source(usize, source::Input),
+}
+
+struct World {
+    draw: Draw,
+    now: Time,
+    sink: Sink,
+    sources: Vec<Source>,
+    listings: Vec<Option<Vec<Listed>>>,
+    /// Control messages keep their order, in each direction.
+    to_sink: Vec<VecDeque<Message>>,
+    to_source: Vec<VecDeque<Message>>,
+    events: Vec<Event>,
+    free: Vec<BufferId>,
+    paths: BTreeMap<FileIndex, RelPath>,
+    written: BTreeMap<FileIndex, u64>,
+    published: Vec<RelPath>,
+    /// Entries each source heard the end of.
+    closed: Vec<u64>,
+    ends: Vec<Option<Outcome>>,
+    sink_end: Option<Outcome>,
+}
+
+/// Which bytes a source sends, so that nothing can be taken for another's.
+fn sums(source: usize, range: ByteRange) -> Sums {
+    Sums::of(&[source as u8, range.offset as u8, range.length as u8])
+}
+
+fn name(text: String) -> Name {
+    Name::new(text.as_bytes()).expect("a good name")
+}
+
+fn size(file: u64) -> u64 {
+    // Small, one object, several.
+    [3, OBJECT, 5 * OBJECT + 1, 12 * OBJECT, 7][file as usize % 5]
+}
+
+/// A folder of the source's own with files in it.
+fn tree(source: usize) -> Vec<Listed> {
+    let folder = format!("from-{source}");
+    let listed = |index, parent, text: String, kind| Listed {
+        path: RelPath::parse(text.as_bytes()).expect("a good path"),
+        entry: Entry {
+            index: FileIndex(index),
+            parent,
+            name: name(text),
+            kind,
+            metadata: Metadata::default(),
+        },
+        layout: Layout::Single(TargetId(0)),
+    };
+    let mut entries = vec![listed(0, None, folder.clone(), EntryKind::Directory)];
+    for file in 0..FILES {
+        let kind = EntryKind::File {
+            size: size(file),
+            sparse: false,
+        };
+        let parent = Some(FileIndex(0));
+        entries.push(listed(file + 1, parent, format!("f{file}"), kind));
+    }
+    entries.push(listed(0, None, folder, EntryKind::DirectoryEnd));
+    entries
+}
+
+impl World {
+    fn new(seed: u64, sources: usize) -> Self {
+        let options = Options {
+            object_bytes: OBJECT,
+            ..Options::default()
+        };
+        let source = |seed| {
+            Source::new(source::Config {
+                options: options.clone(),
+                buffers: 4,
+                buffer_bytes: OBJECT,
+                reads_max: 2,
+                segments_max: 4,
+                live_entries_max: 4,
+                retry: RetryPolicy::default(),
+                seed,
+                attempt: 1,
+            })
+        };
+        let sink = Sink::new(sink::Config {
+            options: options.clone(),
+            demanded: None,
+            identity: Vec::new(),
+            buffers: BUFFERS,
+            buffer_bytes: OBJECT,
+            live_entries_max: 4,
+            precision_nanoseconds: 1,
+            ordered_window: None,
+            holes: true,
+            sync_group_bytes: 64,
+            sync_interval: Duration::from_millis(1),
+            attempt: 1,
+        });
+        let mut world = Self {
+            draw: Draw::new(seed),
+            now: Time::ZERO,
+            sink,
+            sources: (0..sources as u64).map(source).collect(),
+            listings: (0..sources).map(|source| Some(tree(source))).collect(),
+            to_sink: vec![VecDeque::new(); sources],
+            to_source: vec![VecDeque::new(); sources],
+            events: Vec::new(),
+            free: (0..BUFFERS).map(BufferId).collect(),
+            paths: BTreeMap::new(),
+            written: BTreeMap::new(),
+            published: Vec::new(),
+            closed: vec![0; sources],
+            ends: vec![None; sources],
+            sink_end: None,
+        };
+        for source in 0..sources {
+            let up = source::Input::StreamUp(StreamId(0));
+            world.events.push(Event::Source(source, up));
+            let up = sink::Input::PeerUp(PeerId(source as u16));
+            world.handle(Event::Sink(up));
+        }
+        world
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Sink(input) => {
+                self.sink.handle(input, self.now);
+                while let Some(effect) = self.sink.poll() {
+                    self.sink_does(effect);
+                }
+                assert!(self.sink.credit_out() <= BUFFERS);
+            }
+            Event::Source(source, input) => {
+                self.sources[source].handle(input, self.now);
+                while let Some(effect) = self.sources[source].poll() {
+                    self.source_does(source, effect);
+                }
+            }
+        }
+    }
+
+    fn sink_does(&mut self, effect: sink::Effect) {
+        use sink::{Effect, Input};
+        let input = match effect {
+            Effect::Message(peer, message) => {
+                let to = usize::from(peer.0);
+                assert!(self.sink_end.is_none(), "nothing follows the end");
+                if self.ends[to].is_none() {
+                    self.to_source[to].push_back(message);
+                }
+                return;
+            }
+            Effect::Inspect(items) => {
+                let look = |item: sink::InspectItem| {
+                    self.paths.insert(item.index, item.path);
+                    let found = match item.task {
+                        InspectTask::File(key) => Inspected::File(Facts {
+                            existing: None,
+                            resume: None,
+                            layout: Layout::Single(TargetId(key.size as u32 % 3)),
+                        }),
+                        _ => Inspected::Made,
+                    };
+                    (item.index, found)
+                };
+                Input::Inspected(items.into_iter().map(look).collect())
+            }
+            Effect::Prepare { index, .. } => Input::Prepared(index, Ok(())),
+            Effect::Write { block, parts, .. } => {
+                for part in &parts {
+                    *self.written.entry(part.file).or_default() += part.range.length;
+                }
+                Input::Written(block, parts.iter().map(|_| Ok(())).collect())
+            }
+            Effect::Free(buffer) => {
+                self.free.push(buffer);
+                return;
+            }
+            Effect::Sync(_) => Input::Synced(Ok(Vec::new())),
+            Effect::Log { .. } => Input::Logged(Ok(())),
+            Effect::Publish(items) => {
+                let publish = |item: sink::PublishItem| {
+                    let path = &self.paths[&item.index];
+                    assert_eq!(path, &item.path);
+                    assert_eq!(self.written[&item.index], item.size, "{path}");
+                    assert_eq!(
+                        item.sums,
+                        whole(path, item.size),
+                        "{path}: the bytes of its source"
+                    );
+                    self.published.push(item.path);
+                    (item.index, Ok(()))
+                };
+                Input::Published(items.into_iter().map(publish).collect())
+            }
+            Effect::SetDirectory { index, .. } => Input::DirectorySet(index, Ok(())),
+            Effect::StoreVerdict(_) => Input::VerdictStored,
+            Effect::FinishLog { .. } | Effect::Purge => Input::LogRemoved(Ok(())),
+            Effect::End(outcome) => {
+                self.sink_end = Some(outcome);
+                return;
+            }
+            Effect::ReadBack { .. } => unreachable!("not asked for"),
+            Effect::Discard(_) | Effect::CloseFile(_) | Effect::Report(_) => return,
+        };
+        self.events.push(Event::Sink(input));
+    }
+
+    fn source_does(&mut self, source: usize, effect: source::Effect) {
+        use source::{Effect, Input};
+        let input = match effect {
+            Effect::Message(message) => {
+                self.to_sink[source].push_back(message);
+                return;
+            }
+            Effect::List { max } => {
+                let entries = self.listings[source].as_mut().expect("it lists");
+                let rest = entries.split_off(entries.len().min(max as usize).min(2));
+                let entries = std::mem::replace(entries, rest);
+                Input::Listed {
+                    finished: self.listings[source].as_ref().is_some_and(Vec::is_empty),
+                    entries,
+                    failed: Vec::new(),
+                }
+            }
+            Effect::Read { block, parts, .. } => {
+                let segment = |part: source::ReadPart| Segment {
+                    file: part.file,
+                    range: part.range,
+                    kind: SegmentKind::Data(sums(source, part.range)),
+                };
+                let outcome = ReadOutcome {
+                    segments: parts.into_iter().map(segment).collect(),
+                    ..ReadOutcome::default()
+                };
+                Input::ReadDone { block, outcome }
+            }
+            Effect::Send { head, .. } => {
+                let block = head.id;
+                let buffer = self.free.pop();
+                assert!(buffer.is_some(), "credit is for buffers that are free");
+                let arrived = sink::Input::BlockArrived {
+                    peer: PeerId(source as u16),
+                    head,
+                    buffer,
+                    verified: Ok(()),
+                };
+                self.events.push(Event::Sink(arrived));
+                Input::Sent { block }
+            }
+            Effect::StoreVerdict(_) => Input::VerdictStored,
+            Effect::End(outcome) => {
+                self.ends[source] = Some(outcome);
+                return;
+            }
+            Effect::CloseFile(_) => {
+                self.closed[source] += 1;
+                return;
+            }
+            Effect::Report(_) => return,
+        };
+        self.events.push(Event::Source(source, input));
+    }
+
+    /// One more thing happens, whichever; false when nothing is left.
+    fn happen(&mut self) -> bool {
+        let mut ready: Vec<usize> = (0..self.events.len()).collect();
+        let count = self.sources.len();
+        let base = self.events.len();
+        ready.extend(
+            (0..count)
+                .filter(|s| !self.to_sink[*s].is_empty())
+                .map(|s| base + s),
+        );
+        let source = |s: &usize| !self.to_source[*s].is_empty();
+        ready.extend((0..count).filter(source).map(|s| base + count + s));
+        if ready.is_empty() {
+            // Then time passes.
+            self.now = self.now + Duration::from_millis(2);
+            let wakes = self.sink.next_wake().is_some();
+            self.handle(Event::Sink(sink::Input::Tick));
+            return wakes;
+        }
+        let choice = ready[self.draw.below(ready.len() as u64) as usize];
+        let event = if choice < base {
+            self.events.swap_remove(choice)
+        } else if choice < base + count {
+            let from = choice - base;
+            let message = self.to_sink[from].pop_front().expect("it waits");
+            Event::Sink(sink::Input::Message(PeerId(from as u16), message))
+        } else {
+            let to = choice - base - count;
+            let message = self.to_source[to].pop_front().expect("it waits");
+            Event::Source(to, source::Input::Message(message))
+        };
+        self.handle(event);
+        true
+    }
+
+    /// A source's process dies, and its connections with it.
+    fn lose(&mut self, source: usize) {
+        self.ends[source] = Some(Outcome::Cancelled);
+        self.to_sink[source].clear();
+        self.to_source[source].clear();
+        let peer = PeerId(source as u16);
+        let events = std::mem::take(&mut self.events);
+        for event in events {
+            match event {
+                Event::Source(other, _) if other == source => {}
+                Event::Sink(sink::Input::BlockArrived {
+                    peer: from, buffer, ..
+                }) if from == peer => self.free.extend(buffer),
+                other => self.events.push(other),
+            }
+        }
+        let error = Error::new(ErrorKind::Unreachable, End::Network, "reach the source");
+        self.handle(Event::Sink(sink::Input::PeerLost(peer, error)));
+    }
+
+    fn is_over(&self) -> bool {
+        self.sink_end.is_some() && self.ends.iter().all(Option::is_some)
+    }
+}
+
+fn whole(path: &RelPath, size: u64) -> Sums {
+    let folder = path.components().next().expect("a folder");
+    let source = usize::from(folder.as_bytes()[5] - b'0');
+    (0..size.div_ceil(OBJECT))
+        .map(|object| ByteRange::between(object * OBJECT, ((object + 1) * OBJECT).min(size)))
+        .fold(Sums::EMPTY, |whole, range| {
+            whole.then(sums(source, range), range.length)
+        })
+}
+
+#[test]
+fn each_source_hears_of_its_own_entries() {
+    for seed in 0..300 {
+        let sources = 2 + seed as usize % 2;
+        let mut world = World::new(seed, sources);
+        for _ in 0..20_000 {
+            if world.is_over() || !world.happen() {
+                break;
+            }
+        }
+        let sink = format!("seed {seed}: {:?}", world.sink_end);
+        for (source, end) in world.ends.iter().enumerate() {
+            let Some(Outcome::Done(totals)) = end else {
+                panic!("{sink}, source {source}: {end:?}");
+            };
+            assert_eq!(totals.files, FILES * sources as u64, "{sink}");
+            assert_eq!(world.closed[source], FILES + 1, "{sink}: and the folder");
+        }
+        assert_eq!(world.published.len() as u64, FILES * sources as u64);
+        assert_eq!(world.free.len(), BUFFERS as usize, "{sink}");
+    }
+}
+
+#[test]
+fn the_others_go_on_when_a_source_is_lost() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, 2);
+        let lost_at = 5 + seed % 60;
+        for step in 0..20_000 {
+            if step == lost_at {
+                world.lose(1);
+            }
+            if world.is_over() || !world.happen() {
+                break;
+            }
+        }
+        let Some(Outcome::Done(totals)) = &world.ends[0] else {
+            panic!("seed {seed}: {:?}, sink {:?}", world.ends, world.sink_end);
+        };
+        assert_eq!(world.closed[0], FILES + 1, "seed {seed}");
+        assert!(
+            totals.files >= FILES && totals.files_failed > 0,
+            "seed {seed}: {totals:?}"
+        );
+    }
+}
