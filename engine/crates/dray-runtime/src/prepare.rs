@@ -212,6 +212,8 @@ pub fn sink_config(
         buffers: buffers.count,
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
         live_entries_max: limits.live_entries_max,
+        // The destination knows them.
+        claims: Vec::new(),
         precision_nanoseconds: own.time_precision_nanoseconds.max(source_precision),
         ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
         holes: own.holes,

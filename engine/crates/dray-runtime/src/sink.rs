@@ -63,9 +63,10 @@ pub fn run(
     link: SinkLink,
     observer: &dyn Observer,
 ) -> (Outcome, Progress) {
-    let options = setup.machine.options.clone();
-    let space = Space::new(setup.destination, options);
-    let machine = Sink::new(setup.machine);
+    let mut config = setup.machine;
+    config.claims.clone_from(&setup.destination.claims);
+    let space = Space::new(setup.destination, config.options.clone());
+    let machine = Sink::new(config);
     let ran = caught("run the sink", || {
         conduct_all(
             &space,

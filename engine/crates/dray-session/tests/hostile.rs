@@ -45,6 +45,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
         buffers: 4,
         buffer_bytes: OBJECT,
         live_entries_max: 8,
+        claims: Vec::new(),
         precision_nanoseconds: 1,
         ordered_window: None,
         holes: true,

@@ -112,6 +112,7 @@ impl World {
             buffers: BUFFERS,
             buffer_bytes: OBJECT,
             live_entries_max: 4,
+            claims: Vec::new(),
             precision_nanoseconds: 1,
             ordered_window: None,
             holes: true,

@@ -22,6 +22,10 @@ fn step(sink: &mut Sink, input: Input) -> Vec<Effect> {
 }
 
 fn started() -> Sink {
+    started_with(Vec::new())
+}
+
+fn started_with(claims: Vec<RelPath>) -> Sink {
     let mut sink = Sink::new(Config {
         options: Options {
             object_bytes: 4,
@@ -32,6 +36,7 @@ fn started() -> Sink {
         buffers: 4,
         buffer_bytes: 4,
         live_entries_max: 8,
+        claims,
         precision_nanoseconds: 1,
         ordered_window: None,
         holes: true,
@@ -375,4 +380,41 @@ fn holes_hold_back_no_credit() {
     let effects = step(&mut sink, Input::Written(key(0), vec![Ok(())]));
     let granted = Effect::Message(PEER, Message::Credit(vec![(TARGET, 1)]));
     assert!(effects.contains(&granted), "{effects:?}");
+}
+
+#[test]
+fn nothing_is_written_outside_the_claims() {
+    let mut sink = started_with(vec![RelPath::parse(b"b/c").expect("a good path")]);
+    let entry = |index, parent, name: &[u8], kind| Entry {
+        index: FileIndex(index),
+        parent,
+        name: Name::new(name).expect("a good name"),
+        kind,
+        metadata: Metadata::default(),
+    };
+    let file = || EntryKind::File {
+        size: 3,
+        sparse: false,
+    };
+    let entries = vec![
+        entry(0, None, b"a", file()),
+        entry(1, None, b"b", EntryKind::Directory),
+        entry(2, Some(FileIndex(1)), b"c", file()),
+        entry(3, Some(FileIndex(1)), b"d", file()),
+    ];
+    let effects = step(&mut sink, Input::Message(PEER, Message::NewFiles(entries)));
+    let failed = effects.iter().filter_map(|effect| match effect {
+        Effect::Report(Event::Failed(failure)) => Some(failure),
+        _ => None,
+    });
+    let failed: Vec<_> = failed
+        .map(|failure| (failure.path.to_string(), failure.error.kind))
+        .collect();
+    let escapes = |path: &str| (path.to_owned(), ErrorKind::PathEscapes);
+    assert_eq!(failed, [escapes("a"), escapes("b/d")]);
+    let inspected = effects.iter().find_map(|effect| match effect {
+        Effect::Inspect(items) => Some(items.iter().map(|item| item.path.to_string()).collect()),
+        _ => None,
+    });
+    assert_eq!(inspected, Some(vec!["b".to_owned(), "b/c".to_owned()]));
 }

@@ -128,6 +128,7 @@ impl Session {
             buffers: setup.buffers,
             buffer_bytes: setup.buffer_bytes,
             live_entries_max: setup.live_entries_max,
+            claims: Vec::new(),
             precision_nanoseconds: 1,
             ordered_window: setup.ordered_window,
             holes: setup.holes,

@@ -76,6 +76,17 @@ pub trait Store: Send + Sync {
     /// `NotADirectory` when a file stands where one of its folders should be.
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 
+    /// When the file at `path` was created, in nanoseconds since 1970, links not followed: of two
+    /// files that had one inode number after each other it tells which one this is. 0 where the
+    /// store cannot say, or nothing stands there.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn born(&self, path: &RelPath) -> Result<u64> {
+        let _ = path;
+        Ok(0)
+    }
+
     /// The checksums kept with a published file (see [`Attributes::sums`]), if the file still has
     /// the size and time it had then; `None` when nothing is known.
     ///

@@ -173,6 +173,20 @@ fn put(store: &PosixStore, at: &RelPath) -> Result<(), Error> {
 }
 
 #[test]
+fn the_time_of_birth_stays_with_the_file() {
+    let (_folder, store) = sink();
+    let born = |name: &str| store.born(&path(name)).expect("asks");
+    put(&store, &path("one")).expect("writes");
+    let first = born("one");
+    assert_eq!(first, born("one"));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    put(&store, &path("one")).expect("replaces");
+    // Where the file system keeps no such time, none is told.
+    assert!(born("one") > first || (first, born("one")) == (0, 0));
+    assert_eq!(born("nothing"), 0);
+}
+
+#[test]
 fn a_folder_removed_and_made_again_by_others_is_found_at_once() {
     let (folder, store) = sink();
     store.make_dir(&path("a")).expect("makes");

@@ -102,6 +102,8 @@ pub struct Destination {
     /// The log in words.
     pub(super) log_words: String,
     pub(super) prefix: RelPath,
+    /// See [`DestinationRequest::claims`].
+    pub(super) claims: Vec<RelPath>,
     /// Whether the log was made for this very request, not for one that covers it.
     pub(super) is_own_log: bool,
     pub(super) owner: Vec<u8>,
@@ -205,6 +207,7 @@ impl Destination {
             found,
             log_words,
             prefix: place.prefix.clone(),
+            claims: request.claims,
             is_own_log,
             owner: request.owner,
             boot_id,
@@ -230,6 +233,7 @@ impl Destination {
             found: None,
             log_words: "the log in memory".to_owned(),
             prefix: RelPath::root(),
+            claims: request.claims,
             is_own_log: true,
             owner: request.owner,
             boot_id,

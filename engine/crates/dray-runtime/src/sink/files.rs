@@ -287,7 +287,7 @@ impl Space {
                 name: name.clone(),
                 device: id.device,
                 inode: id.inode,
-                born: 0,
+                born: self.born(path, &name),
             },
         });
         match begun {
@@ -299,6 +299,12 @@ impl Space {
                 Err(error)
             }
         }
+    }
+
+    /// When a partial file was created; one that cannot be asked is one that is not known.
+    fn born(&self, path: &RelPath, name: &Name) -> u64 {
+        let born = folder_of(path).join(name);
+        born.and_then(|path| self.store.born(&path)).unwrap_or(0)
     }
 
     pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {

@@ -177,13 +177,15 @@ pub(super) fn found_partial(
     file: &LoggedFile,
 ) -> Result<Option<FoundPartial>> {
     let folder = path.parent().unwrap_or_else(RelPath::root);
-    let state = store.stat(&folder.join(&file.partial.name)?)?;
-    Ok(state
-        .filter(|state| state.kind == FileKind::File)
-        .map(|state| FoundPartial {
-            device: state.device,
-            inode: state.inode,
-            born: 0,
-            size: state.size,
-        }))
+    let partial = folder.join(&file.partial.name)?;
+    let state = store.stat(&partial)?;
+    let Some(state) = state.filter(|state| state.kind == FileKind::File) else {
+        return Ok(None);
+    };
+    Ok(Some(FoundPartial {
+        device: state.device,
+        inode: state.inode,
+        born: store.born(&partial)?,
+        size: state.size,
+    }))
 }

@@ -122,6 +122,7 @@ pub fn sink_setup_of(
             buffers: 16,
             buffer_bytes: options.object_bytes,
             live_entries_max: 4096,
+            claims: Vec::new(),
             precision_nanoseconds: 1,
             ordered_window: None,
             holes: true,

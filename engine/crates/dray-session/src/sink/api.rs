@@ -25,6 +25,8 @@ pub struct Config {
     pub buffer_bytes: u64,
     /// Entries announced and not closed at the most.
     pub live_entries_max: u32,
+    /// Paths that the transfer may write, with all below them; empty for everything.
+    pub claims: Vec<RelPath>,
     /// Precision of modification times, the weaker end's.
     pub precision_nanoseconds: u32,
     /// For a store without random writes: objects of one file on the way, in order.

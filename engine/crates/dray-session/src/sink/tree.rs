@@ -120,6 +120,15 @@ impl Sink {
         }
     }
 
+    /// Whether a path is claimed, or a folder on the way to what is. Other transfers may be at work
+    /// elsewhere.
+    fn may_write(&self, path: &RelPath, is_folder: bool) -> bool {
+        let claims = &self.config.claims;
+        let is_claimed =
+            |claim: &RelPath| path.starts_with(claim) || (is_folder && claim.starts_with(path));
+        claims.is_empty() || claims.iter().any(is_claimed)
+    }
+
     fn announce(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
         if entry.kind == EntryKind::DirectoryEnd {
             return self.end_directory(peer, entry);
@@ -164,6 +173,7 @@ impl Sink {
                 .remedy("rename it, or leave it out with --exclude")
         });
         let refused = no_folder.or(reserved);
+        let is_folder = entry.kind == EntryKind::Directory;
         let (path, refused) = match folder.join(&entry.name) {
             Ok(path) if self.paths.contains(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
@@ -171,7 +181,10 @@ impl Sink {
                     .remedy("copy them to different folders");
                 (path, refused.or(Some(error)))
             }
-            Ok(path) => (path, refused),
+            Ok(path) => {
+                let unclaimed = (!self.may_write(&path, is_folder)).then(not_claimed);
+                (path, refused.or(unclaimed))
+            }
             Err(error) => (folder, Some(error.at(End::Sink))),
         };
         let told = entry.index;
@@ -501,6 +514,12 @@ impl Sink {
             self.close_failed_folder(parent);
         }
     }
+}
+
+fn not_claimed() -> Error {
+    Error::new(ErrorKind::PathEscapes, End::Sink, "take the name")
+        .cause("the transfer did not say that it would write there")
+        .remedy("use the same version of dray at both ends and report this")
 }
 
 fn in_failed_folder(error: &Error) -> Error {

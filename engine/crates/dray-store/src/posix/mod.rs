@@ -26,7 +26,7 @@ use dray_core::{
 };
 use folders::Folders;
 use resolve::Root;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
@@ -207,6 +207,24 @@ impl Store for PosixStore {
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
         self.state(path)
             .map_err(self.failed("look at the file", path))
+    }
+
+    fn born(&self, path: &RelPath) -> Result<u64> {
+        let asked = self.folders.beside(path.as_bytes(), |folder, name| {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::statx(folder.fd(), name, flags, StatxFlags::BTIME)
+        });
+        match asked {
+            Ok(state) if state.stx_mask & StatxFlags::BTIME.bits() != 0 => {
+                let seconds = u64::try_from(state.stx_btime.tv_sec).unwrap_or(0);
+                let nanoseconds = u64::from(state.stx_btime.tv_nsec);
+                Ok(seconds
+                    .saturating_mul(1_000_000_000)
+                    .saturating_add(nanoseconds))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::NOSYS | Errno::NOTSUP) => Ok(0),
+            Err(errno) => Err(self.failed("look at the file", path)(errno)),
+        }
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {

@@ -256,6 +256,10 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::Stat, path, || self.inner.stat(path))
     }
 
+    fn born(&self, path: &RelPath) -> Result<u64> {
+        self.call(Operation::Stat, path, || self.inner.born(path))
+    }
+
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
         self.call(Operation::KnownSums, path, || self.inner.known_sums(path))
     }
