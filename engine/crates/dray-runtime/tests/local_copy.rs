@@ -2,11 +2,13 @@
 
 mod local_common;
 
+use dray_core::RelPath;
 use dray_core::options::{Durability, Options, Order};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
 use local_common::{
-    Notes, bytes, copy, options, picture, sink_setup, sink_setup_claiming, source_setup,
+    Notes, bytes, copy, destination, options, picture, sink_setup, sink_setup_claiming, sink_store,
+    source_setup,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -96,6 +98,30 @@ fn a_second_writer_is_refused_by_name() {
     assert!(error.cause.contains("transfer test"), "{error}");
     drop(held);
     assert!(sink_setup(scratch.path(), &options()).is_ok());
+}
+
+/// A dead transfer's log of a part must not let its next run in while the whole is being written.
+#[test]
+fn an_old_log_of_a_part_is_no_way_around_the_holder_of_the_whole() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let inner = scratch.path().join("inner");
+    let nested = || {
+        let above = sink_store(scratch.path()).expect("a store");
+        let path = RelPath::parse(b"inner").expect("a good path");
+        let store = sink_store(&inner).expect("a store");
+        destination(store, Some((above, path)), &options(), &[])
+    };
+    // Both parts were begun once, and nobody writes them now.
+    drop(nested().expect("a destination"));
+    let part = || sink_setup_claiming(scratch.path(), &options(), &["a"]);
+    drop(part().expect("a destination"));
+    let held = sink_setup(scratch.path(), &options()).expect("a destination");
+    for error in [nested().map(|_| ()), part().map(|_| ())] {
+        let error = error.expect_err("the whole is held");
+        assert_eq!(error.kind, dray_core::ErrorKind::LeaseHeld, "{error}");
+    }
+    drop(held);
+    assert!(nested().is_ok() && part().is_ok());
 }
 
 /// More unfinished files than a process may have open.

@@ -177,9 +177,16 @@ fn look_in(
         let Some(file) = reachable(at.store.open_control(&path, ControlMode::ReadOnly))? else {
             continue;
         };
-        let found = recover(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
-        let Some(recovery) = found else {
-            continue;
+        let lease = at.folder.join(&lease_name)?;
+        let recovery = match recover(&mut StoredLog::new(file)) {
+            Ok(Some(recovery)) => recovery,
+            Ok(None) => continue,
+            Err(error) if others.is_none() => return Err(error.file(&path)),
+            // It may speak of what we write; its holder would know.
+            Err(_) => {
+                refuse_if_held(at.store.as_ref(), &lease, &request.words, Duration::ZERO)?;
+                continue;
+            }
         };
         let theirs = &recovery.header.claims;
         let covers = mine.iter().all(|claim| place::covers(theirs, claim));
@@ -201,7 +208,6 @@ fn look_in(
             } else {
                 Duration::ZERO
             };
-            let lease = at.folder.join(&lease_name)?;
             refuse_if_held(at.store.as_ref(), &lease, &request.words, patience)?;
         }
     }

@@ -96,14 +96,15 @@ pub fn sink_store(to: &Path) -> dray_core::Result<Arc<dyn Store>> {
     Ok(Arc::new(PosixStore::open(to, End::Sink, posix)?))
 }
 
-pub fn sink_setup_of(
+pub fn destination(
     store: Arc<dyn Store>,
+    above: Option<(Arc<dyn Store>, RelPath)>,
     options: &Options,
     claims: &[&str],
-) -> dray_core::Result<sink::Setup> {
-    let destination = Destination::open(DestinationRequest {
+) -> dray_core::Result<Destination> {
+    Destination::open(DestinationRequest {
         store,
-        above: None,
+        above,
         claims: claims
             .iter()
             .map(|claim| RelPath::parse(claim.as_bytes()))
@@ -112,7 +113,15 @@ pub fn sink_setup_of(
         owner: b"uid:0".to_vec(),
         durability: options.durability,
         words: "the destination".to_owned(),
-    })?;
+    })
+}
+
+pub fn sink_setup_of(
+    store: Arc<dyn Store>,
+    options: &Options,
+    claims: &[&str],
+) -> dray_core::Result<sink::Setup> {
+    let destination = destination(store, None, options, claims)?;
     Ok(sink::Setup {
         destination,
         machine: dray_session::sink::Config {
