@@ -35,6 +35,13 @@ impl Grid {
         self.size.div_ceil(self.object_bytes.get())
     }
 
+    /// Objects that need not be sent when so many bytes of the file are safe.
+    #[must_use]
+    pub const fn count_safe(&self, bytes: u64) -> u64 {
+        let left = self.size.saturating_sub(bytes);
+        self.count() - left.div_ceil(self.object_bytes.get())
+    }
+
     /// Bytes of the file.
     #[must_use]
     pub const fn size(&self) -> u64 {
@@ -110,6 +117,10 @@ mod tests {
             }
             prop_assert_eq!(next, size);
             prop_assert!(grid.range(grid.count()).is_empty());
+            for index in 0..=grid.count() {
+                let safe = grid.range(index).offset;
+                prop_assert_eq!(grid.count_safe(safe), index);
+            }
         }
     }
 

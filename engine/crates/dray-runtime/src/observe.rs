@@ -1,11 +1,12 @@
 //! What a running end tells its caller.
 
-use dray_core::StreamId;
+use dray_core::{Result, StreamId};
 use dray_session::source::Listed;
 use dray_session::{Event, Progress};
-use dray_wire::message::BlockHead;
+use dray_wire::message::{BlockHead, Totals};
 
-/// Somebody who watches a transfer. Called from the conductor's thread: must not block.
+/// Somebody who watches a transfer. Called from the conductor's thread: must not block where nothing
+/// else is said.
 pub trait Observer: Sync {
     /// Something happened.
     fn event(&self, event: &Event) {
@@ -26,6 +27,16 @@ pub trait Observer: Sync {
     /// know by which).
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
         let _ = (stream, head);
+    }
+
+    /// Keep the totals durably, whoever keeps them beyond this process: when this returns, the log
+    /// that could tell the same may go. May block.
+    ///
+    /// # Errors
+    /// When they could not be kept; then the log stays.
+    fn store_verdict(&self, totals: &Totals) -> Result<()> {
+        let _ = totals;
+        Ok(())
     }
 }
 

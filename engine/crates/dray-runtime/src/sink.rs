@@ -315,9 +315,9 @@ impl Conduct for Conductor<'_, '_> {
                         self.later(Lane::Log, Chore::Close(open));
                     }
                 }
-                Effect::StoreVerdict(_) => {
-                    // Nobody here keeps verdicts beyond this process: what `run` returns is it.
-                    self.machine.handle(Input::VerdictStored, self.clock.now());
+                Effect::StoreVerdict(totals) => {
+                    let stored = Input::VerdictStored(self.observer.store_verdict(&totals));
+                    self.machine.handle(stored, self.clock.now());
                 }
                 Effect::FinishLog { keeps, is_listed } => {
                     self.later(Lane::Log, Chore::FinishLog { keeps, is_listed });

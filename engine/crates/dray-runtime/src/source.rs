@@ -252,9 +252,9 @@ impl Conduct for Conductor<'_, '_> {
                     self.origins.remove(&index);
                 }
                 Effect::Report(event) => self.observer.event(&event),
-                Effect::StoreVerdict(_) => {
-                    // Nobody here keeps verdicts beyond this process: what `run` returns is it.
-                    self.machine.handle(Input::VerdictStored, self.clock.now());
+                Effect::StoreVerdict(totals) => {
+                    let stored = Input::VerdictStored(self.observer.store_verdict(&totals));
+                    self.machine.handle(stored, self.clock.now());
                 }
                 Effect::End(outcome) => self.outcome = Some(outcome),
             }

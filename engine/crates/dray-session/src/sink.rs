@@ -170,7 +170,7 @@ impl Sink {
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::Published(results) => self.on_published(results, now),
             Input::DirectorySet(index, result) => self.on_directory_set(index, result, now),
-            Input::VerdictStored => self.on_stored_here(),
+            Input::VerdictStored(result) => self.on_stored_here(result),
             Input::LogRemoved(result) => self.on_log_removed(result),
             Input::StreamLost(peer, stream) => self.on_stream_lost(peer, stream),
             Input::PeerLost(peer, error) => self.on_peer_lost(peer, error),
@@ -355,8 +355,12 @@ impl Sink {
         self.stop(Outcome::Failed(error), false);
     }
 
-    fn on_stored_here(&mut self) {
+    fn on_stored_here(&mut self, result: Result<(), Error>) {
         if let Phase::Storing(totals) = self.phase {
+            if let Err(error) = result {
+                self.break_off(error);
+                return;
+            }
             self.phase = Phase::Announced(totals);
             for peer in self.peers.keys() {
                 self.out

@@ -6,7 +6,7 @@ mod files;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
-use crate::progress::{Outcome, Progress};
+use crate::progress::{Event, Outcome, Progress};
 use blocks::Block;
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
@@ -104,7 +104,7 @@ pub struct Source {
     streams: BTreeMap<StreamId, Stream>,
     /// Sink targets that were asked for credit and have not been granted any since.
     asked: BTreeSet<TargetId>,
-    tries: HashMap<(FileIndex, u64), u32>,
+    tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     pace_wake: Option<Time>,
     progress: Progress,
@@ -147,7 +147,7 @@ impl Source {
             to_send: VecDeque::new(),
             streams: BTreeMap::new(),
             asked: BTreeSet::new(),
-            tries: HashMap::new(),
+            tries: BTreeMap::new(),
             later: BTreeMap::new(),
             pace_wake: None,
             progress: Progress::default(),
@@ -172,6 +172,12 @@ impl Source {
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs
+    }
+
+    /// Ranges whose failed tries are counted.
+    #[must_use]
+    pub fn tries_counted(&self) -> usize {
+        self.tries.len()
     }
 
     /// The next thing to do; call until `None` after each [`Source::handle`].
@@ -214,11 +220,7 @@ impl Source {
             }
             Input::StreamLost(stream) => self.on_stream_lost(stream),
             Input::PeerLost(error) => self.on_peer_lost(error),
-            Input::VerdictStored => {
-                if matches!(self.phase, Phase::Closing(_)) {
-                    self.out.push_back(Effect::Message(Message::VerdictStored));
-                }
-            }
+            Input::VerdictStored(result) => self.on_stored_here(result),
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
@@ -293,6 +295,23 @@ impl Source {
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
+    }
+
+    /// The sink removes its log on this word alone. Without it the log stays: a rerun finds
+    /// everything there, and stores the verdict then.
+    fn on_stored_here(&mut self, result: Result<(), Error>) {
+        let Phase::Closing(totals) = self.phase else {
+            return;
+        };
+        match result {
+            Ok(()) => self.out.push_back(Effect::Message(Message::VerdictStored)),
+            Err(error) => {
+                let event = Event::Notice(error.clone());
+                self.out.push_back(Effect::Report(event));
+                self.out.push_back(Effect::Message(Message::GoAway(error)));
+                self.end(Outcome::Done(totals));
+            }
+        }
     }
 
     fn on_peer_lost(&mut self, error: Error) {

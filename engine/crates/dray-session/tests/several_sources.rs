@@ -219,7 +219,7 @@ impl World {
                 Input::Published(items.into_iter().map(publish).collect())
             }
             Effect::SetDirectory { index, .. } => Input::DirectorySet(index, Ok(())),
-            Effect::StoreVerdict(_) => Input::VerdictStored,
+            Effect::StoreVerdict(_) => Input::VerdictStored(Ok(())),
             Effect::FinishLog { .. } | Effect::Purge => Input::LogRemoved(Ok(())),
             Effect::End(outcome) => {
                 self.sink_end = Some(outcome);
@@ -273,7 +273,7 @@ impl World {
                 self.events.push(Event::Sink(arrived));
                 Input::Sent { block }
             }
-            Effect::StoreVerdict(_) => Input::VerdictStored,
+            Effect::StoreVerdict(_) => Input::VerdictStored(Ok(())),
             Effect::End(outcome) => {
                 self.ends[source] = Some(outcome);
                 return;

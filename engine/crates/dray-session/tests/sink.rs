@@ -337,7 +337,7 @@ fn what_stays_in_the_log_is_said_once() {
         let end = Message::ListEnd { entries: 1 };
         let effects = step(&mut sink, Input::Message(PEER, end));
         assert!(matches!(effects[..], [Effect::StoreVerdict(_)]));
-        step(&mut sink, Input::VerdictStored);
+        step(&mut sink, Input::VerdictStored(Ok(())));
         step(&mut sink, Input::Message(PEER, Message::VerdictStored))
     };
     let finish = |names: &[&[u8]]| {

@@ -180,7 +180,7 @@ impl World {
             }
             source::Effect::StoreVerdict(_) => {
                 self.sessions[at].is_verdict_stored = true;
-                source::Input::VerdictStored
+                source::Input::VerdictStored(Ok(()))
             }
             _ => return,
         };

@@ -263,7 +263,7 @@ impl World {
                 self.sessions[at].host.partials.remove(&index);
                 None
             }
-            Effect::StoreVerdict(_) => Some(Input::VerdictStored),
+            Effect::StoreVerdict(_) => Some(Input::VerdictStored(Ok(()))),
             Effect::FinishLog { keeps, .. } => {
                 if !self.sessions[at].is_verdict_stored {
                     let what = "the source's side has not stored it".to_owned();

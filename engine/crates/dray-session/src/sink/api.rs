@@ -217,8 +217,8 @@ pub enum Input {
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
     DirectorySet(FileIndex, Result<(), Error>),
-    /// The verdict has been stored (answer to [`Effect::StoreVerdict`]).
-    VerdictStored,
+    /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
+    VerdictStored(Result<(), Error>),
     /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
     LogRemoved(Result<(), Error>),
     /// A data stream died; everything it delivered has been handed in.

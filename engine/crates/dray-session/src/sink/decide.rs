@@ -4,7 +4,7 @@ use super::tree::{Node, Stage};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
 use dray_core::options::Overwrite;
-use dray_core::plan::object_bytes_for;
+use dray_core::plan::{Grid, object_bytes_for};
 use dray_core::{ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Layout, TargetId, Time};
 use dray_wire::bounds::RUNS_PER_FILE_MAX;
 use dray_wire::message::{FileId, FileVerdict, Message};
@@ -220,8 +220,8 @@ impl Sink {
         }
         self.progress.bytes_durable += written;
         self.progress.bytes_resumed += written;
-        let object = object_bytes.max(1);
-        self.progress.objects_resumed += size.div_ceil(object) - (size - written).div_ceil(object);
+        let object = NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN);
+        self.progress.objects_resumed += Grid::new(size, object).count_safe(written);
         self.verdict(
             index,
             FileVerdict::Want {

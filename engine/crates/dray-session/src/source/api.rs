@@ -103,8 +103,8 @@ pub enum Input {
     StreamLost(StreamId),
     /// The control connection died.
     PeerLost(Error),
-    /// The verdict has been stored (answer to [`Effect::StoreVerdict`]).
-    VerdictStored,
+    /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
+    VerdictStored(Result<(), Error>),
     /// Somebody asks to stop.
     Cancel {
         /// Whether partial data and log at the sink go too.

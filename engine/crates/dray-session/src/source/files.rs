@@ -143,6 +143,11 @@ impl Source {
         self.runs = self.runs.saturating_sub(file.done.run_count());
         self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
         self.objects.remove(index);
+        let tried = self.tries.range((index, 0)..=(index, u64::MAX));
+        let tried: Vec<_> = tried.map(|(range, _)| *range).collect();
+        for range in tried {
+            self.tries.remove(&range);
+        }
         Some(file)
     }
 
@@ -176,9 +181,7 @@ impl Source {
                 let grid = Grid::new(file.size, object_bytes);
                 let resumed = file.done.bytes();
                 if resumed > 0 {
-                    let wanted = file.size - resumed;
-                    self.progress.objects_resumed +=
-                        grid.count() - wanted.div_ceil(object_bytes.get());
+                    self.progress.objects_resumed += grid.count_safe(resumed);
                     self.progress.bytes_resumed += resumed;
                     self.progress.bytes_durable += resumed;
                     file.bytes_durable += resumed;

@@ -1,0 +1,116 @@
+//! Small scenarios of the source's machine.
+
+use dray_core::options::Options;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BlockId, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name, RelPath,
+    StreamId, TargetId, Time,
+};
+use dray_session::Outcome;
+use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
+use dray_wire::message::{FileClosed, FileId, FileVerdict, Message, Ready, Totals};
+
+const FILE: FileIndex = FileIndex(0);
+const TARGET: TargetId = TargetId(3);
+
+fn step(source: &mut Source, input: Input) -> Vec<Effect> {
+    source.handle(input, Time::ZERO);
+    std::iter::from_fn(|| source.poll()).collect()
+}
+
+/// A source that reads the one object of its one file.
+fn reading() -> Source {
+    let mut source = Source::new(Config {
+        options: Options::default(),
+        buffers: 4,
+        buffer_bytes: 1 << 20,
+        reads_max: 4,
+        segments_max: 16,
+        live_entries_max: 8,
+        retry: RetryPolicy::default(),
+        seed: 1,
+        attempt: 1,
+    });
+    let ready = Ready {
+        precision_nanoseconds: 1,
+        object_bytes_max: 1 << 20,
+        live_entries_max: 8,
+        pack_bytes_max: 1 << 20,
+        holes: true,
+        ordered_window: None,
+    };
+    step(&mut source, Input::Message(Message::Ready(ready)));
+    step(&mut source, Input::StreamUp(StreamId(0)));
+    let listed = Listed {
+        entry: Entry {
+            index: FILE,
+            parent: None,
+            name: Name::new(b"a").expect("a good name"),
+            kind: EntryKind::File {
+                size: 8,
+                sparse: false,
+            },
+            metadata: Metadata::default(),
+        },
+        path: RelPath::parse(b"a").expect("a good path"),
+        layout: Layout::Single(TARGET),
+    };
+    let input = Input::Listed {
+        entries: vec![listed],
+        failed: Vec::new(),
+        finished: true,
+    };
+    step(&mut source, input);
+    let verdict = FileVerdict::Want {
+        object_bytes: 1 << 20,
+        layout: Layout::Single(TARGET),
+    };
+    let wanted = Message::FileIds(vec![FileId {
+        index: FILE,
+        verdict,
+    }]);
+    step(&mut source, Input::Message(wanted));
+    let credit = Message::Credit(vec![(TARGET, 2)]);
+    let effects = step(&mut source, Input::Message(credit));
+    assert!(matches!(effects[..], [Effect::Read { .. }]));
+    source
+}
+
+#[test]
+fn tries_of_a_closed_file_are_forgotten() {
+    let mut source = reading();
+    let error = Error::new(ErrorKind::Io, End::Source, "read the file");
+    let outcome = ReadOutcome {
+        failed: vec![(FILE, error.clone())],
+        ..ReadOutcome::default()
+    };
+    let block = BlockId(0);
+    step(&mut source, Input::ReadDone { block, outcome });
+    assert_eq!(source.tries_counted(), 1);
+    let closed = FileClosed {
+        index: FILE,
+        result: Err(error),
+        bytes_resumed: 0,
+    };
+    let closed = Message::FileClose(vec![closed]);
+    step(&mut source, Input::Message(closed));
+    assert_eq!(source.tries_counted(), 0);
+}
+
+#[test]
+fn a_verdict_that_could_not_be_stored_leaves_the_log() {
+    let told = |result| {
+        let mut source = reading();
+        let verdict = Message::Verdict(Totals::default());
+        let effects = step(&mut source, Input::Message(verdict));
+        assert_eq!(effects, [Effect::StoreVerdict(Totals::default())]);
+        step(&mut source, Input::VerdictStored(result))
+    };
+    let word = Effect::Message(Message::VerdictStored);
+    assert_eq!(told(Ok(())), std::slice::from_ref(&word));
+    let full = Error::new(ErrorKind::NoSpace, End::Here, "store the verdict");
+    let effects = told(Err(full));
+    assert!(!effects.contains(&word));
+    let end = Effect::End(Outcome::Done(Totals::default()));
+    assert_eq!(effects.last(), Some(&end), "its files are there");
+}
