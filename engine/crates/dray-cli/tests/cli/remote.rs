@@ -346,3 +346,29 @@ fn a_client_that_is_stopped_goes_on() {
     }
     assert!(scene.is_clean("house") && scene.is_clean("back"));
 }
+
+#[test]
+fn a_client_hears_why_the_server_broke_off() {
+    let scene = scene();
+    scene.write("d/large", &noise(8 << 20, 4));
+    let house = House::open(&scene, &[]);
+    let to = house.url("in");
+    let running = scene.start(&house.with(&["-r", "d", &to, "--rate", "2MiB"]));
+    until("the partial file", || {
+        scene.exists("house/in/d") && !scene.is_clean("house/in/d")
+    });
+    for entry in std::fs::read_dir(scene.path("house/in/.dray-log")).expect("a log") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|name| name == "lease") {
+            // As another host does that takes over where locks do not reach.
+            std::fs::write(path, vec![0; 2048]).expect("written");
+        }
+    }
+    let done = running.wait();
+    assert_eq!(done.code, Some(3), "{}{}", done.out, done.err);
+    let report = done.json();
+    let told = report["error"].to_string();
+    assert!(told.contains("the lease was removed"), "{told}");
+    assert!(done.err.contains("the lease was removed"), "{}", done.err);
+    assert!(done.err.contains("destination"), "{}", done.err);
+}
