@@ -3,12 +3,10 @@
 //! Each source numbers its entries from 0; the machine gives them numbers of its own, which with one
 //! source are the same.
 
-use super::tree::{Live, Node};
+use super::tree::Live;
 use super::{BlockKey, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
-use dray_core::{
-    BlockId, Error, FileIndex, Metadata, PeerId, RangeSet, RelPath, StreamId, TargetId,
-};
+use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -270,15 +268,9 @@ impl Sink {
         // What lies in a folder before the folder.
         entries.sort_unstable_by(|one, other| other.cmp(one));
         for index in entries {
-            if let Some(Live {
-                node: Node::Directory { ended, .. },
-                ..
-            }) = self.live.get_mut(&index)
-                && ended.is_none()
-            {
-                *ended = Some(Metadata::default());
+            if !self.end_failed_folder(index) {
+                self.fail(index, error.clone(), false);
             }
-            self.fail(index, error.clone(), false);
         }
     }
 

@@ -330,6 +330,22 @@ impl Sink {
         }
     }
 
+    /// Nothing more comes for a folder, because its source is lost. Returns whether it had failed
+    /// before, and so needs no other end.
+    pub(super) fn end_failed_folder(&mut self, index: FileIndex) -> bool {
+        let Some(Live {
+            node: Node::Directory { ended, failed, .. },
+            ..
+        }) = self.live.get_mut(&index)
+        else {
+            return false;
+        };
+        ended.get_or_insert_default();
+        let has_failed = failed.is_some();
+        self.close_failed_folder(index);
+        has_failed
+    }
+
     /// A folder that could not be made is closed once everything in it is.
     fn close_failed_folder(&mut self, index: FileIndex) {
         let done = self.live.get(&index).is_some_and(|live| {
