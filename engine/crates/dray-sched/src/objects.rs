@@ -211,18 +211,30 @@ impl Objects {
         }
     }
 
-    /// Closes a range that needs no sending by object (a hole found while reading). Returns the
-    /// bytes that were open.
-    pub fn skip(&mut self, index: FileIndex, range: ByteRange) -> u64 {
+    /// Takes what is open in a hole, apart from any turn: the first `most` runs of it. A file that
+    /// goes in order gives up only what begins with the hole.
+    pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
+        let mut found = RangeSet::new();
         let Some(file) = self.files.get_mut(&index) else {
-            return 0;
+            return found;
         };
-        let closed = file.open.values_mut().map(|open| open.remove(range)).sum();
+        for run in file.open.values().flat_map(RangeSet::iter) {
+            found.insert(run.intersection(&hole));
+        }
+        let goes = |run: &ByteRange| file.ordered_window.is_none() || run.offset == hole.offset;
+        let taken: Vec<ByteRange> = found.iter().filter(goes).take(most).collect();
+        let mut set = RangeSet::new();
+        for run in taken {
+            set.insert(run);
+            file.open.values_mut().for_each(|open| {
+                open.remove(run);
+            });
+        }
         file.open.retain(|_, open| !open.is_empty());
         if file.open.is_empty() {
             self.listed.remove(&index);
         }
-        closed
+        set
     }
 
     /// Whether all bytes of `range` are open.
@@ -237,27 +249,6 @@ impl Objects {
                 .sum();
             open == range.length
         })
-    }
-
-    /// The first byte at or after `offset` that is not open: how far a hole may be taken.
-    #[must_use]
-    pub fn open_until(&self, index: FileIndex, offset: u64) -> u64 {
-        let Some(file) = self.files.get(&index) else {
-            return offset;
-        };
-        let mut end = offset;
-        while end < file.grid.size() {
-            let next = file
-                .open
-                .get(&file.pair_at(end))
-                .and_then(|open| open.run_from(end))
-                .filter(|run| run.offset == end);
-            match next {
-                Some(run) => end = run.end(),
-                None => break,
-            }
-        }
-        end
     }
 
     /// Where the object that holds the byte at `offset` begins; of the file's end, the end.

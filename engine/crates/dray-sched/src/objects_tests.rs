@@ -111,19 +111,38 @@ fn holes_close_what_lies_in_them() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100);
     objects.add(work(0, 100, 0, 0));
-    assert_eq!(objects.open_until(FileIndex(0), 20), 100);
-    assert_eq!(
-        objects.skip(
-            FileIndex(0),
-            ByteRange {
-                offset: 20,
-                length: 60
-            }
-        ),
-        60
-    );
-    assert_eq!(objects.open_until(FileIndex(0), 0), 20);
-    assert_eq!(drain(&mut objects).len(), 4);
+    // One of its objects is being read.
+    let first = objects.pick().expect("an object");
+    assert_eq!(first.parts, [(FileIndex(0), ByteRange::between(0, 10))]);
+    let hole = |objects: &mut Objects, from, to, most| {
+        let taken = objects.take_open(FileIndex(0), ByteRange::between(from, to), most);
+        taken
+            .iter()
+            .map(|run| (run.offset, run.end()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(hole(&mut objects, 40, 60, 9), [(40, 60)]);
+    assert_eq!(hole(&mut objects, 0, 80, 1), [(10, 40)]);
+    assert_eq!(hole(&mut objects, 0, 80, 9), [(60, 80)]);
+    assert_eq!(drain(&mut objects).len(), 2);
+}
+
+#[test]
+fn a_file_in_order_gives_up_only_the_begin_of_a_hole() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.add(Work {
+        ordered_window: Some(2),
+        ..work(0, 100, 0, 0)
+    });
+    let mut taken = |from| {
+        let hole = ByteRange::between(from, 70);
+        objects.take_open(FileIndex(0), hole, 9).bytes()
+    };
+    assert_eq!(taken(30), 40);
+    assert_eq!(taken(20), 10);
+    assert_eq!(taken(10), 10);
+    assert_eq!(taken(5), 5);
+    assert_eq!(taken(1), 4);
 }
 
 fn orders() -> impl Strategy<Value = Order> {

@@ -2,7 +2,7 @@
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use dray_core::{
-    BlockId, BufferId, ByteRange, ErrorKind, FileIndex, Status, StreamId, TargetId, Time,
+    BlockId, BufferId, ByteRange, ErrorKind, FileIndex, RangeSet, Status, StreamId, TargetId, Time,
 };
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
@@ -171,13 +171,14 @@ impl Source {
         }
         if let (Some(hole_end), [(index, range)]) = (outcome.hole_until, block.parts.as_slice()) {
             let (index, range) = (*index, *range);
-            let whole = self.take_hole(index, range, hole_end);
-            block.parts = vec![(index, whole)];
-            block.segments = vec![Segment {
-                file: index,
-                range: whole,
-                kind: SegmentKind::Hole,
-            }];
+            let mut runs = self.take_hole(index, range, hole_end).into_iter();
+            if let Some(whole) = runs.next() {
+                block.parts = vec![(index, whole)];
+                block.segments = vec![hole_segment(index, whole)];
+            }
+            for run in runs {
+                self.send_hole(index, run, (block.source, block.sink));
+            }
         }
         let data: u64 = block
             .segments
@@ -214,20 +215,48 @@ impl Source {
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Extends a hole over the following objects, as far as they are open and lie in it.
-    fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> ByteRange {
-        let Some(file) = self.files.get(&index) else {
-            return range;
-        };
-        let open_end = self.objects.open_until(index, range.end());
-        let mut end = hole_end.min(file.size).min(open_end).max(range.end());
-        if end < file.size && end > range.end() {
-            // Whole objects only: the one that the hole ends in is read as usual.
-            end = self.objects.object_at(index, end).max(range.end());
+    /// What is open of a file in the hole that a read of `range` has found: `range` with what
+    /// follows it, then what lies behind objects that are being read just now. Of the object that
+    /// the hole ends in nothing: objects go whole.
+    fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
+        let mut found = RangeSet::new();
+        found.insert(range);
+        if let Some(size) = self.files.get(&index).map(|file| file.size) {
+            let end = match hole_end {
+                end if end >= size => size,
+                end => self.objects.object_at(index, end),
+            };
+            let hole = ByteRange::between(range.end(), end.max(range.end()));
+            let room = HOLE_BLOCKS_MAX.saturating_sub(self.hole_blocks + self.reading);
+            let more = self.objects.take_open(index, hole, room as usize);
+            more.iter().for_each(|run| {
+                found.insert(run);
+            });
         }
-        self.objects
-            .skip(index, ByteRange::between(range.end(), end));
-        ByteRange::between(range.offset, end)
+        found.iter().collect()
+    }
+
+    /// A run of a hole that nobody has to read goes as an object of its own.
+    fn send_hole(
+        &mut self,
+        index: FileIndex,
+        range: ByteRange,
+        (source, sink): (TargetId, TargetId),
+    ) {
+        let id = BlockId(self.next_block);
+        self.next_block += 1;
+        self.hole_blocks += 1;
+        let block = Block {
+            source,
+            sink,
+            parts: vec![(index, range)],
+            segments: vec![hole_segment(index, range)],
+            buffer: None,
+            is_hole: true,
+            state: State::Ready,
+        };
+        self.blocks.insert(id, block);
+        self.to_send.push_back(id);
     }
 
     pub(super) fn send_ready(&mut self) {
@@ -367,5 +396,13 @@ impl Source {
                 None => self.objects.put_back(index, range),
             }
         }
+    }
+}
+
+fn hole_segment(file: FileIndex, range: ByteRange) -> Segment {
+    Segment {
+        file,
+        range,
+        kind: SegmentKind::Hole,
     }
 }
