@@ -156,7 +156,7 @@ impl House {
     /// meanwhile is: the folder is opened once, and the store begins at what was opened.
     fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
         self.sink
-            .make_dirs(path)
+            .make_dirs(path, dray_store::posix::default_folder_mode())
             .map_err(|error| match error.kind {
                 ErrorKind::NotADirectory => error.remedy("name another destination"),
                 _ => error,

@@ -2,15 +2,16 @@
 
 use crate::store::{ReadHandle, Store};
 use crate::types::{FileKind, MadeDir, SyncItem};
-use dray_core::{RelPath, Result, TargetId};
+use dray_core::{Metadata, ModifiedTime, RelPath, Result, TargetId};
 
 /// Conveniences over any [`Store`].
 pub trait StoreExt {
-    /// Makes a folder and those above it. Tells what became of the folder itself.
+    /// Makes a folder and those above it, each that is missing with `mode`. Their names are durable
+    /// then. Tells what became of the folder itself.
     ///
     /// # Errors
-    /// As [`Store::make_dir`].
-    fn make_dirs(&self, path: &RelPath) -> Result<MadeDir>;
+    /// As [`Store::make_dir`] and [`Store::sync_each`].
+    fn make_dirs(&self, path: &RelPath, mode: u32) -> Result<MadeDir>;
 
     /// The number of the target with this name, if it was met.
     fn target_named(&self, name: &str) -> Option<TargetId>;
@@ -29,17 +30,31 @@ pub trait StoreExt {
 }
 
 impl<S: Store + ?Sized> StoreExt for S {
-    fn make_dirs(&self, path: &RelPath) -> Result<MadeDir> {
-        // The common case is that the parent is there: ask for the folder first.
-        match self.make_dir(path) {
-            Err(error) if error.kind == dray_core::ErrorKind::NotFound => {}
-            other => return other,
+    fn make_dirs(&self, path: &RelPath, mode: u32) -> Result<MadeDir> {
+        if self.is_folder(path)? {
+            return Ok(MadeDir::Existed);
         }
-        let mut above = RelPath::root();
+        let mut at = RelPath::root();
         let mut made = MadeDir::Existed;
+        let mut changed = Vec::new();
         for name in path.components() {
-            above = above.join(&name)?;
-            made = self.make_dir(&above)?;
+            let above = at.clone();
+            at = at.join(&name)?;
+            made = self.make_dir(&at)?;
+            if made == MadeDir::Created {
+                let state = self.stat(&at)?;
+                let metadata = Metadata {
+                    mode,
+                    modified: state.map_or_else(ModifiedTime::default, |state| state.modified),
+                    ..Metadata::default()
+                };
+                self.set_directory(&at, &metadata)?;
+                changed.push(above);
+            }
+        }
+        let folders: Vec<_> = changed.iter().map(SyncItem::Folder).collect();
+        if !folders.is_empty() {
+            self.sync_all(&folders)?;
         }
         Ok(made)
     }

@@ -111,12 +111,18 @@ fn folders(store: &dyn Store) -> Outcome {
         "a folder in none",
     )?;
     ensure_eq!(
-        store.make_dirs(&path("b/c/d"))?,
+        store.make_dirs(&path("b/c/d"), 0o755)?,
         MadeDir::Created,
         "several at once"
     );
-    let kind = store.stat(&path("b/c/d"))?.map(|state| state.kind);
-    ensure_eq!(kind, Some(FileKind::Directory), "what stands there after");
+    for made in ["b/c", "b/c/d"] {
+        let state = store.stat(&path(made))?;
+        let kind = state.map(|state| state.kind);
+        ensure_eq!(kind, Some(FileKind::Directory), "what stands there after");
+        if store.capabilities().mode {
+            ensure_eq!(state.map(|state| state.mode), Some(0o755), "its mode");
+        }
+    }
     put(store, &path("a/file"), b"x")?;
     ensure_error(
         store.make_dir(&path("a/file")),

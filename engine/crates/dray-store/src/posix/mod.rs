@@ -107,7 +107,7 @@ impl PosixStore {
             }
         };
         if options.create {
-            std::fs::create_dir_all(root).map_err(failed)?;
+            make_root(root).map_err(failed)?;
         }
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(root, flags | OFlags::RDONLY, Mode::empty())
@@ -345,6 +345,33 @@ impl Store for PosixStore {
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
         self.control_names(folder)
+    }
+}
+
+/// Makes the root, and the folders above it, as any program would; their names are durable then.
+fn make_root(root: &Path) -> std::io::Result<()> {
+    let root = std::path::absolute(root)?;
+    let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
+    std::fs::create_dir_all(&root)?;
+    for above in missing.iter().filter_map(|made| made.parent()) {
+        // Neither may be possible (a folder that only lets pass, a file system without it).
+        if let Ok(folder) = std::fs::File::open(above) {
+            match folder.sync_all() {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
+                other => other?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The mode that a new folder gets when nobody says which: the one other programs give it.
+#[must_use]
+pub fn default_folder_mode() -> u32 {
+    match umask() {
+        // Not known.
+        0o777 => 0o755,
+        mask => 0o777 & !mask,
     }
 }
 
