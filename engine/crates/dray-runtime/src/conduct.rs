@@ -3,10 +3,12 @@
 use crate::caught::caught;
 use crate::link::ControlSender;
 use crate::observe::Observer;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the observer hears the counters.
@@ -15,8 +17,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Events handed to the machine before its effects are carried out.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// Control messages that may wait to be sent. The most that a session can have to say at once is a few
-/// for each live entry and each block (guess, revisit: 32 MiB of short ones).
+/// Items of control messages (decisions, ends of entries, states of blocks) that may wait to be sent.
+/// The most that a session can have to say at once is a few for each live entry and each block
+/// (guess, revisit: some 64 MiB).
 const UNREAD_MAX: usize = 1 << 18;
 
 /// A conductor, seen from its loop.
@@ -87,14 +90,64 @@ pub(crate) fn run<C: Conduct>(
     }
 }
 
-/// A word to the machine when a peer reads so little that it would make this end keep its answers
-/// for ever. No peer that keeps to its limits and reads comes near.
-pub(crate) fn too_many_unread(waiting: usize, peer: End) -> Option<Error> {
-    (waiting > UNREAD_MAX).then(|| {
-        Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
-            .cause(format!("it left {UNREAD_MAX} messages unread"))
-            .remedy("look at the other end and the network, then run the same command again")
-    })
+/// The conductor's end of the control connection's queue. It counts what waits, by items: a message
+/// may have ten thousands.
+pub(crate) struct Outbox {
+    messages: Sender<Message>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The other end of an [`Outbox`].
+pub(crate) struct Unsent {
+    messages: Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
+}
+
+pub(crate) fn outbox() -> (Outbox, Unsent) {
+    let (to, from) = unbounded();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let unsent = Unsent {
+        messages: from,
+        waiting: Arc::clone(&waiting),
+    };
+    (
+        Outbox {
+            messages: to,
+            waiting,
+        },
+        unsent,
+    )
+}
+
+impl Outbox {
+    /// Queues a message. A word to the machine comes back when a peer reads so little that this end
+    /// would keep its answers for ever. No peer that keeps to its limits and reads comes near.
+    pub(crate) fn send(&self, message: Message, peer: End) -> Option<Error> {
+        let items = items(&message);
+        let before = self.waiting.fetch_add(items, Ordering::Relaxed);
+        // When its thread has ended, that is in the event channel already.
+        let _ = self.messages.send(message);
+        (before + items > UNREAD_MAX).then(|| {
+            Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
+                .cause(format!("it left {UNREAD_MAX} answers unread"))
+                .remedy("look at the other end and the network, then run the same command again")
+        })
+    }
+}
+
+/// How much a message has to say, and so about how large it is.
+fn items(message: &Message) -> usize {
+    1 + match message {
+        Message::NewFiles(items) => items.len(),
+        Message::ListFailed(items) => items.len(),
+        Message::Done { ranges, .. } => ranges.len(),
+        Message::FileIds(items) => items.len(),
+        Message::BlockSync(items) => items.len(),
+        Message::FileClose(items) => items.len(),
+        Message::Credit(items) => items.len(),
+        Message::StreamLost { blocks, .. } => blocks.len(),
+        _ => 0,
+    }
 }
 
 /// Sends control messages until the conductor is gone, then ends the link, whatever happened.
@@ -103,15 +156,16 @@ pub(crate) fn too_many_unread(waiting: usize, peer: End) -> Option<Error> {
 /// When the sender panicked.
 pub(crate) fn run_control(
     mut control: Box<dyn ControlSender>,
-    jobs: &Receiver<Message>,
+    unsent: &Unsent,
     close: Box<dyn FnOnce() + Send>,
 ) -> Result<()> {
     let sent = caught("send control messages", || {
-        for message in jobs {
+        for message in &unsent.messages {
             if control.send(&message).is_err() {
                 // The receiving half says so to the machine; what follows has nowhere to go.
                 break;
             }
+            unsent.waiting.fetch_sub(items(&message), Ordering::Relaxed);
         }
     });
     close();
@@ -120,13 +174,24 @@ pub(crate) fn run_control(
 
 #[cfg(test)]
 mod tests {
-    use super::{UNREAD_MAX, too_many_unread};
-    use dray_core::{End, ErrorKind};
+    use super::{UNREAD_MAX, outbox};
+    use dray_core::{BlockId, End, ErrorKind};
+    use dray_wire::message::{BlockState, Message};
 
     #[test]
     fn a_peer_that_does_not_read_is_given_up() {
-        assert_eq!(too_many_unread(UNREAD_MAX, End::Source), None);
-        let error = too_many_unread(UNREAD_MAX + 1, End::Source).map(|error| error.kind);
-        assert_eq!(error, Some(ErrorKind::LimitExceeded));
+        let (out, _unsent) = outbox();
+        let states = vec![(BlockId(1), BlockState::Durable); 1023];
+        for _ in 0..UNREAD_MAX / 1024 {
+            assert_eq!(
+                out.send(Message::BlockSync(states.clone()), End::Source),
+                None
+            );
+        }
+        let error = out.send(Message::Ping(1), End::Source);
+        assert_eq!(
+            error.map(|error| error.kind),
+            Some(ErrorKind::LimitExceeded)
+        );
     }
 }

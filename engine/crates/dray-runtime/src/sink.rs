@@ -91,10 +91,10 @@ fn conduct_all(
     observer: &dyn Observer,
 ) -> (Outcome, Progress) {
     std::thread::scope(|scope| {
-        let (control_out, control_jobs) = unbounded();
+        let (control_out, unsent) = conduct::outbox();
         let (close, broken) = (link.close, link.events_in.clone());
         scope.spawn(move || {
-            if let Err(error) = conduct::run_control(link.control, &control_jobs, close) {
+            if let Err(error) = conduct::run_control(link.control, &unsent, close) {
                 let _ = broken.send(SinkEvent::Broken(error));
             }
         });
@@ -146,7 +146,7 @@ struct Conductor<'scope, 'env> {
     clock: Clock,
     observer: &'env dyn Observer,
     events: Sender<SinkEvent>,
-    control: Sender<Message>,
+    control: conduct::Outbox,
     names: Sender<Chore>,
     log: Sender<Chore>,
     chores: Sender<Chore>,
@@ -177,7 +177,9 @@ impl Conduct for Conductor<'_, '_> {
             }
             SinkEvent::Broken(error) => {
                 let error = error.at(End::Sink);
-                let _ = self.control.send(Message::GoAway(error.clone()));
+                let _ = self
+                    .control
+                    .send(Message::GoAway(error.clone()), End::Source);
                 self.outcome = Some(Outcome::Failed(error));
             }
             SinkEvent::Prepared(index, result) => {
@@ -193,9 +195,7 @@ impl Conduct for Conductor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::Message(peer, message) => {
-                    let _ = self.control.send(message);
-                    let waiting = self.control.len();
-                    if let Some(error) = conduct::too_many_unread(waiting, End::Source) {
+                    if let Some(error) = self.control.send(message, End::Source) {
                         let now = self.clock.now();
                         self.machine.handle(Input::PeerLost(peer, error), now);
                     }

@@ -91,10 +91,10 @@ fn conduct_all(
                 list::run(listing, &lister_jobs, &events);
             });
         });
-        let (control_out, control_jobs) = unbounded();
+        let (control_out, unsent) = conduct::outbox();
         let (close, broken) = (link.close, link.events_in.clone());
         scope.spawn(move || {
-            if let Err(error) = conduct::run_control(link.control, &control_jobs, close) {
+            if let Err(error) = conduct::run_control(link.control, &unsent, close) {
                 let _ = broken.send(SourceEvent::Broken(error));
             }
         });
@@ -143,7 +143,7 @@ struct Conductor<'scope, 'env> {
     clock: Clock,
     observer: &'env dyn Observer,
     events: Sender<SourceEvent>,
-    control: Sender<Message>,
+    control: conduct::Outbox,
     list_jobs: Sender<u32>,
     readers_per_target: u32,
     segments_max: usize,
@@ -177,7 +177,7 @@ impl Conduct for Conductor<'_, '_> {
             }
             SourceEvent::Broken(error) => {
                 let error = error.at(End::Source);
-                let _ = self.control.send(Message::GoAway(error.clone()));
+                let _ = self.control.send(Message::GoAway(error.clone()), End::Sink);
                 self.outcome = Some(Outcome::Failed(error));
             }
             SourceEvent::Input(input) => {
@@ -214,9 +214,7 @@ impl Conduct for Conductor<'_, '_> {
                     let _ = self.list_jobs.send(max);
                 }
                 Effect::Message(message) => {
-                    let _ = self.control.send(message);
-                    let waiting = self.control.len();
-                    if let Some(error) = conduct::too_many_unread(waiting, End::Sink) {
+                    if let Some(error) = self.control.send(message, End::Sink) {
                         self.machine
                             .handle(Input::PeerLost(error), self.clock.now());
                     }

@@ -21,7 +21,7 @@ use dray_sched::credit::CreditLedger;
 use dray_wire::message::{Message, Ready, Totals};
 use groups::Group;
 use peers::Peer;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tree::Live;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Sink {
     peers: BTreeMap<PeerId, Peer>,
     ledger: CreditLedger,
     live: HashMap<FileIndex, Live>,
-    paths: HashSet<RelPath>,
+    paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
     /// Separate runs of what arrived, of all live files.
@@ -90,7 +90,7 @@ impl Sink {
             peers: BTreeMap::new(),
             ledger: CreditLedger::new(config.buffers),
             live: HashMap::new(),
-            paths: HashSet::new(),
+            paths: HashMap::new(),
             next_entry: 0,
             blocks: HashMap::new(),
             runs: 0,

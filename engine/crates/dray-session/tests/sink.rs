@@ -418,3 +418,44 @@ fn nothing_is_written_outside_the_claims() {
     });
     assert_eq!(inspected, Some(vec!["b".to_owned(), "b/c".to_owned()]));
 }
+
+#[test]
+fn a_refused_namesake_does_not_free_the_path() {
+    let mut sink = started();
+    tell(&mut sink, 0, 3, None, None);
+    let namesake = |sink: &mut Sink, index| {
+        let entry = Entry {
+            index: FileIndex(index),
+            parent: None,
+            name: Name::new(b"a").expect("a good name"),
+            kind: EntryKind::File {
+                size: 3,
+                sparse: false,
+            },
+            metadata: Metadata::default(),
+        };
+        let effects = step(sink, Input::Message(PEER, Message::NewFiles(vec![entry])));
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Report(Event::Failed(failure)) => Some(failure.error.kind),
+            _ => None,
+        })
+    };
+    for index in 1..4 {
+        let failed = namesake(&mut sink, index);
+        assert_eq!(failed, Some(ErrorKind::AlreadyExists), "entry {index}");
+    }
+}
+
+/// Such a file is as new: in one object, and published in one step.
+#[test]
+fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
+    let resume = |done| Resume {
+        done,
+        object_bytes: 1,
+    };
+    let (_, effects) = found(3, None, Some(resume(SummedRanges::new())));
+    assert_eq!(effects, found(3, None, None).1);
+    let mut done = SummedRanges::new();
+    done.insert(ByteRange::between(0, 1), Sums::of(b"a"));
+    assert_ne!(effects, found(3, None, Some(resume(done))).1);
+}

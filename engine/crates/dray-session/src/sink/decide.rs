@@ -6,7 +6,7 @@ use crate::progress::Event;
 use dray_core::options::Overwrite;
 use dray_core::plan::{Grid, object_bytes_for};
 use dray_core::{ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Layout, TargetId, Time};
-use dray_wire::bounds::RUNS_PER_FILE_MAX;
+use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
@@ -131,7 +131,9 @@ impl Sink {
         }
         let size = file.key.size;
         let resume = match facts.resume {
-            Some(Ok(resume)) if is_usable(&resume, size, largest) => Some(resume),
+            Some(Ok(resume)) if is_usable(&resume, size, largest) && self.has_room(&resume) => {
+                Some(resume)
+            }
             Some(Ok(_)) | None => None,
             Some(Err(error)) => {
                 self.out.push_back(Effect::Report(Event::Notice(error)));
@@ -184,6 +186,11 @@ impl Sink {
 
     /// A partial file is open. If nobody will write to it any more, what an earlier run made safe of
     /// it stays; else nothing of it does.
+    /// Whether the pieces of a resumed file are not too many beside those of the others.
+    fn has_room(&self, resume: &Resume) -> bool {
+        self.runs + resume.done.run_count() <= RUNS_MAX
+    }
+
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
@@ -243,13 +250,13 @@ impl Sink {
     }
 }
 
-/// A resumed file's objects must fit this session's buffers, nothing safe may lie outside it, and it
-/// must not lie in more pieces than both ends bear.
+/// A resumed file's objects must fit this session's buffers, something of it must be safe and nothing
+/// outside it, and it must not lie in more pieces than both ends bear.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0
         && resume.object_bytes <= largest.get()
-        && resume.done.bytes() <= size
+        && (1..=size).contains(&resume.done.bytes())
         && resume.done.run_count() <= RUNS_PER_FILE_MAX
         && resume.done.iter().all(|(range, _)| range.end() <= size)
 }

@@ -95,7 +95,10 @@ impl Sink {
     /// Takes an entry out of the live ones.
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
-        self.paths.remove(&live.path);
+        // An entry that was refused because another has its path must not free it.
+        if self.paths.get(&live.path) == Some(&index) {
+            self.paths.remove(&live.path);
+        }
         self.forget_entry(&live);
         if let Node::File(file) = &live.node {
             self.runs = self.runs.saturating_sub(file.accepted.run_count());
@@ -175,7 +178,7 @@ impl Sink {
         let refused = no_folder.or(reserved);
         let is_folder = entry.kind == EntryKind::Directory;
         let (path, refused) = match folder.join(&entry.name) {
-            Ok(path) if self.paths.contains(&path) => {
+            Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
                     .cause("two entries of this transfer have this path")
                     .remedy("copy them to different folders");
@@ -193,7 +196,7 @@ impl Sink {
         self.count_bytes(peer, bytes);
         let (node, task) = self.node_of(entry.kind, entry.metadata);
         if refused.is_none() {
-            self.paths.insert(path.clone());
+            self.paths.insert(path.clone(), index);
         }
         if matches!(node, Node::File(_)) {
             self.count_wanting(peer, true);
