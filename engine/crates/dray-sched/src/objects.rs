@@ -204,6 +204,13 @@ impl Objects {
         }
     }
 
+    /// A small file travels by itself from now on: something in its pack went wrong.
+    pub fn go_alone(&mut self, index: FileIndex) {
+        if let Some(file) = self.files.get_mut(&index) {
+            file.is_small = false;
+        }
+    }
+
     /// One attempt on `index` is no longer on the way (written, or given up).
     pub fn settled(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {

@@ -48,6 +48,24 @@ fn small_files_travel_together_and_large_files_take_turns() {
 }
 
 #[test]
+fn what_a_pack_failed_with_goes_alone() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 100);
+    for index in 0..3 {
+        objects.add(work(index, 3, 0, 0));
+    }
+    let pack = drain(&mut objects).remove(0);
+    for (index, range) in pack.parts {
+        objects.go_alone(index);
+        objects.put_back(index, range);
+    }
+    let again = drain(&mut objects);
+    let parts: Vec<_> = again.iter().flat_map(|taken| &taken.parts).collect();
+    assert_eq!((again.len(), parts.len()), (3, 3));
+    assert!(parts.iter().all(|(_, range)| range.length == 3));
+}
+
+#[test]
 fn a_sink_target_without_credit_is_walked_around() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.add(work(0, 50, 0, 0));

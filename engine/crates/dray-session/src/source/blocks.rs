@@ -387,9 +387,14 @@ impl Source {
         let Some(block) = self.forget_block(id) else {
             return;
         };
+        let is_pack = block.parts.len() > 1;
         for (index, range) in block.parts {
             if block.state != State::Written {
                 self.objects.settled(index);
+            }
+            if is_pack && error.is_some() {
+                // Which file of the pack is to blame will show.
+                self.objects.go_alone(index);
             }
             match &error {
                 Some(error) => self.retry(index, range, error.clone(), now),
