@@ -4,6 +4,7 @@
 mod accept;
 mod api;
 mod arrive;
+mod claims;
 pub mod decide;
 mod finish;
 mod groups;
@@ -16,6 +17,7 @@ pub use api::{
 };
 
 use crate::progress::{Event, Outcome, Progress};
+use claims::Claims;
 use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, Time};
 use dray_sched::credit::CreditLedger;
 use dray_wire::message::{Message, Ready, Totals};
@@ -46,6 +48,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Sink {
     config: Config,
+    claims: Claims,
     phase: Phase,
     peers: BTreeMap<PeerId, Peer>,
     ledger: CreditLedger,
@@ -86,6 +89,7 @@ impl Sink {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
+            claims: Claims::new(&config.claims),
             phase: Phase::Moving,
             peers: BTreeMap::new(),
             ledger: CreditLedger::new(config.buffers),

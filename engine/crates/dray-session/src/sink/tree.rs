@@ -123,15 +123,6 @@ impl Sink {
         }
     }
 
-    /// Whether a path is claimed, or a folder on the way to what is. Other transfers may be at work
-    /// elsewhere.
-    fn may_write(&self, path: &RelPath, is_folder: bool) -> bool {
-        let claims = &self.config.claims;
-        let is_claimed =
-            |claim: &RelPath| path.starts_with(claim) || (is_folder && claim.starts_with(path));
-        claims.is_empty() || claims.iter().any(is_claimed)
-    }
-
     fn announce(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
         if entry.kind == EntryKind::DirectoryEnd {
             return self.end_directory(peer, entry);
@@ -185,7 +176,7 @@ impl Sink {
                 (path, refused.or(Some(error)))
             }
             Ok(path) => {
-                let unclaimed = (!self.may_write(&path, is_folder)).then(not_claimed);
+                let unclaimed = self.claims.check(&path, is_folder).err();
                 (path, refused.or(unclaimed))
             }
             Err(error) => (folder, Some(error.at(End::Sink))),
@@ -533,12 +524,6 @@ impl Sink {
             self.close_failed_folder(parent);
         }
     }
-}
-
-fn not_claimed() -> Error {
-    Error::new(ErrorKind::PathEscapes, End::Sink, "take the name")
-        .cause("the transfer did not say that it would write there")
-        .remedy("use the same version of dray at both ends and report this")
 }
 
 fn in_failed_folder(error: &Error) -> Error {
