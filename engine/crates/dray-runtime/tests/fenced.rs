@@ -2,7 +2,7 @@
 
 mod local_common;
 
-use dray_core::{Error, ErrorKind, TransferId};
+use dray_core::{End, Error, ErrorKind, TransferId};
 use dray_log::{BootId, LeaseRecord};
 use dray_runtime::local;
 use dray_session::Outcome;
@@ -70,6 +70,45 @@ fn take_over(to: &Path) {
                 .expect("writes");
         }
     }
+}
+
+/// No sync comes to an end, so no small file gets its name.
+struct NothingSyncs;
+
+impl Hook for NothingSyncs {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        match call.operation {
+            Operation::SyncAll => Err(Error::new(ErrorKind::Io, End::Sink, "sync")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn small_files_are_cleared_away_only_while_the_lease_is_held() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    for file in 0..40 {
+        fs::write(from.join(format!("file-{file}")), b"bytes").expect("a file");
+    }
+    let late = Arc::new(AtomicU32::new(0));
+    let hook = TakesOver {
+        operation: Operation::Discard,
+        nth: AtomicU32::new(2),
+        to: to.clone(),
+        late: Arc::clone(&late),
+    };
+    let store = Around::new(sink_store(&to).expect("a store"), NothingSyncs);
+    let store = Around::new(Arc::new(store), hook);
+    let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+    let source = source_setup(&from, &options());
+    local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    let names = fs::read_dir(&to).expect("a folder");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    let left = names.filter(|name| name.to_string_lossy().ends_with(".part"));
+    assert!(left.count() > 10, "the others stay");
+    assert_eq!(late.load(Ordering::Acquire), 0, "removed afterwards");
 }
 
 #[test]

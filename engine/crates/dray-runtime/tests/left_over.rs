@@ -57,6 +57,38 @@ fn small_files_that_get_no_name_leave_nothing() {
     assert_eq!(names(&to), ["empty", "small"], "the folders in their way");
 }
 
+/// Another writer takes over the partial file's name when the file is about to get its own.
+struct TakesName(PathBuf);
+
+impl Hook for TakesName {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        if call.operation == Operation::Publish {
+            let partial = partial_files(&self.0).pop().expect("a partial file");
+            let other = self.0.join("other");
+            fs::write(&other, b"another's").expect("a file");
+            fs::rename(&other, self.0.join(partial)).expect("takes its name");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn anothers_file_under_a_small_files_partial_name_stays() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("small"), b"small").expect("a file");
+    let store = Around::new(sink_store(&to).expect("a store"), TakesName(to.clone()));
+    let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+    let source = source_setup(&from, &options());
+    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+    let [left] = &partial_files(&to)[..] else {
+        panic!("{:?}", names(&to));
+    };
+    assert_eq!(fs::read(to.join(left)).expect("content"), b"another's");
+}
+
 #[test]
 fn a_file_of_which_nothing_came_leaves_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");

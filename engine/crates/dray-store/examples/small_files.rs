@@ -153,7 +153,7 @@ fn sync(folder: &str) -> Result<()> {
                 }
                 *time += started.elapsed().as_secs_f64() * 1000.0 / 5.0;
                 for (path, partial) in &files {
-                    store.discard(path, partial)?;
+                    store.discard(path, partial, None)?;
                 }
             }
         }

@@ -216,7 +216,7 @@ impl Store for NullStore {
         Ok(())
     }
 
-    fn discard(&self, _path: &RelPath, _partial: &Name) -> Result<()> {
+    fn discard(&self, _path: &RelPath, _partial: &Name, _only: Option<PartialId>) -> Result<()> {
         Ok(())
     }
 

@@ -168,11 +168,12 @@ pub trait Store: Send + Sync {
         how: Publish,
     ) -> Result<()>;
 
-    /// Removes the partial file of that name in the folder of `path`. One that is gone is fine.
+    /// Removes the partial file of that name in the folder of `path`; with `only`, if it is that
+    /// one: another's that has its name stays. One that is gone is fine.
     ///
     /// # Errors
     /// Of the store.
-    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()>;
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()>;
 
     /// Makes everything named durable: contents of files and partial files, and the names in
     /// folders. There is one answer for each item, in order: a good one is on stable storage, a bad

@@ -8,6 +8,7 @@ use crate::sink::handles::OpenFile;
 use crate::sink::peek;
 use dray_core::{RelPath, Result};
 use dray_log::{Ending, LoggedFile, ObjectLog};
+use dray_store::PartialId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -30,7 +31,13 @@ impl Space {
         let name = &logged.partial.name;
         let found = peek::found_partial(self.store.as_ref(), path, logged)?;
         match found {
-            Some(found) if found.inode == logged.partial.inode => self.store.discard(path, name)?,
+            Some(found) if found.inode == logged.partial.inode => {
+                let id = PartialId {
+                    inode: found.inode,
+                    device: found.device,
+                };
+                self.store.discard(path, name, Some(id))?;
+            }
             Some(_) => {
                 self.names.clear(path, name)?;
             }
@@ -52,11 +59,12 @@ impl Space {
         }
     }
 
-    /// A small file that failed has no record and is of no use to the next run.
+    /// A small file that failed has no record and is of no use to the next run. Another's that has
+    /// its name now stays.
     pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
         let small = lock(&self.small).remove(path);
         if let Some(small) = small {
-            self.store.discard(path, &small.name)?;
+            self.store.discard(path, &small.name, Some(small.id))?;
             self.names.release(path, &small.name);
         }
         Ok(())
@@ -65,11 +73,11 @@ impl Space {
     /// The session is over, whatever its end: of what it made nothing stays that no run can go on
     /// with. Called when no thread writes any more.
     pub(super) fn clear_away(&self) {
+        self.clear_small();
         // What cannot be removed now lies there until the next run takes its name.
         if self.check_lease().is_err() {
             return;
         }
-        self.clear_small();
         let Ok(mut destination) = self.destination() else {
             return;
         };
@@ -86,6 +94,9 @@ impl Space {
     fn clear_small(&self) {
         let left: Vec<RelPath> = lock(&self.small).keys().cloned().collect();
         for path in left {
+            if self.check_lease().is_err() {
+                return;
+            }
             let _ = self.discard_small(&path);
         }
     }
@@ -96,6 +107,8 @@ impl Space {
         keeps: Option<&BTreeSet<RelPath>>,
         is_listed: bool,
     ) -> Result<()> {
+        // While the lease keeps others out, and before the log that tells them of us is gone.
+        self.clear_small();
         self.check_lease()?;
         let mut destination = self.destination()?;
         let met = lock(&self.met);
@@ -120,8 +133,8 @@ impl Space {
 
     /// Removes all partial data and the log.
     pub(super) fn purge(&self) -> Result<()> {
-        self.check_lease()?;
         self.clear_small();
+        self.check_lease()?;
         let mut destination = self.destination()?;
         let (met, is_own) = (lock(&self.met), destination.is_own_log);
         self.drop_files(&mut destination, |path, _| is_own || met.contains(path))?;

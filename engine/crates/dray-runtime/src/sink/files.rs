@@ -29,7 +29,7 @@ const FRESH_FOLDERS_MAX: usize = 1 << 16;
 #[derive(Clone)]
 pub(super) struct Small {
     pub(super) name: Name,
-    id: PartialId,
+    pub(super) id: PartialId,
     bytes: u64,
 }
 

@@ -7,7 +7,7 @@
 use super::other_logs::{OtherLogs, Place};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::place::partial_name_at_turn;
-use dray_store::Store;
+use dray_store::{PartialId, Store};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -95,12 +95,22 @@ impl Names {
     /// # Errors
     /// Of the store.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
+        let (folder, name) = place_of(path, name);
+        // What comes to lie there after the look at the logs is not what they were asked about.
+        let Some(found) = self.store.stat(&folder.join(&name)?)? else {
+            return Ok(true);
+        };
+        let id = PartialId {
+            inode: found.inode,
+            device: found.device,
+        };
+        let place = (folder, name);
         if let Some(others) = &mut *lock(&self.others)
-            && others.speak_of(&place_of(path, name))?
+            && others.speak_of(&place)?
         {
             return Ok(false);
         }
-        self.store.discard(path, name)?;
+        self.store.discard(path, &place.1, Some(id))?;
         Ok(true)
     }
 }

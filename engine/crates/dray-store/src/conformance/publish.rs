@@ -142,7 +142,7 @@ fn over_folder(store: &dyn Store) -> Outcome {
             ErrorKind::IsADirectory,
             "publishing over a folder",
         )?;
-        store.discard(&file, &name)?;
+        store.discard(&file, &name, Some(id))?;
     }
     ensure_eq!(
         get(store, &path("file/inside"))?,
@@ -275,10 +275,11 @@ fn own(store: &dyn Store) -> Outcome {
     let taken = store.begin(&file, 5, &request);
     ensure_error(taken, ErrorKind::AlreadyExists, "beginning under its name")?;
     // Somebody takes it for left over and begins anew.
-    store.discard(&file, &request.name)?;
+    store.discard(&file, &request.name, None)?;
     let other = store.begin(&file, 5, &request)?;
     other.write_at(0, b"other")?;
     mine.abort()?;
+    store.discard(&file, &request.name, Some(mine.id()))?;
     let meta = metadata(5, 0);
     ensure_error(
         mine.publish(Publish::Replace, &Attributes::of(&meta)),

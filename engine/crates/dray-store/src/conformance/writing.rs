@@ -343,7 +343,7 @@ fn reuse(store: &dyn Store) -> Outcome {
     partial.read_at(0, &mut back)?;
     ensure_eq!(&back, b"firstagain", "what the partial file holds");
     // Anew: nothing of the old one shines through.
-    store.discard(&file, &fresh.name)?;
+    store.discard(&file, &fresh.name, None)?;
     let partial = store.begin(&file, 4, &fresh)?;
     partial.publish(Publish::IfAbsent, &Attributes::of(&metadata(9, 0)))?;
     ensure_eq!(get(store, &file)?, vec![0; 4], "the file begun anew");
@@ -379,8 +379,8 @@ fn abort(store: &dyn Store) -> Outcome {
     drop(partial);
     let partial = store.begin(&file, 10, &request)?;
     drop(partial);
-    store.discard(&file, &request.name)?;
-    store.discard(&file, &request.name)?;
+    store.discard(&file, &request.name, None)?;
+    store.discard(&file, &request.name, None)?;
     let attributes = metadata(9, 0);
     let id = store.write_small(
         &file,
@@ -389,7 +389,7 @@ fn abort(store: &dyn Store) -> Outcome {
         &[],
         &Attributes::of(&attributes),
     )?;
-    store.discard(&file, &request.name)?;
+    store.discard(&file, &request.name, None)?;
     ensure_eq!(store.stat(&file)?, None, "what stands under the final name");
     let left = store.list_control(&RelPath::root())?;
     ensure!(left.is_empty(), "left behind: {left:?}");

@@ -273,7 +273,7 @@ impl Store for MemoryStore {
         }
         let made = self.publish(path, partial, how, None);
         if made.is_err() {
-            self.discard(path, partial)?;
+            self.discard(path, partial, None)?;
         }
         made
     }
@@ -344,9 +344,13 @@ impl Store for MemoryStore {
         self.publish(path, partial, how, Some(id.inode))
     }
 
-    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
         let key = beside(&key_of(path), partial.as_bytes());
-        self.write().names.remove(&key);
+        let mut tree = self.write();
+        let found = tree.names.get(&key).map(|inode| (inode.number, DEVICE));
+        if only.is_none_or(|only| found == Some((only.inode, only.device))) {
+            tree.names.remove(&key);
+        }
         Ok(())
     }
 

@@ -310,8 +310,8 @@ impl Store for PosixStore {
         write::publish(&self.folders, &self.place(path), partial, id, how)
     }
 
-    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {
-        self.discard_partial(path, partial)
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
+        write::discard(&self.folders, &self.place(path), partial, only)
     }
 
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {

@@ -163,10 +163,6 @@ impl PosixStore {
             })
             .map_err(|errno| self.place(path).error("make the link", errno))
     }
-
-    pub(super) fn discard_partial(&self, path: &RelPath, partial: &Name) -> Result<()> {
-        discard(&self.folders, &self.place(path), partial, None)
-    }
 }
 
 /// Writes a new file's content, but for its holes.
@@ -350,7 +346,7 @@ pub(super) fn unlink(folder: &Folder, name: &Name) -> rustix::io::Result<()> {
 }
 
 /// Removes a partial file; with `only`, if it is that one.
-fn discard(
+pub(super) fn discard(
     folders: &Folders,
     place: &Place,
     partial: &Name,

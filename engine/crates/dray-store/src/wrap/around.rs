@@ -331,8 +331,8 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::Publish, path, publish)
     }
 
-    fn discard(&self, path: &RelPath, partial: &Name) -> Result<()> {
-        let discard = || self.inner.discard(path, partial);
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
+        let discard = || self.inner.discard(path, partial, only);
         self.call(Operation::Discard, path, discard)
     }
 
