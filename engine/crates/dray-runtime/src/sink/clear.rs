@@ -115,9 +115,11 @@ impl Space {
         // A log that covers more than this request speaks for others too; and what could not be
         // listed was not met. Only what is known to be of no use goes.
         let all_is_ours = destination.is_own_log && is_listed;
-        let is_useless = |path: &RelPath| all_is_ours || met.contains(path);
-        self.drop_files(&mut destination, |path, _| {
-            keeps.is_some_and(|keeps| !keeps.contains(path)) && is_useless(path)
+        self.drop_files(&mut destination, |path, file| {
+            let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
+            let is_met = met.contains(path);
+            // One of which nothing is safe is kept in vain.
+            !is_kept && (all_is_ours || is_met) || is_met && file.done.bytes() == 0
         })?;
         self.remove_if_empty(&mut destination)
     }
