@@ -5,7 +5,7 @@ mod local_common;
 use dray_core::{End, Error, ErrorKind, TransferId};
 use dray_log::{BootId, LeaseRecord};
 use dray_runtime::local;
-use dray_session::Outcome;
+use dray_session::{Event, Outcome};
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{Notes, options, sink_setup_of, sink_store, source_setup};
 use std::fs;
@@ -112,6 +112,32 @@ fn small_files_are_cleared_away_only_while_the_lease_is_held() {
 }
 
 #[test]
+fn a_lease_lost_before_a_file_is_begun_ends_the_session() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("large"), vec![1; 500_000]).expect("a file");
+    let hook = TakesOver {
+        operation: Operation::Layout,
+        nth: AtomicU32::new(1),
+        to: to.clone(),
+        late: Arc::new(AtomicU32::new(0)),
+    };
+    let store = Around::new(sink_store(&to).expect("a store"), hook);
+    let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+    let notes = Notes::default();
+    let ends = local::run(source_setup(&from, &options()), sink, &notes, |_| {}).expect("started");
+    let events = notes.0.into_inner().expect("no panic while noting");
+    assert!(
+        !events.iter().any(|event| matches!(event, Event::Failed(_))),
+        "{events:?}"
+    );
+    let is_told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(error) if error.kind == ErrorKind::LeaseLost);
+    assert!(is_told(&ends.sink.0), "{:?}", ends.sink.0);
+    assert!(is_told(&ends.source.0), "{:?}", ends.source.0);
+}
+
+#[test]
 fn nothing_is_named_or_removed_once_the_lease_is_lost() {
     let scratch = tempfile::tempdir().expect("a folder");
     let from = scratch.path().join("from");
@@ -139,7 +165,13 @@ fn nothing_is_named_or_removed_once_the_lease_is_lost() {
         let store = Around::new(sink_store(&to).expect("a store"), hook);
         let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
         let source = source_setup(&from, &options());
-        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+        let notes = Notes::default();
+        let ends = local::run(source, sink, &notes, |_| {}).expect("started");
+        let events = notes.0.into_inner().expect("no panic while noting");
+        assert!(
+            !events.iter().any(|event| matches!(event, Event::Failed(_))),
+            "{operation:?}: it is no failure of a file: {events:?}"
+        );
         let Outcome::Failed(error) = &ends.sink.0 else {
             panic!("{operation:?}: {:?}", ends.sink.0);
         };

@@ -5,9 +5,9 @@ use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{ByteRange, ContentKey, Error, FileIndex, Metadata, RelPath, Sums};
+use dray_core::{ByteRange, ContentKey, Error, ErrorKind, FileIndex, Metadata, RelPath, Sums};
 use dray_log::FileNumber;
-use dray_session::sink::{Input, InspectItem, PublishItem};
+use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -55,7 +55,11 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
     for chore in jobs {
         let input = match chore {
             Chore::Inspect(items) => {
-                let look = |item: InspectItem| (item.index, space.inspect(item));
+                let look = |item: InspectItem| {
+                    let index = item.index;
+                    let found = fenced(space.inspect(item))?;
+                    Ok((index, found.unwrap_or_else(Inspected::Failed)))
+                };
                 each_held(space, items, look).map_or_else(Input::LeaseLost, Input::Inspected)
             }
             Chore::Prepare {
@@ -64,11 +68,13 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 key,
                 object_bytes,
                 resume,
-            } => {
-                let result = space.prepare(&path, key, object_bytes, resume);
-                tell(SinkEvent::Prepared(index, result));
-                continue;
-            }
+            } => match fenced(space.prepare(&path, key, object_bytes, resume)) {
+                Err(error) => Input::LeaseLost(error),
+                Ok(result) => {
+                    tell(SinkEvent::Prepared(index, result));
+                    continue;
+                }
+            },
             Chore::Sync(items) => Input::Synced(space.sync(&items)),
             Chore::Log(records) => held(space, || Input::Logged(space.log(&records))),
             Chore::ReadBack {
@@ -83,7 +89,7 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
             }
             Chore::Publish(items) => {
                 let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
-                    (item.index, space.publish(open.as_ref(), &item))
+                    fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))
                 };
                 each_held(space, items, publish).map_or_else(Input::LeaseLost, Input::Published)
             }
@@ -122,6 +128,15 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
     }
 }
 
+/// A lease that turns out to be lost in the middle of something ends the session: it is no failure of
+/// the file that was at hand.
+pub(super) fn fenced<T>(result: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+    match result {
+        Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
+        result => Ok(result),
+    }
+}
+
 /// Does something if the lease is held.
 fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
     match space.check_lease() {
@@ -135,8 +150,8 @@ fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
 fn each_held<T, U>(
     space: &Space,
     items: Vec<T>,
-    mut work: impl FnMut(T) -> U,
+    mut work: impl FnMut(T) -> Result<U, Error>,
 ) -> Result<Vec<U>, Error> {
-    let work = |item| space.check_lease().map(|()| work(item));
+    let work = |item| space.check_lease().and_then(|()| work(item));
     items.into_iter().map(work).collect()
 }

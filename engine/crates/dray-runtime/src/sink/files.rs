@@ -116,16 +116,15 @@ impl Space {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    pub(super) fn inspect(&self, item: InspectItem) -> Inspected {
+    pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {
         let InspectItem { path, task, .. } = item;
-        let result = match task {
+        match task {
             InspectTask::Directory => self.make_directory(&path).map(|()| Inspected::Made),
             InspectTask::Symlink { target, metadata } => self
                 .make_symlink(&path, &target, &metadata)
                 .map(|()| Inspected::Made),
             InspectTask::File(key) => self.look(&path, &key).map(Inspected::File),
-        };
-        result.unwrap_or_else(Inspected::Failed)
+        }
     }
 
     fn make_directory(&self, path: &RelPath) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::link::SinkEvent;
 use crate::pool::Pool;
+use crate::sink::chores::fenced;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crossbeam_channel::{Receiver, Sender};
@@ -37,7 +38,9 @@ pub(super) fn run(
         let bytes = buffer.as_ref().map_or(&[][..], |buffer| buffer.bytes());
         let results = write(&job.parts, bytes, space);
         drop(buffer);
-        let input = Input::Written(job.block, results);
+        let results: Result<_> = results.into_iter().map(fenced).collect();
+        let written = |results| Input::Written(job.block, results);
+        let input = results.map_or_else(Input::LeaseLost, written);
         if events.send(SinkEvent::Input(input)).is_err() {
             return;
         }
