@@ -177,14 +177,15 @@ pub trait Store: Send + Sync {
 
     /// Makes everything named durable: contents of files and partial files, and the names in
     /// folders. There is one answer for each item, in order: a good one is on stable storage, a bad
-    /// one could not be found or opened, which says nothing of the others. Few items are synced one
+    /// one is not there, not what it was or may not be opened, which says nothing of the others. Few items are synced one
     /// by one, many by one call for the whole file system; then a file that is gone from a folder
     /// that is not may have a good answer.
     ///
     /// A name is durable when its *folder* was synced after the rename.
     ///
     /// # Errors
-    /// When a sync itself failed: none of the items may be taken to be durable. `Io` when the device
+    /// When a sync itself failed, or the host or the storage had not what an open needs: none of the
+    /// items may be taken to be durable. `Io` when the device
     /// lost writes; it stays failed for the life of the store, because the system reports such a
     /// loss once only.
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>>;

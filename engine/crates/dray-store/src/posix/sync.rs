@@ -71,10 +71,14 @@ impl PosixStore {
         let mut answers = Vec::with_capacity(items.len());
         let mut groups: BTreeMap<u64, Vec<(usize, Found<'_>)>> = BTreeMap::new();
         for (place, item) in items.iter().enumerate() {
-            answers.push(self.find(item).map(|found| {
-                let group = groups.entry(found.folder.device).or_default();
-                group.push((place, found));
-            }));
+            match self.find(item) {
+                Ok(found) => {
+                    let group = groups.entry(found.folder.device).or_default();
+                    group.push((place, found));
+                    answers.push(Ok(()));
+                }
+                Err(errno) => answers.push(self.answer(path_of(item), errno)?),
+            }
         }
         for group in groups.values() {
             self.sync_group(group, &mut answers)?;
@@ -82,7 +86,7 @@ impl PosixStore {
         Ok(answers)
     }
 
-    fn find<'a>(&self, item: &SyncItem<'a>) -> Result<Found<'a>> {
+    fn find<'a>(&self, item: &SyncItem<'a>) -> rustix::io::Result<Found<'a>> {
         let (path, name) = match *item {
             SyncItem::Folder(path) => (path, None),
             SyncItem::File(path) => (path, Some(super::resolve::split(path.as_bytes()).1)),
@@ -92,11 +96,28 @@ impl PosixStore {
             None => path.as_bytes(),
             Some(_) => super::resolve::split(path.as_bytes()).0,
         };
-        let folder = self
-            .folders
-            .at(at)
-            .map_err(|errno| self.place(path).error("sync", errno))?;
+        let folder = self.folders.at(at)?;
         Ok(Found { path, folder, name })
+    }
+
+    /// The answer for an item that could not be opened.
+    ///
+    /// # Errors
+    /// When that says nothing of the item: there may be no loss at all, and the others would hardly
+    /// fare better.
+    fn answer(&self, path: &RelPath, errno: Errno) -> Result<Result<()>> {
+        let error = self.place(path).error("sync", errno);
+        match errno {
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::NAMETOOLONG
+            | Errno::NXIO
+            | Errno::ACCESS
+            | Errno::PERM => Ok(Err(error)),
+            _ => Err(error),
+        }
     }
 
     fn sync_group(&self, group: &[(usize, Found<'_>)], answers: &mut [Result<()>]) -> Result<()> {
@@ -107,14 +128,12 @@ impl PosixStore {
             };
         }
         for (place, found) in group {
-            let error = |errno| self.place(found.path).error("sync", errno);
             match found.open() {
-                Ok(file) => {
-                    rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd())).map_err(error)?;
-                }
+                Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
+                    .map_err(|errno| self.place(found.path).error("sync", errno))?,
                 // May not be opened for reading, by its mode: the whole file system, then.
                 Err(Errno::ACCESS) => self.sync_file_system(found)?,
-                Err(errno) => answers[*place] = Err(error(errno)),
+                Err(errno) => answers[*place] = self.answer(found.path, errno)?,
             }
         }
         Ok(())
@@ -136,6 +155,12 @@ impl PosixStore {
             *has_failed = true;
             place.error("sync the file system", errno)
         })
+    }
+}
+
+fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
+    match *item {
+        SyncItem::Folder(path) | SyncItem::File(path) | SyncItem::Partial { path, .. } => path,
     }
 }
 
