@@ -59,7 +59,8 @@ pub trait LogFile {
     /// is the new file. A crash at any moment leaves the old file or the new one, each whole.
     ///
     /// # Errors
-    /// Whatever the storage says. After an error the file may be either one: the log is given up.
+    /// [`ErrorKind::NoSpace`] only when the present file is certainly as it was. After any other error
+    /// it may be either one: the log is given up.
     fn commit_replacement(&mut self) -> Result<()>;
 }
 

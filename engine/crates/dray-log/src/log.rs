@@ -57,11 +57,11 @@ pub trait ObjectLog {
     fn commit(&mut self) -> Result<()>;
 
     /// Rewrites the log without what no longer counts, when that is worth it
-    /// ([`crate::compact::is_worth_it`]); returns whether it did. Commits first.
+    /// ([`crate::compact::is_worth_it`]); returns whether it did. Commits first. When the storage
+    /// cannot hold the new log beside the old one, that goes on as it was until it has grown.
     ///
     /// # Errors
-    /// As [`Self::commit`]; and when the storage cannot hold the new log beside the old one, which then
-    /// goes on as it was.
+    /// As [`Self::commit`]; and when nobody knows which of the two logs is there.
     fn compact_if_worth_it(&mut self) -> Result<bool>;
 
     /// An unfinished file, with what was said of it so far, committed or not.

@@ -1,7 +1,7 @@
 //! The universal log: one file for all files of a destination, one bit and two sums per object.
 
 use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
-use crate::compact::{Old, is_worth_it, rewrite, write_new};
+use crate::compact::{DEAD_BYTES_MIN, Old, is_worth_it, rewrite, write_new};
 use crate::file::LogFile;
 use crate::frame::{FLAG_WEAK, write_record};
 use crate::log::ObjectLog;
@@ -56,6 +56,8 @@ pub struct UniversalLog<F> {
     /// Whether the next commit must sync whatever the durability.
     must_sync: bool,
     is_given_up: bool,
+    /// Length from which on it may be written anew: more once there was no room for that.
+    compact_from: u64,
 }
 
 impl<F: LogFile> UniversalLog<F> {
@@ -81,6 +83,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
+            compact_from: 0,
         })
     }
 
@@ -135,6 +138,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
+            compact_from: 0,
         };
         if recovery.damage.is_some() {
             log.rewrite()?;
@@ -196,8 +200,8 @@ impl<F: LogFile> UniversalLog<F> {
         };
         let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
         if let Err(error) = self.file.commit_replacement() {
-            // Nobody knows which of the two is there.
-            self.is_given_up = true;
+            // But for want of room, nobody knows which of the two is there.
+            self.is_given_up = error.kind != ErrorKind::NoSpace;
             return Err(error);
         }
         self.length = rewritten.length;
@@ -464,9 +468,17 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
 
     fn compact_if_worth_it(&mut self) -> Result<bool> {
         self.commit()?;
-        let is_worth_it = is_worth_it(self.length, self.live_bytes());
+        let is_due = self.length >= self.compact_from;
+        let is_worth_it = is_due && is_worth_it(self.length, self.live_bytes());
         if is_worth_it {
-            self.rewrite()?;
+            match self.rewrite() {
+                Err(error) if self.is_given_up => return Err(error),
+                Err(_) => {
+                    self.compact_from = self.length + DEAD_BYTES_MIN;
+                    return Ok(false);
+                }
+                Ok(()) => self.compact_from = 0,
+            }
         }
         Ok(is_worth_it)
     }

@@ -4,8 +4,10 @@ mod common;
 
 use common::{header, tenure};
 use dray_core::options::Durability;
-use dray_core::{ByteRange, Sums};
-use dray_log::{Ending, MemoryFile, ObjectLog, UniversalLog, compact, recover};
+use dray_core::{ByteRange, End, Error, ErrorKind, Result, Sums};
+use dray_log::{Ending, LogFile, MemoryFile, ObjectLog, UniversalLog, compact, recover};
+use std::cell::Cell;
+use std::rc::Rc;
 
 const OBJECT: u64 = common::OBJECT;
 
@@ -102,6 +104,73 @@ fn a_log_of_ended_files_is_compacted_by_itself() {
     let found = recover(&mut log.into_file()).expect("whole").expect("made");
     assert_eq!(found.files.len(), 1);
     assert_eq!(found.files[&common::path("kept")].done.bytes(), 16);
+}
+
+/// A file beside which there is no room at times.
+struct Cramped {
+    file: MemoryFile,
+    is_full: Rc<Cell<bool>>,
+    refused: Rc<Cell<u32>>,
+}
+
+impl LogFile for Cramped {
+    fn length(&mut self) -> Result<u64> {
+        self.file.length()
+    }
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, buffer)
+    }
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.append(bytes)
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync()
+    }
+    fn truncate(&mut self, length: u64) -> Result<()> {
+        self.file.truncate(length)
+    }
+    fn begin_replacement(&mut self) -> Result<()> {
+        self.file.begin_replacement()
+    }
+    fn append_replacement(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.append_replacement(bytes)
+    }
+    fn commit_replacement(&mut self) -> Result<()> {
+        if self.is_full.get() {
+            self.refused.set(self.refused.get() + 1);
+            return Err(Error::new(ErrorKind::NoSpace, End::Sink, "replace"));
+        }
+        self.file.commit_replacement()
+    }
+}
+
+#[test]
+fn without_room_for_a_compaction_the_old_log_goes_on() {
+    let (is_full, refused) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+    let file = Cramped {
+        file: MemoryFile::new(),
+        is_full: Rc::clone(&is_full),
+        refused: Rc::clone(&refused),
+    };
+    let first = header(tenure(1, 1, Durability::File));
+    let mut log = UniversalLog::create(file, first).expect("room");
+    is_full.set(true);
+    let mut compactions = 0;
+    for version in 0..40_000 {
+        let number = log
+            .begin_file(common::begin("many", version, 64))
+            .expect("new");
+        log.done(number, ByteRange::between(0, 16), sums_of(0))
+            .expect("new");
+        log.commit().expect("room");
+        log.end_file(number, Ending::Published).expect("live");
+        compactions += u32::from(log.compact_if_worth_it().expect("the old one goes on"));
+        is_full.set(refused.get() < 2);
+    }
+    assert_eq!(refused.get(), 2, "not again before it has grown");
+    assert!(compactions > 0);
+    let found = recover(&mut log.into_file()).expect("whole").expect("made");
+    assert!(found.files.is_empty());
 }
 
 #[test]

@@ -213,7 +213,11 @@ impl ControlFile for PosixControl {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
         self.is_name_durable
             .store(synced.is_ok(), Ordering::Release);
-        synced.map_err(self.named(operation))
+        synced.map_err(|errno| match errno {
+            // Want of room would say that the old content stands.
+            Errno::NOSPC | Errno::DQUOT => self.named(operation)(Errno::IO),
+            errno => self.named(operation)(errno),
+        })
     }
 
     fn try_lock(&self) -> Result<bool> {
