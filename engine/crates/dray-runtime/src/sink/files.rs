@@ -49,6 +49,8 @@ pub(super) struct Space {
     /// Published files whose attributes were set after their content was synced: they are synced
     /// with the folder entry.
     pub(super) unsynced: Mutex<HashSet<RelPath>>,
+    /// Published files of the log whose names may not be durable yet.
+    pub(super) undurable: Mutex<HashSet<RelPath>>,
     pub(super) small: Mutex<HashMap<RelPath, Small>>,
     /// Partial files that have their final names, by path, whose end in the log is not committed:
     /// until then their old names are not free.
@@ -88,6 +90,7 @@ impl Space {
             small: Mutex::new(HashMap::new()),
             ended: Mutex::new(Vec::new()),
             unsynced: Mutex::new(HashSet::new()),
+            undurable: Mutex::new(HashSet::new()),
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.take_lease(),
@@ -446,6 +449,10 @@ impl Space {
         self.handles.of(open)?.publish(how, &attributes)?;
         open.set_published();
         self.note_unsynced(&item.path);
+        // Without durability nobody asks for more than the name.
+        if self.options.durability != Durability::None {
+            lock(&self.undurable).insert(item.path.clone());
+        }
         Ok(())
     }
 
@@ -469,9 +476,11 @@ impl Space {
         Ok(())
     }
 
-    /// The file has its final name, durably; or what is safe of it stays for the next run.
+    /// The file has its final name, durably; or what is safe of it stays for the next run. Where a
+    /// crash may still undo the name the record stays too: with it the next run goes on.
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
-        if open.is_published() {
+        let is_undurable = lock(&self.undurable).remove(&open.path);
+        if open.is_published() && !is_undurable {
             // Counts with the next commit; until then a next run finds the name given and the
             // partial file gone, and believes its eyes.
             let Ok(mut destination) = self.destination() else {
@@ -487,4 +496,74 @@ impl Space {
 
 fn no_partial(operation: &str) -> Error {
     Error::new(ErrorKind::Internal, End::Sink, operation).cause("its partial file is not open")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Space;
+    use crate::sink::sync::SyncPath;
+    use crate::sink::{Destination, DestinationRequest};
+    use dray_core::options::Options;
+    use dray_core::{
+        ByteRange, ContentKey, End, FileIndex, Metadata, ModifiedTime, RelPath, Sums, TransferId,
+    };
+    use dray_session::sink::PublishItem;
+    use dray_store::{PosixOptions, PosixStore};
+    use std::sync::Arc;
+
+    /// Publishes a file and says whether the log has a record of it once it is closed.
+    fn is_kept(is_synced: bool) -> bool {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+        let options = Options::default();
+        let destination = Destination::open(DestinationRequest {
+            store: Arc::new(store.expect("opens")),
+            above: None,
+            claims: Vec::new(),
+            transfer: TransferId::new("test").expect("an id"),
+            owner: b"uid:0".to_vec(),
+            durability: options.durability,
+            words: "the destination".to_owned(),
+        });
+        let space = Space::new(destination.expect("free"), options);
+        let path = RelPath::parse(b"large").expect("a good path");
+        let key = ContentKey {
+            size: 5,
+            demanded: None,
+            modified: ModifiedTime::default(),
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        };
+        let open = space.prepare(&path, key, 5, false).expect("begun");
+        space.write_at(&open, 0, b"bytes").expect("written");
+        let sums = Sums::of(b"bytes");
+        let record = (open.number, ByteRange::between(0, 5), sums);
+        space.log(&[record]).expect("logged");
+        let item = PublishItem {
+            index: FileIndex(0),
+            path: path.clone(),
+            size: 5,
+            small: false,
+            metadata: Metadata::default(),
+            sums,
+            replace: true,
+        };
+        space.publish(Some(&open), &item).expect("published");
+        if is_synced {
+            let failed = space.sync(&[SyncPath::Published(path)]).expect("synced");
+            assert!(failed.is_empty(), "{failed:?}");
+        }
+        space.close(&open);
+        space.log(&[]).expect("committed");
+        let destination = space.destination().expect("no panic");
+        dray_log::ObjectLog::files(&destination.log)
+            .next()
+            .is_some()
+    }
+
+    #[test]
+    fn the_record_of_a_published_file_ends_once_its_name_is_durable() {
+        assert!(is_kept(false));
+        assert!(!is_kept(true));
+    }
 }

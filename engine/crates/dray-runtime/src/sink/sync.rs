@@ -102,10 +102,15 @@ impl Space {
             }
         }
         // A name is found again only when all folders above it are.
-        for path in items.iter().map(SyncPath::path) {
+        for item in items {
+            let path = item.path();
             let is_lost = |(folder, _): &&(&RelPath, Error)| path.starts_with(folder);
-            if let Some((_, error)) = without.iter().find(is_lost) {
-                failed.push((path.clone(), error.clone().file(path)));
+            match (without.iter().find(is_lost), item) {
+                (Some((_, error)), _) => failed.push((path.clone(), error.clone().file(path))),
+                (None, SyncPath::Published(_)) => {
+                    lock(&self.undurable).remove(path);
+                }
+                (None, _) => {}
             }
         }
         Ok(failed)
