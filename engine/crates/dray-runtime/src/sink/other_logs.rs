@@ -6,7 +6,7 @@ use super::log_file::StoredLog;
 use super::look::{Lookup, folders_above, log_folder, look_at_lease};
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::recover;
-use dray_store::{ControlMode, Store};
+use dray_store::{ControlMode, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ enum At {
 /// What a log that nobody held was found to speak of, as long as nobody has held it since.
 struct Known {
     epoch: u64,
+    /// Another log may have been made in its place since, whose epochs begin anew.
+    file: Option<FileState>,
     /// As seen from the log's top.
     partials: HashSet<Place>,
 }
@@ -119,7 +121,9 @@ impl OtherLogs {
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(true),
             Err(error) => return Err(error),
         };
-        if let Some(known) = self.known.get(&log).filter(|known| known.epoch == epoch) {
+        let state = store.stat(&log.1)?;
+        let is_same = |known: &&Known| known.epoch == epoch && known.file == state;
+        if let Some(known) = self.known.get(&log).filter(is_same) {
             return Ok(known.partials.contains(place));
         }
         let file = match store.open_control(&log.1, ControlMode::ReadOnly) {
@@ -146,7 +150,80 @@ impl OtherLogs {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        self.known.insert(log, Known { epoch, partials });
+        let known = Known {
+            epoch,
+            file: state,
+            partials,
+        };
+        self.known.insert(log, known);
         Ok(speaks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OtherLogs;
+    use crate::sink::files::Space;
+    use crate::sink::{Destination, DestinationRequest};
+    use dray_core::options::Options;
+    use dray_core::{ContentKey, End, ModifiedTime, Name, RelPath, TransferId};
+    use dray_store::{PosixOptions, PosixStore, Store};
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).expect("a good path")
+    }
+
+    fn request(store: &Arc<dyn Store>, claim: &str) -> DestinationRequest {
+        DestinationRequest {
+            store: Arc::clone(store),
+            above: None,
+            claims: vec![path(claim)],
+            transfer: TransferId::new("test").expect("an id"),
+            owner: b"uid:0".to_vec(),
+            durability: Options::default().durability,
+            words: "the destination".to_owned(),
+        }
+    }
+
+    /// A transfer that breaks off with one file begun; returns the name of its partial file.
+    fn broken_off(store: &Arc<dyn Store>, file: &str) -> Name {
+        let destination = Destination::open(request(store, "theirs")).expect("free");
+        let space = Space::new(destination, Options::default());
+        let key = ContentKey {
+            size: 5,
+            demanded: None,
+            modified: ModifiedTime::default(),
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        };
+        let begun = space.prepare(&path(file), key, 5, false).expect("begun");
+        space.log(&[]).expect("committed");
+        begun.name.clone()
+    }
+
+    fn remove_logs(at: &Path) {
+        fs::remove_dir_all(at.join(".dray-log")).expect("removed");
+    }
+
+    #[test]
+    fn a_log_made_anew_is_not_taken_for_the_one_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("theirs")).expect("a folder");
+        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+        let store: Arc<dyn Store> = Arc::new(store.expect("opens"));
+        let own = path(".dray-log/own.log");
+        let mut others = OtherLogs::new(&request(&store, "ours"), &store, own);
+        let first = (path("theirs"), broken_off(&store, "theirs/first"));
+        assert!(others.speak_of(&first).expect("read"));
+        remove_logs(folder.path());
+        let second = (path("theirs"), broken_off(&store, "theirs/second"));
+        assert!(
+            others.speak_of(&second).expect("read"),
+            "the epoch is the same"
+        );
+        assert!(!others.speak_of(&first).expect("read"));
     }
 }
