@@ -29,6 +29,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// The mode bit that lets everybody read a file.
 const OTHERS_READ: u32 = 0o004;
 
+/// Events that wait for a conductor behind a new name. The others wait in the link's own queue, whose
+/// length is what holds the other end back (guess, revisit: as many as a conductor takes at once).
+const RENAMED_WAITING: usize = 64;
+
 /// How often a wait looks whether somebody asked to stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
@@ -295,7 +299,7 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
 
 /// Gives the one file that is pulled another name: the source announces its own.
 fn renamed(link: SinkLink, name: Name) -> SinkLink {
-    let (to_conductor, events) = crossbeam_channel::unbounded();
+    let (to_conductor, events) = crossbeam_channel::bounded(RENAMED_WAITING);
     let arriving = link.events;
     std::thread::spawn(move || {
         for mut event in arriving {
@@ -367,4 +371,45 @@ impl Observer for Arrivals<'_> {
 /// The destination folder and the claims in it, as a push announces them.
 pub(crate) fn claims(paths: &[Vec<u8>]) -> Result<Vec<RelPath>> {
     paths.iter().map(|path| RelPath::parse(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RENAMED_WAITING, renamed};
+    use dray_core::{End, Error, ErrorKind, Name, Result};
+    use dray_runtime::link::{ControlSender, SinkEvent, SinkLink};
+    use dray_wire::message::Message;
+    use std::time::{Duration, Instant};
+
+    struct Nobody;
+
+    impl ControlSender for Nobody {
+        fn send(&mut self, _message: &Message) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn behind_a_new_name_what_waits_is_still_seen_by_the_link() {
+        let (events_in, events) = crossbeam_channel::unbounded();
+        let link = SinkLink {
+            events,
+            events_in: events_in.clone(),
+            control: Box::new(Nobody),
+            close: Box::new(|| {}),
+        };
+        let link = renamed(link, Name::new(b"new").expect("a name"));
+        let count = 10 * RENAMED_WAITING;
+        for _ in 0..count {
+            let event = SinkEvent::Broken(Error::new(ErrorKind::Io, End::Here, "test"));
+            events_in.send(event).expect("somebody listens");
+        }
+        // Long enough for a queue without an end to take all of them.
+        let until = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < until && !events_in.is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(events_in.len(), count - RENAMED_WAITING - 1);
+        assert_eq!(link.events.iter().take(count).count(), count);
+    }
 }
