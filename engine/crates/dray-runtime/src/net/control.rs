@@ -49,6 +49,9 @@ pub(super) struct Shared {
     /// Why the connection ends; the first reason counts.
     reason: Mutex<Option<Error>>,
     closing: AtomicBool,
+    /// What the peer is to hear before this end's direction ends, encoded. Taken by whoever says it,
+    /// under the right to write.
+    last_words: Mutex<Option<Vec<u8>>>,
 }
 
 impl Shared {
@@ -68,12 +71,16 @@ impl Shared {
 
     /// Encrypts and writes, in the order of the calls.
     fn transmit(&self, plain: &[u8]) -> io::Result<()> {
-        let mut cipher = lock(&self.out);
+        self.transmit_in(&mut lock(&self.out), plain)
+    }
+
+    /// As [`Self::transmit`], with the right to write.
+    fn transmit_in(&self, cipher: &mut Vec<u8>, plain: &[u8]) -> io::Result<()> {
         let mut pieces = plain.chunks(ENCRYPT_BYTES);
         loop {
             let piece = pieces.next();
-            self.encrypt(piece.unwrap_or_default(), &mut cipher)?;
-            let written = (&**self.socket.stream()).write_all(&cipher);
+            self.encrypt(piece.unwrap_or_default(), cipher)?;
+            let written = (&**self.socket.stream()).write_all(cipher);
             cipher.clear();
             written?;
             if piece.is_none() {
@@ -115,14 +122,30 @@ impl Shared {
             .socket
             .stream()
             .set_write_timeout(Some(self.timing.linger));
+        self.say_last_words();
         lock(&self.tls).send_close_notify();
         let _ = self.transmit(&[]);
         let _ = self.socket.stream().shutdown(Shutdown::Write);
     }
 
-    /// Tells the peer why this end goes away.
-    pub(super) fn go_away(&self, error: &Error) {
-        let _ = self.send(&Message::GoAway(error.clone()), &mut Vec::new());
+    /// Notes why this end goes away, for the peer. The connection does not close before it was told
+    /// or cannot be.
+    pub(super) fn note_go_away(&self, error: &Error) {
+        let mut words = Vec::new();
+        let message = Message::GoAway(error.clone());
+        if encode(&message, &self.limits, &mut words).is_ok() {
+            lock(&self.last_words).get_or_insert(words);
+        }
+    }
+
+    /// Tells the peer why this end goes away, unless that was told. May wait for a peer that does not
+    /// read.
+    pub(super) fn say_last_words(&self) {
+        let mut cipher = lock(&self.out);
+        let words = lock(&self.last_words).take();
+        if let Some(words) = words {
+            let _ = self.transmit_in(&mut cipher, &words);
+        }
     }
 
     /// Ends both directions.
@@ -178,6 +201,7 @@ pub(super) fn start(
         reading_since: AtomicU64::new(NOT_READING),
         reason: Mutex::new(None),
         closing: AtomicBool::new(false),
+        last_words: Mutex::new(None),
     });
     // One answer waits at the most: who pings faster than it reads gets fewer.
     let (pongs, pongs_due) = bounded(1);

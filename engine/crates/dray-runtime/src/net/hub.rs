@@ -262,13 +262,17 @@ impl Hub {
         self.cut_streams();
     }
 
-    /// The same, and the peer is told why.
+    /// The same, and the peer is told why. The conductor hears it first: telling a peer that does not
+    /// read may take long.
     pub(super) fn break_off(&self, error: Error) {
         let control = self.streams().control.clone();
-        if let Some(control) = control {
-            control.go_away(&error);
+        if let Some(control) = &control {
+            control.note_go_away(&error);
         }
         self.peer_lost(error);
+        if let Some(control) = control {
+            control.say_last_words();
+        }
     }
 
     /// Asks the conductor to leave, keeping what is safe.
