@@ -195,6 +195,11 @@ impl Conduct for Conductor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::Message(peer, message) => {
+                    if matches!(message, Message::Bye) {
+                        // The session's last word: whoever hears it may begin anew at once, and must
+                        // not wait for the lease of one that still has thousands of files to remove.
+                        self.space.clear_small();
+                    }
                     if let Some(error) = self.control.send(message, End::Source) {
                         let now = self.clock.now();
                         self.machine.handle(Input::PeerLost(peer, error), now);

@@ -91,7 +91,7 @@ impl Space {
     }
 
     /// Small files have no records: those without a final name are of no use to anybody.
-    fn clear_small(&self) {
+    pub(super) fn clear_small(&self) {
         let left: Vec<RelPath> = lock(&self.small).keys().cloned().collect();
         for path in left {
             if self.check_lease().is_err() {
