@@ -11,7 +11,7 @@ use dray_log::{
     place, recover, trust,
 };
 use dray_store::{ControlFile, ControlMode, Store};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a holder may take to end: one whose source has just died is still making durable what it
@@ -44,15 +44,34 @@ pub struct DestinationRequest {
 pub(super) struct Lease {
     file: Box<dyn ControlFile>,
     record: LeaseRecord,
+    /// What the file held when it was found to be ours last. It is looked at before each small file:
+    /// the same bytes say the same and need not be understood again.
+    seen: Mutex<Vec<u8>>,
 }
 
 impl Lease {
+    const fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
+        Self {
+            file,
+            record,
+            seen: Mutex::new(Vec::new()),
+        }
+    }
+
     /// Whether it is still ours.
     pub(super) fn check(&self) -> Result<()> {
-        let found = read_lease(self.file.as_ref())?;
+        let mut bytes = [0; LEASE_BYTES];
+        let length = read_slots(self.file.as_ref(), &mut bytes)?;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if length > 0 && seen[..] == bytes[..length] {
+            return Ok(());
+        }
+        let found = lease::newest(&bytes[..length])?;
         if lease::is_fenced(&self.record, found.as_ref()) {
             return Err(lease::fenced_error(found.as_ref()));
         }
+        seen.clear();
+        seen.extend_from_slice(&bytes[..length]);
         Ok(())
     }
 }
@@ -136,7 +155,7 @@ impl Destination {
         let lease_path = place.folder.join(&lease_name)?;
         let log_path = place.folder.join(&place.log)?;
         let (file, record) = lock(&place, &lease_path, &request, &boot_id)?;
-        let lease = Lease { file, record };
+        let lease = Lease::new(file, record);
         let log_words = format!("the log {log_path} of {}", request.words);
         Self::open_log(place, lease, log_words, request, boot_id)
     }
@@ -380,6 +399,12 @@ fn is_named(place: &LogPlace, path: &RelPath, record: &LeaseRecord) -> Result<bo
 
 pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> {
     let mut bytes = [0; LEASE_BYTES];
+    let length = read_slots(file, &mut bytes)?;
+    lease::newest(&bytes[..length])
+}
+
+/// Reads a lease file's slots; returns how many bytes there are.
+fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) -> Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
         match file.read_at(filled as u64, &mut bytes[filled..])? {
@@ -387,7 +412,7 @@ pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> 
             got => filled += got,
         }
     }
-    lease::newest(&bytes[..filled])
+    Ok(filled)
 }
 
 pub(super) fn boot_id() -> Result<BootId> {
