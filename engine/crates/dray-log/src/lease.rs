@@ -3,8 +3,9 @@
 //! know. The lock is the runtime's; the record and its rules are here.
 //!
 //! The lease file has two slots of 1024 bytes. A holder of epoch `e` writes slot `e % 2`, so a torn
-//! write never costs the record before it. It is never renamed or removed while a lock may be held on
-//! it: a lock belongs to the file, not to the name.
+//! write never costs the record before it. It is never renamed or replaced, and removed only by a
+//! holder that is done, under its lock: a lock belongs to the file, not to the name. So whoever got
+//! a lock looks whether the name still means what it has locked.
 
 use crate::codec::Input;
 use crate::frame::crc;

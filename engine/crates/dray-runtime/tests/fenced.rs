@@ -78,7 +78,7 @@ struct NothingSyncs;
 impl Hook for NothingSyncs {
     fn before(&self, call: &Call<'_>) -> Result<(), Error> {
         match call.operation {
-            Operation::SyncAll => Err(Error::new(ErrorKind::Io, End::Sink, "sync")),
+            Operation::SyncEach => Err(Error::new(ErrorKind::Io, End::Sink, "sync")),
             _ => Ok(()),
         }
     }

@@ -82,7 +82,7 @@ const AT_THE_SINK: [(Operation, u32); 8] = [
     (Operation::Begin, 1),
     (Operation::Write, 9),
     (Operation::WriteSmall, 5),
-    (Operation::SyncAll, 1),
+    (Operation::SyncEach, 1),
     (Operation::Publish, 2),
     (Operation::SetDirectory, 1),
     (Operation::MakeSymlink, 1),
@@ -187,7 +187,7 @@ fn a_panic_ends_both_ends_of_a_session() {
     make_tree(&from);
     for (index, (operation, nth, is_source)) in [
         (Operation::Write, 9, false),
-        (Operation::SyncAll, 1, false),
+        (Operation::SyncEach, 1, false),
         (Operation::Read, 5, true),
         (Operation::List, 1, true),
     ]

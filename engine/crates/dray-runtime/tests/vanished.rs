@@ -22,7 +22,7 @@ struct Removes {
 
 impl Hook for Removes {
     fn before(&self, call: &Call<'_>) -> Result<(), Error> {
-        if call.operation == Operation::SyncAll && self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if call.operation == Operation::SyncEach && self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
             for folder in &self.folders {
                 // It may not have been made yet.
                 let _ = fs::remove_dir_all(folder);

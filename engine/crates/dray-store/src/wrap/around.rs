@@ -76,7 +76,7 @@ operations! {
     /// [`Store::write_small`].
     WriteSmall = "write_small";
     /// [`Store::sync_each`]; the path is the first item's.
-    SyncAll = "sync_all";
+    SyncEach = "sync_each";
     /// [`Store::remove`].
     Remove = "remove";
     /// [`Store::open_control`].
@@ -341,7 +341,7 @@ impl<H: Hook> Store for Around<H> {
             SyncItem::File(path) | SyncItem::Partial { path, .. } | SyncItem::Folder(path) => path,
         });
         match first {
-            Some(path) => self.call(Operation::SyncAll, path, || self.inner.sync_each(items)),
+            Some(path) => self.call(Operation::SyncEach, path, || self.inner.sync_each(items)),
             None => Ok(Vec::new()),
         }
     }
