@@ -3,7 +3,8 @@
 
 mod net_common;
 
-use dray_core::{ErrorKind, StreamId};
+use dray_core::{ErrorKind, StreamId, TargetId};
+use dray_runtime::link::ControlSender;
 use dray_runtime::net::{Dial, Fingerprint, IDENTITY_FILE, Identity, Token, client_config, push};
 use dray_wire::bounds::HELLO_BYTES_MAX;
 use dray_wire::codec::{
@@ -24,7 +25,7 @@ use rustls::sign::CertifiedKey;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -560,6 +561,50 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
     let object = Object::noise(1, 5000);
     object.send(&mut *good_stream).expect("sent");
     object.expect(&good_sink.link.events, &good_pool);
+}
+
+#[test]
+fn a_conductor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() {
+    let site = Site::start(&Change {
+        buffers: 2,
+        ..Change::default()
+    });
+    let (source, mut sink, _) = site.push(&site.dial(), connect(1, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    // Nobody takes what comes to the source, so it stops reading, and then the sink cannot write.
+    let mut control = sink.link.control;
+    sink.link.control = Box::new(Nobody);
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        let message = Message::Credit(vec![(TargetId(0), 1); 256]);
+        while control.send(&message).is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut before = 0;
+    loop {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = sent.load(Ordering::Relaxed);
+        if now > 0 && now == before {
+            break;
+        }
+        before = now;
+    }
+    for number in 0..3 {
+        let _ = Object::noise(number, 1000).send(&mut *stream);
+    }
+    let error = loss_at_sink(&sink.link.events);
+    assert!(error.to_string().contains("credit"), "{error}");
+}
+
+/// A sender that is not used.
+struct Nobody;
+
+impl ControlSender for Nobody {
+    fn send(&mut self, _message: &Message) -> dray_core::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
