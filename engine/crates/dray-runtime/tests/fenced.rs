@@ -132,9 +132,12 @@ fn a_lease_lost_before_a_file_is_begun_ends_the_session() {
         !events.iter().any(|event| matches!(event, Event::Failed(_))),
         "{events:?}"
     );
-    let is_told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(error) if error.kind == ErrorKind::LeaseLost);
-    assert!(is_told(&ends.sink.0), "{:?}", ends.sink.0);
-    assert!(is_told(&ends.source.0), "{:?}", ends.source.0);
+    for outcome in [&ends.sink.0, &ends.source.0] {
+        let Outcome::Failed(error) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(error.kind, ErrorKind::LeaseLost, "{error}");
+    }
 }
 
 #[test]

@@ -177,9 +177,9 @@ pub trait Store: Send + Sync {
 
     /// Makes everything named durable: contents of files and partial files, and the names in
     /// folders. There is one answer for each item, in order: a good one is on stable storage, a bad
-    /// one is not there, not what it was or may not be opened, which says nothing of the others. Few items are synced one
-    /// by one, many by one call for the whole file system; then a file that is gone from a folder
-    /// that is not may have a good answer.
+    /// one is not there, not what it was or may not be opened, which says nothing of the others.
+    /// Few items are synced one by one, many by one call for the whole file system; then a file
+    /// that is gone from a folder that is not may have a good answer.
     ///
     /// A name is durable when its *folder* was synced after the rename.
     ///
