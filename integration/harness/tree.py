@@ -153,12 +153,12 @@ def make_tree(top: Path, files: int, seed: int) -> None:
         with open(os.path.join(odd, name), "wb") as file:
             file.write(name)
     # Holes in what travels whole, and in what does not.
-    for name, size, places in (
+    for hole_name, size, places in (
         ("hole", 300_000, ()),
         ("holes", 700_001, (0, 350_000)),
         ("large-holes", 5 * MIB + 1, (MIB, 5 * MIB - 9)),
     ):
-        with (top / name).open("wb") as file:
+        with (top / hole_name).open("wb") as file:
             file.truncate(size)
             for place in places:
                 file.seek(place)

@@ -15,6 +15,7 @@ use dray_runtime::prepare::{self, Buffers};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Connect, Message, Role, SegmentKind};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 const BACKOFF: Duration = Duration::from_secs(1);
 /// See [`BACKOFF`].
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Bytes of a token file that are read: more than any token may have.
+const TOKEN_FILE_MAX: u64 = 1 << 16;
 
 /// The mode bit that lets everybody read a file.
 const OTHERS_READ: u32 = 0o004;
@@ -280,12 +284,15 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
 /// # Errors
 /// When it cannot be read, or holds none.
 pub(crate) fn read_token(file: &Path) -> Result<Token> {
-    let bytes = std::fs::read(file).map_err(|error| {
-        usage(
-            format!("the token file {}: {error}", file.display()),
-            "name a file with one line of random characters",
-        )
-    })?;
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|opened| opened.take(TOKEN_FILE_MAX).read_to_end(&mut bytes))
+        .map_err(|error| {
+            usage(
+                format!("the token file {}: {error}", file.display()),
+                "name a file with one line of random characters",
+            )
+        })?;
     let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
     if mode & OTHERS_READ != 0 {
         // Not refused: secrets that a cluster mounts into a container often look so.

@@ -201,6 +201,7 @@ impl House {
                 .cause("the request names none")
         })?;
         let folder_path = beneath(folder, End::Sink)?.0;
+        place::refuse_reserved(folder).map_err(|error| error.at(End::Sink))?;
         let store = self.folder(&folder_path)?;
         let can = store.capabilities();
         let destination = Destination::open(DestinationRequest {

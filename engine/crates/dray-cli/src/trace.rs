@@ -9,10 +9,20 @@ use dray_session::source::Listed;
 use dray_wire::message::{BlockHead, SegmentKind};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+/// Whether a file stands there that no trace may replace: one that is neither empty nor a trace.
+fn is_something_else(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else {
+        return false;
+    };
+    let mut begin = [0; 2];
+    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    is_file && matches!(file.read(&mut begin), Ok(1..) if begin != *b"{\"")
+}
 
 /// A trace being written. What cannot be written is lost: a trace must not fail a transfer.
 pub(crate) struct Trace {
@@ -26,11 +36,15 @@ impl Trace {
     /// # Errors
     /// When the file cannot be made.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| {
+        let refused = |cause: String| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "write the trace")
-                .cause(format!("{}: {error}", path.display()))
+                .cause(format!("{}: {cause}", path.display()))
                 .remedy("name another --trace file")
-        })?;
+        };
+        if is_something_else(path) {
+            return Err(refused("it exists and is no trace".to_owned()));
+        }
+        let file = File::create(path).map_err(|error| refused(error.to_string()))?;
         Ok(Self {
             began: Instant::now(),
             file: Mutex::new(BufWriter::new(file)),

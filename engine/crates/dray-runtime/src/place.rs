@@ -314,6 +314,7 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     let path = Path::new(typed);
     if is_folder {
         let folder = resolve(path)?;
+        refuse_reserved(folder.as_os_str().as_bytes())?;
         refuse_file(&folder)?;
         return Ok((Folder::Local(folder), None));
     }
@@ -324,8 +325,21 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
         ));
     };
     let folder = resolve(path.parent().unwrap_or(Path::new("")))?;
+    refuse_reserved(folder.as_os_str().as_bytes())?;
     refuse_file(&folder)?;
     Ok((Folder::Local(folder), Some(own_name(name.as_bytes())?)))
+}
+
+/// What lies in a folder of dray's own is passed over by every copy, so nothing is put there.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] when a component of `path` is such a name.
+pub fn refuse_reserved(path: &[u8]) -> Result<()> {
+    let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+    for name in names.filter(|name| !matches!(*name, b"." | b"..")) {
+        own_name(name)?;
+    }
+    Ok(())
 }
 
 fn refuse_file(folder: &Path) -> Result<()> {
@@ -342,6 +356,7 @@ fn refuse_file(folder: &Path) -> Result<()> {
 
 fn remote_destination(remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
     let path = &remote.path;
+    refuse_reserved(path)?;
     if is_folder || is_folder_by_spelling(OsStr::from_bytes(path)) {
         return Ok((Folder::Remote(remote), None));
     }

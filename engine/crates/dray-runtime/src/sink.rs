@@ -5,6 +5,7 @@ mod clear;
 mod destination;
 mod files;
 mod handles;
+mod inspect;
 mod log_file;
 mod look;
 mod names;

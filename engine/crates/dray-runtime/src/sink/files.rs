@@ -4,26 +4,19 @@ use crate::pool::PIECE_BYTES;
 use crate::sink::clear::below;
 use crate::sink::destination::{Destination, Lease};
 use crate::sink::handles::{Handles, OpenFile};
-use crate::sink::look;
+use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
-use crate::sink::peek;
 use dray_core::checksum::Summer;
 use dray_core::options::{Durability, Options};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
 };
-use dray_log::trust;
-use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
-use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, PublishItem, Resume};
-use dray_store::{
-    Attributes, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, StoreExt, SyncItem,
-};
+use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
+use dray_session::sink::PublishItem;
+use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Folders made by this transfer that are remembered as empty but for what it puts there.
-const FRESH_FOLDERS_MAX: usize = 1 << 16;
 
 /// A small file that was written and has no final name yet.
 #[derive(Clone)]
@@ -37,11 +30,10 @@ pub(super) struct Small {
 pub(super) struct Space {
     destination: Mutex<Destination>,
     pub(super) store: Arc<dyn dray_store::Store>,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
     pub(super) handles: Handles,
-    options: Options,
-    /// Used by the one thread that looks.
-    fresh: Mutex<HashSet<RelPath>>,
+    pub(super) options: Options,
+    pub(super) folders: Folders,
     /// Folders that may not be durable yet: a folder or a partial file was made in them, or their
     /// attributes were set.
     pub(super) touched: Mutex<HashSet<RelPath>>,
@@ -68,7 +60,7 @@ pub(super) fn folder_of(path: &RelPath) -> RelPath {
 }
 
 /// For [`Names::claim`]: a name that is taken is no error.
-fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> {
+pub(super) fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> {
     match made {
         Err(error) if error.kind == taken => Ok(None),
         made => made.map(Some),
@@ -96,7 +88,7 @@ impl Space {
             lease: destination.take_lease(),
             destination: Mutex::new(destination),
             options,
-            fresh: Mutex::new(HashSet::new()),
+            folders: Folders::default(),
             touched: Mutex::new(HashSet::new()),
             met: Mutex::new(HashSet::new()),
         }
@@ -119,112 +111,12 @@ impl Space {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {
-        let InspectItem { path, task, .. } = item;
-        match task {
-            InspectTask::Directory => self.make_directory(&path).map(|()| Inspected::Made),
-            InspectTask::Symlink { target, metadata } => self
-                .make_symlink(&path, &target, &metadata)
-                .map(|()| Inspected::Made),
-            InspectTask::File(key) => self.look(&path, &key).map(Inspected::File),
-        }
-    }
-
-    fn make_directory(&self, path: &RelPath) -> Result<()> {
-        match self.store.make_dir(path)? {
-            MadeDir::Created => {
-                self.touch(folder_of(path));
-                let mut fresh = lock(&self.fresh);
-                if fresh.len() >= FRESH_FOLDERS_MAX {
-                    fresh.clear();
-                }
-                fresh.insert(path.clone());
-            }
-            MadeDir::Existed => {
-                // A run that died may have made it, and its entry may not be durable yet.
-                self.touch(folder_of(path));
-                self.refuse_foreign_log(path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A folder that was there may have a log of its own, of a transfer that is running.
-    fn refuse_foreign_log(&self, path: &RelPath) -> Result<()> {
-        if self.lease.is_none() {
-            return Ok(());
-        }
-        look::refuse_logs_in(self.store.as_ref(), path)
-    }
-
-    fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {
-        self.check_lease()?;
-        let how = self.how(self.options.overwrite != dray_core::options::Overwrite::Never);
-        let make = |partial: &Name| {
-            let made = self
-                .store
-                .make_symlink(path, partial, target, metadata, how);
-            unless(ErrorKind::Busy, made)
-        };
-        match self.names.claim(path, make) {
-            Ok((partial, ())) => {
-                self.names.release(path, &partial);
-                Ok(())
-            }
-            // `--overwrite never` leaves what stands there.
-            Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    const fn how(&self, replace: bool) -> Publish {
+    pub(super) const fn how(&self, replace: bool) -> Publish {
         if replace {
             Publish::Replace
         } else {
             Publish::IfAbsent
         }
-    }
-
-    fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
-        let is_fresh = path
-            .parent()
-            .is_some_and(|folder| lock(&self.fresh).contains(&folder));
-        let existing = if is_fresh {
-            None
-        } else {
-            peek::existing(self.store.as_ref(), path, key)?
-        };
-        Ok(Facts {
-            existing,
-            resume: self.resume(path, key)?,
-            layout: self.store.layout(path)?,
-        })
-    }
-
-    fn resume(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Result<Resume, Error>>> {
-        let mut guard = self.destination()?;
-        let destination = &mut *guard;
-        let logged_path = destination.prefix.join_path(path)?;
-        let (Some(found), Some(file)) = (&destination.found, destination.log.file(&logged_path))
-        else {
-            return Ok(None);
-        };
-        let file: LoggedFile = file.clone();
-        lock(&self.met).insert(path.clone());
-        let sink = trust::Sink {
-            log: &destination.log_words,
-            owner: &destination.owner,
-            boot_id: &destination.boot_id,
-            durability: destination.durability,
-        };
-        let store = self.store.as_ref();
-        let judged = peek::judge(store, path, key, found, (&logged_path, &file), &sink)?;
-        if judged.as_ref().is_ok_and(|trusted| trusted.must_sync) {
-            let name = &file.partial.name;
-            store.sync_all(&[SyncItem::Partial { path, name }])?;
-            destination.log.file_synced(file.number)?;
-        }
-        Ok(Some(judged.map(peek::resume_of)))
     }
 
     pub(super) fn prepare(
@@ -463,7 +355,7 @@ impl Space {
         }
     }
 
-    fn touch(&self, folder: RelPath) {
+    pub(super) fn touch(&self, folder: RelPath) {
         // As above.
         if self.options.durability != Durability::None {
             lock(&self.touched).insert(folder);

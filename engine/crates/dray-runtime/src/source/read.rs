@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Segments of one object at the most, if so many were agreed; what follows travels as it is read,
 /// holes as zeros.
-const SEGMENTS_MAX: usize = 32;
+const SEGMENTS_MAX: usize = 1024;
 
 /// Shortest hole worth a segment of its own; a shorter one travels as zeros.
 const HOLE_MIN: u64 = 16 * 1024;

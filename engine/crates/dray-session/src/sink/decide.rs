@@ -1,6 +1,6 @@
 //! What to do with an announced file: adopt, skip, refuse, continue, or take it from the start.
 
-use super::tree::{Node, Stage};
+use super::tree::{Node, Stage, in_failed_folder};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
 use dray_core::options::Overwrite;
@@ -46,7 +46,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
             let known = match (key.demanded, existing.sums) {
                 (Some(demanded), Some(sums)) => demanded.matches(&sums),
                 (Some(_), None) => false,
-                (None, _) => true,
+                // Of a part of a file, size and time do not say which part.
+                (None, _) => key.identity.is_empty(),
             };
             let same = existing.is_file
                 && existing.size == key.size
@@ -76,11 +77,21 @@ impl Sink {
             return;
         }
         for (index, result) in results {
-            match result {
+            let folder_failed = self.failed_folder_of(index);
+            match folder_failed.map_or(result, Inspected::Failed) {
                 Inspected::Failed(error) => self.fail(index, error, false),
                 Inspected::Made => self.on_made(index, now),
                 Inspected::File(facts) => self.on_facts(index, facts, now),
             }
+        }
+    }
+
+    /// Why an entry's folder could not be made, if it could not: found after the entry was announced.
+    fn failed_folder_of(&self, index: FileIndex) -> Option<Error> {
+        let parent = self.live.get(&index)?.parent?;
+        match &self.live.get(&parent)?.node {
+            Node::Directory { failed, .. } => failed.as_ref().map(in_failed_folder),
+            _ => None,
         }
     }
 
@@ -326,6 +337,14 @@ mod tests {
             decide(Overwrite::Always, &key(None), Some(&folder)),
             Decision::Refuse(error) if error.kind == ErrorKind::IsADirectory
         ));
+    }
+
+    #[test]
+    fn another_part_of_a_file_is_not_taken_for_this_one() {
+        let mut part = key(None);
+        part.identity = b"range:5000:3".to_vec();
+        let decision = decide(Overwrite::IfDifferent, &part, Some(&same()));
+        assert_eq!(decision, Decision::Take);
     }
 
     #[test]

@@ -526,7 +526,7 @@ impl Sink {
     }
 }
 
-fn in_failed_folder(error: &Error) -> Error {
+pub(super) fn in_failed_folder(error: &Error) -> Error {
     Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
         .cause(format!(
             "its folder could not be made: {}",

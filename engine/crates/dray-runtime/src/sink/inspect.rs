@@ -1,0 +1,178 @@
+//! What is found out, or made, at a path before any bytes come: folders and links are made, for files
+//! it is said what stands there and what the log knows.
+
+use crate::sink::files::{Space, folder_of, lock, unless};
+use crate::sink::{look, peek};
+use dray_core::options::Overwrite;
+use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
+use dray_log::{LoggedFile, ObjectLog, trust};
+use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
+use dray_store::{FileKind, FileState, MadeDir, StoreExt, SyncItem};
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+/// Folders of each kind that are remembered.
+const FOLDERS_MAX: usize = 1 << 16;
+
+/// What is known of folders; used by the one thread that looks.
+#[derive(Default)]
+pub(super) struct Folders {
+    /// Made by this transfer: empty but for what it puts there.
+    fresh: Mutex<HashSet<RelPath>>,
+    /// Could not be made, or may not be entered.
+    refused: Mutex<HashSet<RelPath>>,
+}
+
+fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
+    let mut folders = lock(folders);
+    if folders.len() >= FOLDERS_MAX {
+        folders.clear();
+    }
+    folders.insert(path.clone());
+}
+
+impl Space {
+    pub(super) fn inspect(&self, item: InspectItem) -> Result<Inspected> {
+        let InspectItem { path, task, .. } = item;
+        let is_refused = |folder| lock(&self.folders.refused).contains(&folder);
+        if path.parent().is_some_and(is_refused) {
+            // The machine knows why. Nothing is made in it, nor below, though it was asked for at once
+            // with it.
+            if matches!(task, InspectTask::Directory) {
+                remember(&self.folders.refused, &path);
+            }
+            return Err(
+                Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
+                    .cause("its folder could not be made"),
+            );
+        }
+        match task {
+            InspectTask::Directory => self.make_directory(&path).map(|()| Inspected::Made),
+            InspectTask::Symlink { target, metadata } => self
+                .make_symlink(&path, &target, &metadata)
+                .map(|()| Inspected::Made),
+            InspectTask::File(key) => self.look(&path, &key).map(Inspected::File),
+        }
+    }
+
+    fn make_directory(&self, path: &RelPath) -> Result<()> {
+        let entered = self.enter_directory(path);
+        if entered.is_err() {
+            remember(&self.folders.refused, path);
+        }
+        entered
+    }
+
+    fn enter_directory(&self, path: &RelPath) -> Result<()> {
+        match self.store.make_dir(path)? {
+            MadeDir::Created => {
+                self.touch(folder_of(path));
+                remember(&self.folders.fresh, path);
+            }
+            MadeDir::Existed => {
+                // A run that died may have made it, and its entry may not be durable yet.
+                self.touch(folder_of(path));
+                self.refuse_foreign_log(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder that was there may have a log of its own, of a transfer that is running.
+    fn refuse_foreign_log(&self, path: &RelPath) -> Result<()> {
+        if self.lease.is_none() {
+            return Ok(());
+        }
+        look::refuse_logs_in(self.store.as_ref(), path)
+    }
+
+    fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {
+        self.check_lease()?;
+        let overwrite = self.options.overwrite;
+        let how = self.how(overwrite != Overwrite::Never);
+        if overwrite != Overwrite::Never {
+            self.refuse_link_for_file(path, target)?;
+        }
+        let make = |partial: &Name| {
+            let made = self
+                .store
+                .make_symlink(path, partial, target, metadata, how);
+            unless(ErrorKind::Busy, made)
+        };
+        match self.names.claim(path, make) {
+            Ok((partial, ())) => {
+                self.names.release(path, &partial);
+                Ok(())
+            }
+            // `--overwrite never` leaves what stands there.
+            Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A link in place of a file may be all that is left of it: the link may lead to that very file,
+    /// from here or from where it was. Only on demand, and never one that leads to itself.
+    fn refuse_link_for_file(&self, path: &RelPath, target: &[u8]) -> Result<()> {
+        let is_file = |state: &FileState| state.kind == FileKind::File;
+        if self.store.stat(path)?.filter(is_file).is_none() {
+            return Ok(());
+        }
+        let own_name = target.strip_prefix(b"./").unwrap_or(target);
+        let is_itself = path.name().is_some_and(|name| name.as_bytes() == own_name);
+        if self.options.overwrite == Overwrite::Always && !is_itself {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "make the link");
+        Err(if is_itself {
+            error
+                .cause("the file that the link leads to stands under its name")
+                .remedy("name another destination")
+        } else {
+            error
+                .cause("a file stands under the link's name")
+                .remedy("move it away, or say --overwrite always")
+        })
+    }
+
+    fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
+        let is_fresh = path
+            .parent()
+            .is_some_and(|folder| lock(&self.folders.fresh).contains(&folder));
+        let existing = if is_fresh {
+            None
+        } else {
+            peek::existing(self.store.as_ref(), path, key)?
+        };
+        Ok(Facts {
+            existing,
+            resume: self.resume(path, key)?,
+            layout: self.store.layout(path)?,
+        })
+    }
+
+    fn resume(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Result<Resume, Error>>> {
+        let mut guard = self.destination()?;
+        let destination = &mut *guard;
+        let logged_path = destination.prefix.join_path(path)?;
+        let (Some(found), Some(file)) = (&destination.found, destination.log.file(&logged_path))
+        else {
+            return Ok(None);
+        };
+        let file: LoggedFile = file.clone();
+        lock(&self.met).insert(path.clone());
+        let sink = trust::Sink {
+            log: &destination.log_words,
+            owner: &destination.owner,
+            boot_id: &destination.boot_id,
+            durability: destination.durability,
+        };
+        let store = self.store.as_ref();
+        let judged = peek::judge(store, path, key, found, (&logged_path, &file), &sink)?;
+        if judged.as_ref().is_ok_and(|trusted| trusted.must_sync) {
+            let name = &file.partial.name;
+            store.sync_all(&[SyncItem::Partial { path, name }])?;
+            destination.log.file_synced(file.number)?;
+        }
+        Ok(Some(judged.map(peek::resume_of)))
+    }
+}

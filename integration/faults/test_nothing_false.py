@@ -1,0 +1,161 @@
+"""What looks like the same and is not; files that a careless copy would destroy."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.program import Bench, Way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+SAFE, SOME_FAILED, USAGE, REFUSED = range(4)
+
+
+def check_contents(source: Path, sink: Path) -> None:
+    """All that lies in the folders is the same; of the folders themselves nothing was asked."""
+    wanted, found = (
+        {path: entry for path, entry in tree.describe(top).items() if path}
+        for top in (source, sink)
+    )
+    assert tree.differences(wanted, found) == []
+
+
+@pytest.mark.parametrize("size", [5000, 5 * tree.MIB])
+@pytest.mark.parametrize("where", ["here", "push", "pull"])
+def test_another_range_is_not_taken_for_this_one(bench: Bench, where: str, size: int) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    source.mkdir()
+    sink.mkdir()
+    tree.make_file(source / "whole", 2 * size + 7, seed=4)
+    ends: list[Word] = [source / "whole", sink / "part"]
+    if where == "push":
+        server = bench.serve(sink)
+        ends = [source / "whole", f"dray://{server.address}/part", *bench.peer(server)]
+    elif where == "pull":
+        server = bench.serve(source)
+        ends = [f"dray://{server.address}/whole", sink / "part", *bench.peer(server)]
+    for offset in (0, size, 7):
+        ended = bench.cp("--range", f"{offset}:{size}", *ends).expect(SAFE)
+        wanted = (source / "whole").read_bytes()[offset : offset + size]
+        assert (sink / "part").read_bytes() == wanted, f"another range than {offset}"
+        assert ended.report["files_adopted"] == 0
+    assert tree.leftovers(sink) == []
+
+
+def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
+    top = bench.folder / "top"
+    (top / "deep").mkdir(parents=True)
+    (top / "precious").write_bytes(b"precious")
+    (top / "link").symlink_to("precious")
+    (top / "deep" / "precious").symlink_to("../precious")
+    for link, destination in (("link", "precious"), ("deep/precious", ".")):
+        ended = bench.start("cp", "--json", link, destination, cwd=top).wait().expect(SOME_FAILED)
+        assert "a file stands under" in ended.words or "leads to" in ended.words
+        assert (top / "precious").read_bytes() == b"precious"
+    always = ["--overwrite", "always"]
+    ended = bench.start("cp", "--json", *always, "link", "precious", cwd=top).wait()
+    assert ended.expect(SOME_FAILED).report["files_failed"][0]["kind"] == "already_exists"
+    assert (top / "precious").read_bytes() == b"precious"
+    # Another file makes way on demand.
+    (top / "other").write_bytes(b"other")
+    bench.start("cp", "--json", *always, "link", "other", cwd=top).wait().expect(SAFE)
+    assert os.readlink(top / "other") == "precious"
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_nothing_is_written_in_a_folder_that_another_writes(bench: Bench, where: str) -> None:
+    inner, outer, sink = (bench.folder / name for name in ("inner", "outer", "sink"))
+    for number, top in enumerate((inner / "t", outer / "t")):
+        top.mkdir(parents=True)
+        tree.make_file(top / "large", 40 * tree.MIB, seed=number)
+        (top / "small").write_bytes(b"small %d" % number)
+        (top / "below").mkdir()
+        (top / "below" / "link").symlink_to(f"of-{number}")
+    (sink / "t").mkdir(parents=True)
+    (outer / "beside").write_bytes(b"beside")
+    to, words = str(sink), []
+    if where == "there":
+        server = bench.serve(sink)
+        to, words = f"dray://{server.address}", bench.peer(server)
+    first = bench.start_cp("-r", f"{inner}/t/", f"{to}/t", "--rate", "8MiB", *words)
+    time.sleep(0.8)
+    assert first.is_running()
+    second = bench.cp("-r", f"{outer}/", f"{to}/", *words).expect(SOME_FAILED)
+    assert first.is_running(), "there were not two at once"
+    assert "another transfer is writing here" in second.words
+    paths = {failure["path"] for failure in second.report["files_failed"]}
+    assert paths >= {"t", "t/large", "t/small", "t/below"}
+    assert second.report["files"] == 1
+    first.wait().expect(SAFE)
+    check_contents(inner / "t", sink / "t")
+    bench.cp("-r", f"{outer}/", f"{to}/", *words).expect(SAFE)
+    check_contents(outer, sink)
+    assert tree.leftovers(sink) == []
+
+
+def test_a_trace_replaces_nothing_but_a_trace(bench: Bench) -> None:
+    source, trace = bench.folder / "source", bench.folder / "trace"
+    source.write_bytes(b"not a trace")
+    ended = bench.cp(source, bench.folder / "copy", "--trace", source)
+    assert ended.code in {USAGE, REFUSED}, ended.words
+    assert "is no trace" in ended.words
+    assert source.read_bytes() == b"not a trace"
+    for _ in range(2):
+        bench.cp(source, bench.folder / "copy", "--trace", trace).expect(SAFE)
+
+
+@pytest.mark.parametrize("name", [".dray-log/", ".dray-x/y", "a/.dray-x/b/"])
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_nothing_goes_into_a_folder_of_drays_own(bench: Bench, name: str, where: str) -> None:
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    source = bench.folder / "source"
+    source.write_bytes(b"data")
+    words: list[Word] = [f"{sink}/{name}"]
+    if where == "there":
+        server = bench.serve(sink)
+        words = [f"dray://{server.address}/{name}", *bench.peer(server)]
+    ended = bench.cp(source, *words).expect(USAGE)
+    assert "names that begin with .dray- are dray's own" in ended.words
+    assert list(sink.iterdir()) == []
+
+
+def test_a_token_file_without_end_is_refused(bench: Bench) -> None:
+    words: list[Word] = ["serve", "--root", bench.folder, "--token-file", "/dev/zero"]
+    ended = bench.start(*words).wait(20)
+    assert ended.code in {USAGE, REFUSED}, ended.words
+    assert ended.memory_peak < 64 * tree.MIB
+
+
+@pytest.mark.parametrize("way", [Way(push=True), Way(push=False)], ids=str)
+def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
+    """The first wins, the others fail by name, and none has bytes of another."""
+    tops = [bench.folder / "roots" / f"d{number}" for number in range(3)]
+    for number, top in enumerate(tops):
+        top.mkdir(parents=True)
+        (top / "small").write_bytes(b"%d" % number * 1000)
+        tree.make_file(top / "large", 8 * tree.MIB, seed=number)
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    if way.push:
+        server = bench.serve(sink)
+        ends = [*(f"{top}/" for top in tops), f"dray://{server.address}/"]
+    else:
+        server = bench.serve(bench.folder / "roots")
+        ends = [*(f"dray://{server.address}/{top.name}/" for top in tops), f"{sink}/"]
+    ended = bench.cp("-r", *ends, *bench.peer(server))
+    assert ended.code in {SAFE, SOME_FAILED}, ended.words
+    for name in ("small", "large"):
+        candidates = {(top / name).read_bytes() for top in tops}
+        assert (sink / name).read_bytes() in candidates, "bytes of several"
+    assert tree.leftovers(sink) == []
