@@ -159,3 +159,52 @@ def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
         candidates = {(top / name).read_bytes() for top in tops}
         assert (sink / name).read_bytes() in candidates, "bytes of several"
     assert tree.leftovers(sink) == []
+
+
+@pytest.mark.parametrize("where", ["here", "push", "pull"])
+def test_a_destination_that_is_moved_away_is_missed(bench: Bench, where: str) -> None:
+    source, sink = bench.folder / "served" / "source", bench.folder / "sink" / "d"
+    source.mkdir(parents=True)
+    sink.mkdir(parents=True)
+    tree.make_file(source / "large", 16 * tree.MIB, seed=1)
+    ends: list[Word] = [f"{source}/", f"{sink}/"]
+    if where == "push":
+        server = bench.serve(sink.parent)
+        ends = [f"{source}/", f"dray://{server.address}/d/", *bench.peer(server)]
+    elif where == "pull":
+        server = bench.serve(source.parent)
+        ends = [f"dray://{server.address}/source/", f"{sink}/", *bench.peer(server)]
+    client = bench.start_cp("-r", *ends, "--rate", "10MiB")
+    time.sleep(0.8)
+    elsewhere = sink.with_name("elsewhere")
+    sink.rename(elsewhere)
+    ended = client.wait()
+    assert ended.code not in {SAFE, USAGE}, ended.words
+    assert "elsewhere" in ended.words
+    elsewhere.rename(sink)
+    bench.cp("-r", *ends).expect(SAFE)
+    assert tree.hash_file(sink / "large") == tree.hash_file(source / "large")
+    assert tree.leftovers(sink.parent) == []
+
+
+def test_files_that_tell_no_size_are_refused(bench: Bench) -> None:
+    ended = bench.cp("/proc/cpuinfo", bench.folder / "copy").expect(SOME_FAILED)
+    assert "tells no size" in ended.words
+    assert not (bench.folder / "copy").exists()
+
+
+def test_a_damaged_log_hides_no_other(bench: Bench) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    source.mkdir()
+    for name in ("a", "b"):
+        tree.make_file(source / name, 32 * tree.MIB, seed=ord(name))
+        client = bench.start_cp(source / name, f"{sink}/", "--rate", "8MiB", "--progress", "json")
+        client.await_durable()
+        client.kill()
+    one, other = sorted((sink / ".dray-log").glob("*.log"))
+    one.write_bytes(b"damaged " * 100)
+    for what in ("show", "verify"):
+        ended = bench.start("log", what, "--json", sink).wait().expect(REFUSED)
+        assert [log["path"] for log in ended.report["logs"]] == [str(other)]
+        assert [error["kind"] for error in ended.report["unreadable"]] == ["log_version"]
+        assert one.name in ended.words

@@ -27,8 +27,11 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         Log::Show(arguments) => (arguments, false),
         Log::Verify(arguments) => (arguments, true),
     };
-    let found = find(&arguments.path)?;
-    if found.is_empty() && !arguments.json {
+    let (found, unreadable) = find(&arguments.path)?;
+    for error in &unreadable {
+        crate::cp::complain(error);
+    }
+    if found.is_empty() && unreadable.is_empty() && !arguments.json {
         output::result("no log: nothing is unfinished there");
     }
     let mut logs = Vec::new();
@@ -39,18 +42,19 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         logs.push(object);
     }
     if arguments.json {
-        let mut object = json!({"logs": logs});
+        let unreadable: Vec<_> = unreadable.iter().map(crate::report::in_json).collect();
+        let mut object = json!({"logs": logs, "unreadable": unreadable});
         if verify {
             object["mismatches"] = json!(bad);
         }
         output::result(&object.to_string());
-    } else if verify && !found.is_empty() && bad == 0 {
+    } else if verify && !found.is_empty() && bad == 0 && unreadable.is_empty() {
         output::result("all that is logged is there");
     }
-    Ok(if bad > 0 {
-        Exit::SomeFailed
-    } else {
-        Exit::Safe
+    Ok(match (unreadable.is_empty(), bad) {
+        (false, _) => Exit::Refused,
+        (true, 0) => Exit::Safe,
+        (true, _) => Exit::SomeFailed,
     })
 }
 
@@ -63,19 +67,22 @@ struct Found {
     wanted: RelPath,
 }
 
-/// The logs that a path means: the log itself, or those of a destination, in it and above it.
-fn find(path: &Path) -> Result<Vec<Found>> {
+/// The logs that a path means: the log itself, or those of a destination, in it and above it. One that
+/// cannot be read hides none of the others.
+fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
     let words = escape(path.as_os_str().as_bytes());
     let full = std::path::absolute(path)
         .map_err(|error| usage(format!("{words}: {error}"), "name a log or a destination"))?;
     if let (Some(top), Some(name)) = (top_of_log(&full), full.file_name()) {
         let name = Name::new(name.as_bytes())?;
-        let found = read(top, &name, RelPath::root())?;
-        return Ok(found.into_iter().collect());
+        return Ok(match read(top, &name, RelPath::root()) {
+            Ok(found) => (found.into_iter().collect(), Vec::new()),
+            Err(error) => (Vec::new(), vec![error]),
+        });
     }
     // What is copied may not stand there yet, but the folder that it goes to does.
     let real = full.canonicalize().unwrap_or(full);
-    let mut found = Vec::new();
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for top in real.ancestors().filter(|top| top.is_dir()) {
         let Ok(below) = real.strip_prefix(top) else {
             continue;
@@ -90,16 +97,22 @@ fn find(path: &Path) -> Result<Vec<Found>> {
             .iter()
             .filter(|name| place::lease_of_log(name).is_some())
         {
-            found.extend(read(top, name, wanted.clone())?.filter(Found::is_about_it));
+            match read(top, name, wanted.clone()) {
+                Ok(read) => found.extend(read.filter(Found::is_about_it)),
+                Err(error) => unreadable.push(error),
+            }
         }
     }
-    if found.is_empty() && real.parent().is_none_or(|above| !above.is_dir()) {
+    if found.is_empty()
+        && unreadable.is_empty()
+        && real.parent().is_none_or(|above| !above.is_dir())
+    {
         return Err(usage(
             format!("there is no {words}"),
             "name a log or a destination",
         ));
     }
-    Ok(found)
+    Ok((found, unreadable))
 }
 
 /// For `TOP/.dray-log/X.log`: `TOP`.

@@ -322,7 +322,9 @@ impl Conduct for Conductor<'_, '_> {
                     }
                 }
                 Effect::StoreVerdict(totals) => {
-                    let stored = Input::VerdictStored(self.observer.store_verdict(&totals));
+                    let in_place = self.space.store.check_place();
+                    let stored = in_place.and_then(|()| self.observer.store_verdict(&totals));
+                    let stored = Input::VerdictStored(stored);
                     self.machine.handle(stored, self.clock.now());
                 }
                 Effect::FinishLog { keeps, is_listed } => {

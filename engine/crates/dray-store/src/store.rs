@@ -76,6 +76,15 @@ pub trait Store: Send + Sync {
     /// `NotADirectory` when a file stands where one of its folders should be.
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 
+    /// Whether the root is still where it was when the store was opened: who copies into a folder
+    /// that is moved away meanwhile should hear of it.
+    ///
+    /// # Errors
+    /// `NotFound` names where it was, and where it is.
+    fn check_place(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// When the file at `path` was created, in nanoseconds since 1970, links not followed: of two
     /// files that had one inode number after each other it tells which one this is. 0 where the
     /// store cannot say, or nothing stands there.

@@ -19,6 +19,7 @@ use dray_core::{
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -56,6 +57,7 @@ impl PosixStore {
             held_names: 0,
             top: None,
             entered: false,
+            sizeless: Cell::new(None),
             buffer: Vec::new(),
         };
         if top.is_root() || options.contents {
@@ -70,6 +72,17 @@ impl PosixStore {
         Ok(lister)
     }
 }
+
+/// File systems whose files seem empty and are not: proc, cgroup, cgroup2, debugfs, tracefs and
+/// securityfs (`linux/magic.h`).
+const SIZELESS: [u64; 6] = [
+    0x9fa0,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+];
 
 /// A folder on the way down.
 struct Frame {
@@ -108,6 +121,8 @@ pub(super) struct PosixLister {
     top: Option<Result<Listed>>,
     /// Whether the last item was a folder's beginning.
     entered: bool,
+    /// A device, and whether files there have no size worth the name.
+    sizeless: Cell<Option<(u64, bool)>>,
     buffer: Vec<u8>,
 }
 
@@ -296,6 +311,20 @@ impl PosixLister {
         self.frames.push(frame);
     }
 
+    /// Whether the size of a file says nothing: it would arrive empty. Asked once for each device.
+    fn tells_no_size(&self, folder: &OwnedFd, stat: &Stat) -> bool {
+        let device = device_of(stat);
+        match self.sizeless.get() {
+            Some((known, answer)) if known == device => answer,
+            _ => {
+                let kind = rustix::fs::fstatfs(folder).map(|state| state.f_type as u64);
+                let answer = kind.is_ok_and(|kind| SIZELESS.contains(&kind));
+                self.sizeless.set(Some((device, answer)));
+                answer
+            }
+        }
+    }
+
     /// The item of a file or a link.
     fn look_at(
         &self,
@@ -308,6 +337,12 @@ impl PosixLister {
         let mut metadata = attributes::metadata(stat);
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
+                if stat.st_size == 0 && self.tells_no_size(folder, stat) {
+                    let error = self.named("list", &name, Errno::OPNOTSUPP);
+                    return Err(error
+                        .cause("its file system makes the content up when it is read, and tells no size")
+                        .remedy("leave it out with --exclude"));
+                }
                 if self.options.xattrs {
                     metadata.xattrs = self.xattrs(folder, &name)?;
                 }

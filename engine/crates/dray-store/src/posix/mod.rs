@@ -22,13 +22,14 @@ use crate::types::{
     PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::{
-    ByteRange, End, Error, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
+    ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
 use folders::Folders;
 use resolve::Root;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How far symbolic links on a path are followed.
@@ -76,6 +77,8 @@ pub struct PosixStore {
     targets: Arc<Targets>,
     capabilities: Capabilities,
     umask: u32,
+    /// The root's path, if the system tells.
+    opened_at: Option<PathBuf>,
 }
 
 /// A path at an end: what an error needs to know.
@@ -112,6 +115,7 @@ impl PosixStore {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(root, flags | OFlags::RDONLY, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
+        let opened_at = place_of(rustix::fd::AsFd::as_fd(&fd));
         let capabilities = probe::capabilities(rustix::fd::AsFd::as_fd(&fd), end);
         let root = Arc::new(Root::new(fd, options.links, options.openat2));
         let targets = Arc::new(Targets::new(options.targets));
@@ -123,6 +127,7 @@ impl PosixStore {
             targets,
             capabilities,
             umask: umask(),
+            opened_at,
         })
     }
 
@@ -207,6 +212,20 @@ impl Store for PosixStore {
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
         self.state(path)
             .map_err(self.failed("look at the file", path))
+    }
+
+    fn check_place(&self) -> Result<()> {
+        let now = place_of(self.root.fd());
+        match (&self.opened_at, now) {
+            (Some(then), Some(now)) if *then != now => Err(Error::new(
+                ErrorKind::NotFound,
+                self.end,
+                "find the folder again",
+            )
+            .cause(format!("{} is {} now", then.display(), now.display()))
+            .remedy("move it back, or name it where it is, and run the same command again")),
+            _ => Ok(()),
+        }
     }
 
     fn born(&self, path: &RelPath) -> Result<u64> {
@@ -363,6 +382,11 @@ fn make_root(root: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Where an open folder is just now.
+fn place_of(folder: BorrowedFd<'_>) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
 }
 
 /// The mode that a new folder gets when nobody says which: the one other programs give it.

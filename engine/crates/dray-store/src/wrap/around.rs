@@ -256,6 +256,10 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::Stat, path, || self.inner.stat(path))
     }
 
+    fn check_place(&self) -> Result<()> {
+        self.inner.check_place()
+    }
+
     fn born(&self, path: &RelPath) -> Result<u64> {
         self.call(Operation::Stat, path, || self.inner.born(path))
     }
