@@ -641,6 +641,7 @@ def test_killed_holder_does_not_hold(bench: Bench, source: Path, sink: Path) -> 
     [
         ["cp", "only-one"],
         ["cp", "a", "b", "--object-size", "1"],
+        ["cp", "a", "b", "--pool", "100TiB"],
         ["cp", "a", "b", "--order", "sideways"],
         ["cp", "a", "dray://host:port/x"],
         ["cp", "dray://one/a", "dray://two/b"],

@@ -235,7 +235,7 @@ pub(crate) struct Cp {
     pub(crate) transfer_id: Option<TransferId>,
 
     /// Memory for buffers; a copy on one host shares it between its ends
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::size,
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool,
           help_heading = "How to copy")]
     pub(crate) pool: u64,
 
@@ -348,7 +348,7 @@ pub(crate) struct Serve {
     pub(crate) limit_target: Vec<(String, u64)>,
 
     /// Memory for the buffers of each transfer
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool)]
     pub(crate) pool: u64,
 
     /// Transfers at one time; further ones are refused

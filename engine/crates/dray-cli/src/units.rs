@@ -47,6 +47,29 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     }
 }
 
+/// Bytes of buffers: a size that this host's memory can hold.
+pub(crate) fn pool(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match memory_bytes() {
+        Some(memory) if bytes > memory => Err(format!(
+            "{} is more than the memory of this host, {}",
+            human(bytes),
+            human(memory)
+        )),
+        _ => Ok(bytes),
+    }
+}
+
+/// Memory of this host, if the system tells.
+fn memory_bytes() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = told
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Bytes per second: a size, with or without `/s`; never zero.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
