@@ -73,7 +73,7 @@ sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays
 fuzz: setup-build ## Fuzz every decoder for SECONDS each
 	$(ENV) tools/fuzz.sh $(SECONDS)
 
-demo: build ## The main job: two processes, a real tree, kill -9 in the middle, resume, report
+demo: build ## The main job: two processes, a real tree (DATA=DIR), kill -9 in the middle, resume, report
 	$(ENV) tools/demo.sh
 
 bench: setup build ## Measure against cp and rsync on this host; ARGS=--help lists the options

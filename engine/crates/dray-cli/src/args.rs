@@ -36,7 +36,7 @@ Run the same command again after any fault: what is safe is not sent again.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  head -c 32 /dev/urandom | base64 > token
+  (umask 077; head -c 24 /dev/urandom | base64 > token)
   dray serve --root /data --token-file token --listen 0.0.0.0:4735
   dray serve --root /data --token-file token --read-only
 

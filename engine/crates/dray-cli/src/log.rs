@@ -32,7 +32,10 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         crate::cp::complain(error);
     }
     if found.is_empty() && unreadable.is_empty() && !arguments.json {
-        output::result("no log: nothing is unfinished there");
+        output::result(match arguments.path.exists() {
+            true => "no log: nothing is unfinished there",
+            false => "no log: nothing is unfinished there, and nothing of that name is there",
+        });
     }
     let mut logs = Vec::new();
     let mut bad = 0;

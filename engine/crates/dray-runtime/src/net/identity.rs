@@ -53,7 +53,9 @@ impl FromStr for Fingerprint {
                 .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
                 .remedy("copy the line that the other end prints when it starts")
         };
-        let digits = text.trim().strip_prefix("sha256:").ok_or_else(wrong)?;
+        // As the other end prints it, with the word before it or without.
+        let key = text.trim().trim_start_matches("key ").trim();
+        let digits = key.strip_prefix("sha256:").ok_or_else(wrong)?;
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(wrong());
         }
