@@ -251,6 +251,8 @@ class Reader:
             "include": self.items(lambda: self.text(4096), 4, 1024),
             "exclude": self.items(lambda: self.text(4096), 4, 1024),
             "range": self.option(self.range),
+            "size": self.option(self.u64),
+            "rename": self.option(self.name),
             "links": self.word({0: "keep", 1: "follow", 2: "refuse"}),
         }
 

@@ -152,6 +152,7 @@ impl What {
             exclude: self.exclude.clone(),
             range: self.range,
             links: self.links.into(),
+            ..Selection::default()
         }
     }
 

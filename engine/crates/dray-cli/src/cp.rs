@@ -3,16 +3,17 @@
 use crate::args::Cp;
 use crate::exit::{Exit, Stop};
 use crate::progress::Feed;
-use crate::report::{Ending, Report};
+use crate::report::Report;
 use crate::{output, plan, remote, signals};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_runtime::local;
+use dray_runtime::drive::{self, Ended, Ending, Handle};
 use dray_runtime::observe::Observer;
 use dray_runtime::place::{self, Folder, LocalSource, Places, Sources};
 use dray_runtime::prepare::{self, Content, Targets};
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
+use dray_wire::message::Selection;
 use std::time::Instant;
 
 /// Everything that a run needs, whoever is at the other end.
@@ -24,12 +25,17 @@ pub(crate) struct Run<'a> {
     pub(crate) content: Content,
     pub(crate) targets: Targets,
     pub(crate) feed: &'a Feed,
+    pub(crate) handle: Handle,
 }
 
-/// What came of it.
-pub(crate) struct Ended {
-    pub(crate) ending: Ending,
-    pub(crate) progress: Progress,
+impl Run<'_> {
+    /// Which of it, and its new name.
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            rename: self.places.rename.clone(),
+            ..self.cp.what.selection()
+        }
+    }
 }
 
 /// Runs `dray cp`.
@@ -62,7 +68,10 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             limits: cp.limit_target.clone(),
         },
         feed: &feed,
+        handle: Handle::default(),
     };
+    let handle = run.handle.clone();
+    signals::on_stop(move || handle.cancel(false));
     run.targets.check_limits()?;
     let ended = carry(&run);
     let transfer = run.transfer;
@@ -143,17 +152,7 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
         pool_bytes: run.cp.pool,
         targets: run.targets.clone(),
     })?;
-    for notice in sink.destination.notices() {
-        run.feed.notice(notice.clone());
-    }
-    let ends = local::run(source, sink, run.feed, |stopper| {
-        signals::on_stop(move || stopper.stop(false));
-    })?;
-    let (outcome, progress) = ends.into_outcome();
-    Ok(Ended {
-        ending: Ending::of(outcome, progress.files_failed),
-        progress,
-    })
+    drive::copy(source, sink, &run.handle, run.feed)
 }
 
 /// Says what cannot be done, for `main`.

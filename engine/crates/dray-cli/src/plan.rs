@@ -18,6 +18,7 @@ use dray_session::sink::decide::{Decision, decide, is_usable};
 use dray_session::sink::{Facts, Resume};
 use dray_session::source::Listed;
 use dray_store::{LinkScope, Store};
+use dray_wire::message::Selection;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -48,7 +49,7 @@ pub(crate) fn run(what: &What) -> Result<Exit, Stop> {
         limits: Vec::new(),
     };
     let store = prepare::open_source(&targets, what.links.into())?;
-    let roots = prepare::roots(&store, sources, places.rename.as_ref())?;
+    let roots = prepare::roots(&store, sources)?;
     let sink = Sink::open(what, &places, folder, &targets, &store)?;
     let mut planner = Planner {
         what,
@@ -59,7 +60,10 @@ pub(crate) fn run(what: &What) -> Result<Exit, Stop> {
     };
     source::list_all(
         roots,
-        &what.selection(),
+        &Selection {
+            rename: places.rename.clone(),
+            ..what.selection()
+        },
         &what.options(),
         |entries, failed| {
             for failure in failed {

@@ -9,6 +9,7 @@ use crate::output;
 use crate::trace::Trace;
 use crate::units::{duration, human};
 use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
+use dray_runtime::drive::Watch;
 use dray_runtime::observe::Observer;
 use dray_session::source::Listed;
 use dray_session::{Event, Failure, Progress};
@@ -105,7 +106,7 @@ impl Feed {
     }
 
     /// A new attempt begins: what failed in the one before is tried again.
-    pub(crate) fn restart(&self) {
+    fn restart(&self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.progress = Progress::default();
         shared.collected.failures.clear();
@@ -113,7 +114,7 @@ impl Feed {
     }
 
     /// Says something that is no event of a machine.
-    pub(crate) fn notice(&self, error: Error) {
+    fn notice(&self, error: Error) {
         self.event(&Event::Notice(error));
     }
 
@@ -126,6 +127,16 @@ impl Feed {
         }
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut shared.collected)
+    }
+}
+
+impl Watch for Feed {
+    fn session(&self, _number: u32) {
+        self.restart();
+    }
+
+    fn trying_again(&self, error: Error) {
+        self.notice(error);
     }
 }
 

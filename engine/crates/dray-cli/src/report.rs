@@ -4,8 +4,9 @@ use crate::exit::Exit;
 use crate::output;
 use crate::progress::Collected;
 use crate::units::{count, human};
-use dray_core::{Error, ErrorKind, TransferId};
-use dray_session::{Failure, Outcome, Progress};
+use dray_core::{Error, TransferId};
+use dray_runtime::drive::Ending;
+use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -19,74 +20,40 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
 }
 
-/// How it ended.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// Everything was dealt with; so many files failed.
-    Done { failed: u64 },
-    /// A person stopped it.
-    Cancelled,
-    /// Nothing moved.
-    Refused(Error),
-    /// There is no way to the other end.
-    Unreachable(Error),
-    /// Broken off.
-    Interrupted(Error),
+/// How it ended, in one word.
+const fn state(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Done { failed: 0 } => "done",
+        Ending::Done { .. } | Ending::Unreachable(_) => "failed",
+        Ending::Cancelled => "cancelled",
+        Ending::Refused(_) => "refused",
+        Ending::Interrupted(_) => "interrupted",
+    }
 }
 
-impl Ending {
-    /// How a session ended. `failed` is what this end has counted.
-    pub(crate) fn of(outcome: Outcome, failed: u64) -> Self {
-        match outcome {
-            Outcome::Done(totals) => Self::Done {
-                failed: failed.max(totals.files_failed),
-            },
-            Outcome::Cancelled => Self::Cancelled,
-            Outcome::Refused(error) => Self::Refused(error),
-            // Running the same command again would meet the new holder.
-            Outcome::Failed(error)
-                if matches!(error.kind, ErrorKind::LeaseLost | ErrorKind::LeaseHeld) =>
-            {
-                Self::Refused(error)
-            }
-            Outcome::Failed(error) => Self::Interrupted(error),
-        }
+const fn exit(ending: &Ending) -> Exit {
+    match ending {
+        Ending::Done { failed: 0 } => Exit::Safe,
+        Ending::Done { .. } => Exit::SomeFailed,
+        Ending::Refused(_) => Exit::Refused,
+        Ending::Unreachable(_) => Exit::Unreachable,
+        Ending::Cancelled | Ending::Interrupted(_) => Exit::Interrupted,
     }
+}
 
-    const fn state(&self) -> &'static str {
-        match self {
-            Self::Done { failed: 0 } => "done",
-            Self::Done { .. } | Self::Unreachable(_) => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Refused(_) => "refused",
-            Self::Interrupted(_) => "interrupted",
+const fn error(ending: &Ending) -> Option<&Error> {
+    match ending {
+        Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error) => {
+            Some(error)
         }
-    }
-
-    const fn exit(&self) -> Exit {
-        match self {
-            Self::Done { failed: 0 } => Exit::Safe,
-            Self::Done { .. } => Exit::SomeFailed,
-            Self::Refused(_) => Exit::Refused,
-            Self::Unreachable(_) => Exit::Unreachable,
-            Self::Cancelled | Self::Interrupted(_) => Exit::Interrupted,
-        }
-    }
-
-    const fn error(&self) -> Option<&Error> {
-        match self {
-            Self::Refused(error) | Self::Unreachable(error) | Self::Interrupted(error) => {
-                Some(error)
-            }
-            Self::Done { .. } | Self::Cancelled => None,
-        }
+        Ending::Done { .. } | Ending::Cancelled => None,
     }
 }
 
 impl Report {
     /// Says it, and gives the exit code.
     pub(crate) fn tell(&self, as_json: bool, quiet: bool) -> Exit {
-        if let Some(error) = self.ending.error() {
+        if let Some(error) = error(&self.ending) {
             output::note(&error.to_string());
         }
         if as_json {
@@ -94,7 +61,7 @@ impl Report {
         } else if !quiet {
             output::result(&self.words());
         }
-        self.ending.exit()
+        exit(&self.ending)
     }
 
     /// Files that are safe under their names: published by this transfer, or adopted because they
@@ -147,7 +114,7 @@ impl Report {
         let notices = self.collected.notices.iter().map(Error::to_string);
         json!({
             "transfer_id": self.transfer.as_str(),
-            "state": self.ending.state(),
+            "state": state(&self.ending),
             "files": self.files(),
             "bytes": progress.bytes_durable,
             "objects": progress.objects_sent + progress.objects_resumed,
@@ -164,7 +131,7 @@ impl Report {
                 Ending::Done { failed } => failed,
                 _ => self.collected.failures_total,
             },
-            "error": self.ending.error().map(in_json),
+            "error": error(&self.ending).map(in_json),
             "notices": notices.collect::<Vec<_>>(),
         })
     }

@@ -2,30 +2,22 @@
 
 use crate::args::Serve;
 use crate::exit::{Exit, Stop, usage};
-use crate::remote::{claims, read_token};
+use crate::remote::read_token;
 use crate::units::{count, human};
 use crate::{output, signals};
-use dray_core::path::escape;
-use dray_core::{End, Error, ErrorKind, RelPath, Result, plan};
+use dray_core::{End, Error, ErrorKind, Result, plan};
+use dray_runtime::export::Export;
 use dray_runtime::link::{SinkLink, SourceLink};
-use dray_runtime::net::{self, Handler, Identity, Listener, Prepared, Request};
+use dray_runtime::net::{self, Caller, Handler, Identity, Listener, Prepared, Request, Token};
 use dray_runtime::observe::{Observer, Silent};
 use dray_runtime::place;
 use dray_runtime::pool::Pool;
-use dray_runtime::prepare::{self, Buffers, Content, Targets};
-use dray_runtime::select::Filter;
-use dray_runtime::sink::{Destination, DestinationRequest};
-use dray_runtime::source::Root;
+use dray_runtime::prepare::{self, Buffers, Targets};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
-use dray_store::{LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Role};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde_json::json;
-use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +42,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     })?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
-    let mut settings = net::Serve::new(identity, read_token(&serve.token_file)?);
+    let mut settings = net::Serve::new(identity);
     let largest = (serve.pool / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(usage("--pool is too small", "give it 32KiB at least").into());
@@ -74,7 +66,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
             "event": "listening",
             "fingerprint": fingerprint.to_string(),
             "addresses": listening,
-            "root": house.root.to_string_lossy(),
+            "root": house.export.path().to_string_lossy(),
         });
         output::result(&line.to_string());
     } else {
@@ -114,13 +106,10 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     })
 }
 
-/// What is served.
+/// What is served, and to whom.
 struct House {
-    root: PathBuf,
-    root_fd: OwnedFd,
-    /// The root, to write in: no link is followed.
-    sink: Arc<dyn Store>,
-    targets: Targets,
+    export: Export,
+    token: Token,
     pool: u64,
     can_read: bool,
     can_write: bool,
@@ -134,58 +123,15 @@ impl House {
             folders: place::targets(&serve.target)?,
             limits: serve.limit_target.clone(),
         };
-        targets.check_limits()?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root_fd = rustix::fs::open(&root, flags, Mode::empty()).map_err(|errno| {
-            dray_store::errno::error(End::Here, "open the root", &RelPath::root(), errno)
-        })?;
         Ok(Self {
-            sink: targets.open(&root, End::Sink, LinkScope::Never, false)?,
-            root,
-            root_fd,
-            targets,
+            export: Export::open(root, targets)?,
+            token: read_token(&serve.token_file)?,
             pool: serve.pool,
             can_read: !serve.write_only,
             can_write: !serve.read_only,
             json: serve.json,
             rejected: Mutex::new((None, 0)),
         })
-    }
-
-    /// A store of a folder beneath the root. No link is followed on the way, and none put there
-    /// meanwhile is: the folder is opened once, and the store begins at what was opened.
-    fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
-        self.sink
-            .make_dirs(path, dray_store::posix::default_folder_mode())
-            .map_err(|error| match error.kind {
-                ErrorKind::NotADirectory => error.remedy("name another destination"),
-                _ => error,
-            })?;
-        if path.is_root() {
-            return Ok(Arc::clone(&self.sink));
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let opened = rustix::fs::openat2(
-            &self.root_fd,
-            path.as_bytes(),
-            flags,
-            Mode::empty(),
-            resolve,
-        )
-        .map_err(|errno| {
-            dray_store::errno::error(End::Sink, "open the destination", path, errno)
-        })?;
-        let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-        let options = dray_store::PosixOptions {
-            targets: place::target_map(
-                &self.targets.folders,
-                &self.root.join(OsStr::from_bytes(path.as_bytes())),
-            )?,
-            ..dray_store::PosixOptions::default()
-        };
-        let store = dray_store::PosixStore::open(&held, End::Sink, options)?;
-        Ok(self.targets.limit(Arc::new(store)))
     }
 
     fn sink_for(&self, connect: &Connect, limits: &Limits) -> Result<(sink::Setup, Arc<Pool>)> {
@@ -196,46 +142,8 @@ impl House {
                     .remedy("write to another host, or ask its administrator"),
             );
         }
-        let (folder, rest) = connect.paths.split_first().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidRequest, End::Sink, "read the destination")
-                .cause("the request names none")
-        })?;
-        let folder_path = beneath(folder, End::Sink)?.0;
-        place::refuse_reserved(folder).map_err(|error| error.at(End::Sink))?;
-        let store = self.folder(&folder_path)?;
-        let can = store.capabilities();
-        let destination = Destination::open(DestinationRequest {
-            store,
-            above: Some((Arc::clone(&self.sink), folder_path)),
-            claims: claims(rest).map_err(|error| error.at(End::Sink))?,
-            transfer: connect.transfer.clone(),
-            owner: prepare::owner(),
-            durability: connect.options.durability,
-            words: match folder.is_empty() {
-                true => "the root".to_owned(),
-                false => escape(folder),
-            },
-        })?;
-        let buffers = self.buffers(connect, limits);
-        let content = Content {
-            demanded: connect.demanded,
-            range: connect.selection.range,
-        };
-        let options = connect.options.clone();
-        let machine = prepare::sink_config(
-            options,
-            &content,
-            buffers,
-            limits,
-            (can, None),
-            connect.attempt,
-        );
-        let setup = sink::Setup {
-            destination,
-            machine,
-            writers_per_target: prepare::THREADS_PER_TARGET,
-        };
-        Ok((setup, Arc::new(Pool::new(buffers.count, buffers.bytes))))
+        self.export
+            .passive_sink(connect, limits, prepare::owner(), self.pool)
     }
 
     fn source_for(&self, connect: &Connect, limits: &Limits) -> Result<source::Setup> {
@@ -247,35 +155,7 @@ impl House {
                     .remedy("read from another host, or ask its administrator"),
             );
         }
-        Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
-        let scope = match connect.selection.links {
-            dray_core::options::Links::Follow => LinkScope::BeneathRoot,
-            _ => LinkScope::Never,
-        };
-        let store = self.targets.open(&self.root, End::Source, scope, false)?;
-        let root = |path: &Vec<u8>| {
-            let (path, contents) = beneath(path, End::Source)?;
-            Ok(Root {
-                store: Arc::clone(&store),
-                path,
-                contents,
-                rename: None,
-            })
-        };
-        let buffers = self.buffers(connect, limits);
-        let options = connect.options.clone();
-        Ok(source::Setup {
-            roots: connect.paths.iter().map(root).collect::<Result<_>>()?,
-            selection: connect.selection.clone(),
-            machine: prepare::source_config(options, buffers, limits, connect.attempt),
-        })
-    }
-
-    /// A client may ask for any object size; memory is this host's to give.
-    fn buffers(&self, connect: &Connect, limits: &Limits) -> Buffers {
-        let asked = connect.options.object_bytes;
-        let bytes = asked.clamp(plan::OBJECT_BYTES_MIN, limits.object_bytes_max);
-        Buffers::new(self.pool, bytes)
+        self.export.passive_source(connect, limits, self.pool)
     }
 
     fn ended(&self, what: &Session, outcome: &Outcome, progress: &Progress) {
@@ -363,13 +243,18 @@ impl Observer for Notices<'_> {
 }
 
 impl Handler for House {
+    fn admit(&self, caller: &Caller) -> Result<()> {
+        caller.must_show(&self.token)
+    }
+
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
         let Request {
             connect,
             agreed,
-            peer,
+            caller,
             ..
         } = request;
+        let peer = caller.peer;
         let session = |role| Session {
             transfer: connect.transfer.to_string(),
             attempt: connect.attempt,
@@ -421,12 +306,4 @@ impl Handler for House {
         *last = Some(Instant::now());
         output::note(&format!("{peer} was turned away: {error}{more}"));
     }
-}
-
-/// A path of a request, beneath the root; whether it ends as a folder.
-fn beneath(path: &[u8], end: End) -> Result<(RelPath, bool)> {
-    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
-    let is_folder = trimmed.len() < path.len() || path.is_empty();
-    let parsed = RelPath::parse(trimmed).map_err(|error| error.at(end))?;
-    Ok((parsed, is_folder))
 }

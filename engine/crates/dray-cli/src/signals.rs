@@ -48,9 +48,3 @@ pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
     }
     state.stop = Some(Box::new(stop));
 }
-
-/// Whether somebody asked to stop.
-pub(crate) fn is_stopped() -> bool {
-    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    state.asked > 0
-}

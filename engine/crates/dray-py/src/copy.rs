@@ -84,8 +84,8 @@ impl Asked {
                 recursive: self.recursive,
                 include: self.include,
                 exclude: self.exclude,
-                range: None,
                 links,
+                ..Selection::default()
             },
             options,
             content: Content {

@@ -8,6 +8,8 @@
 mod caught;
 pub mod clock;
 mod conduct;
+pub mod drive;
+pub mod export;
 pub mod link;
 pub mod local;
 pub mod net;

@@ -19,6 +19,12 @@ const STREAM: StreamId = StreamId(0);
 pub struct Stopper(Sender<SourceEvent>);
 
 impl Stopper {
+    /// Where the source's conductor listens.
+    #[must_use]
+    pub const fn events(&self) -> &Sender<SourceEvent> {
+        &self.0
+    }
+
     /// Asks to stop; what is safe stays safe.
     pub fn stop(&self, purge: bool) {
         let input = dray_session::source::Input::Cancel { purge };

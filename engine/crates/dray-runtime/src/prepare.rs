@@ -12,9 +12,7 @@ use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::RetryPolicy;
-use dray_core::{
-    ByteRange, Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan,
-};
+use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_session::Failure;
 use dray_store::wrap::limit::LimitOptions;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
@@ -242,17 +240,12 @@ pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
 ///
 /// # Errors
 /// For a path that is none.
-pub fn roots(
-    store: &Arc<dyn Store>,
-    sources: &[LocalSource],
-    rename: Option<&Name>,
-) -> Result<Vec<Root>> {
+pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root>> {
     let root = |source: &LocalSource| {
         Ok(Root {
             store: Arc::clone(store),
             path: place::from_top(&source.path)?,
             contents: source.contents,
-            rename: rename.cloned(),
         })
     };
     sources.iter().map(root).collect()
@@ -371,8 +364,11 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let store = open_source(&request.targets, request.selection.links)?;
     let source_can = store.capabilities();
     let source = source::Setup {
-        roots: roots(&store, sources, places.rename.as_ref())?,
-        selection: request.selection.clone(),
+        roots: roots(&store, sources)?,
+        selection: Selection {
+            rename: places.rename.clone(),
+            ..request.selection.clone()
+        },
         machine: source_config(options.clone(), buffers, &limits, 1),
     };
     let sink = sink::Setup {

@@ -11,7 +11,7 @@ use crate::observe::Observer;
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
-use dray_core::{BlockId, BufferId, End, FileIndex, Name, RelPath, Result, StreamId, TargetId};
+use dray_core::{BlockId, BufferId, End, FileIndex, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::Store;
@@ -36,8 +36,6 @@ pub struct Root {
     pub path: RelPath,
     /// For a folder: its contents only, not the folder itself.
     pub contents: bool,
-    /// Another name at the destination.
-    pub rename: Option<Name>,
 }
 
 /// What a source's conductor needs.

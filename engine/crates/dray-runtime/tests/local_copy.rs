@@ -2,8 +2,8 @@
 
 mod local_common;
 
-use dray_core::RelPath;
 use dray_core::options::{Durability, Options, Order};
+use dray_core::{Name, RelPath};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
 use local_common::{
@@ -283,4 +283,38 @@ fn a_copy_below_a_logged_tree_leaves_the_trees_records() {
         !to.join(".dray-log").exists(),
         "the last one out removes the log"
     );
+}
+
+#[test]
+fn a_file_of_another_size_than_asked_is_not_published() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir(&from).expect("a folder");
+    fs::write(from.join("file"), bytes(1, 200_000)).expect("a file");
+    let copy_of = |size| {
+        let mut source = source_setup(&from, &options());
+        source.selection.size = Some(size);
+        source.selection.rename = Some(Name::new(b"other").expect("a name"));
+        // The one file itself, not the folder's contents: then it has a new name.
+        source.roots[0].path = RelPath::parse(b"file").expect("a path");
+        source.roots[0].contents = false;
+        let notes = Notes::default();
+        let sink = sink_setup(&to, &options()).expect("a destination");
+        let ends = local::run(source, sink, &notes, |_| {}).expect("ran");
+        (ends, notes.0.into_inner().expect("whole"))
+    };
+    let (ends, events) = copy_of(200_001);
+    let Outcome::Done(totals) = ends.source.0 else {
+        panic!("{:?}", ends.source.0);
+    };
+    assert_eq!(totals.files_failed, 1);
+    let told = format!("{events:?}");
+    assert!(
+        told.contains("200000 bytes, 200001 were asked for"),
+        "{told}"
+    );
+    assert!(!to.join("other").exists());
+    let (ends, _) = copy_of(200_000);
+    assert!(matches!(ends.source.0, Outcome::Done(totals) if totals.files_failed == 0));
+    assert_eq!(fs::read(to.join("other")).expect("there").len(), 200_000);
 }

@@ -5,7 +5,9 @@ mod net_common;
 
 use dray_core::{ErrorKind, StreamId, TargetId};
 use dray_runtime::link::ControlSender;
-use dray_runtime::net::{Dial, Fingerprint, IDENTITY_FILE, Identity, Token, client_config, push};
+use dray_runtime::net::{
+    Dial, Fingerprint, IDENTITY_FILE, Identity, Token, Trust, client_config, push,
+};
 use dray_wire::bounds::HELLO_BYTES_MAX;
 use dray_wire::codec::{
     CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, decode_challenge, encode,
@@ -33,7 +35,7 @@ fn another_key_is_refused_naming_both() {
     let site = Site::start(&Change::default());
     let mut dial = site.dial();
     let wrong = format!("sha256:{}", "5a".repeat(32));
-    dial.pin = wrong.parse::<Fingerprint>().expect("a fingerprint");
+    dial.trust = wrong.parse::<Fingerprint>().expect("a fingerprint").into();
     let error = refusal(push(&dial, connect(1, false)));
     assert_eq!(error.kind, ErrorKind::Unauthorized);
     let text = error.to_string();
@@ -181,7 +183,7 @@ fn tls(
         security: Security::Tls,
     };
     socket.write_all(&preamble.to_bytes()).expect("sent");
-    let (config, _) = client_config(site.pin).expect("a configuration");
+    let (config, _) = client_config(&Trust::Key(site.pin), None).expect("a configuration");
     let name = ServerName::try_from("dray").expect("a name");
     let tls = rustls::ClientConnection::new(config, name).expect("a connection");
     rustls::StreamOwned::new(tls, socket)

@@ -4,7 +4,9 @@ mod local_common;
 
 use dray_core::options::Options;
 use dray_core::{Error, ErrorKind, TransferId};
-use dray_runtime::net::{Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token};
+use dray_runtime::net::{
+    Caller, Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token,
+};
 use dray_runtime::observe::Silent;
 use dray_runtime::pool::Pool;
 use dray_runtime::{local, sink, source};
@@ -120,6 +122,10 @@ struct Site {
 }
 
 impl Handler for Site {
+    fn admit(&self, caller: &Caller) -> Result<(), Error> {
+        caller.must_show(&token())
+    }
+
     fn prepare<'h>(&'h self, _request: Request) -> Result<Prepared<'h>, Error> {
         let setup = self
             .setup
@@ -141,12 +147,15 @@ impl Handler for Site {
     }
 }
 
+fn token() -> Token {
+    Token::new(b"a token for tests").expect("a token")
+}
+
 fn copy_over_sockets(source: Arc<dyn Store>, sink: Arc<dyn Store>) -> (Outcome, Outcome) {
     let place = tempfile::tempdir().expect("a folder");
     let identity = Identity::load_or_create(place.path()).expect("an identity");
     let pin = identity.fingerprint();
-    let token = || Token::new(b"a token for tests").expect("a token");
-    let serve = Serve::new(identity, token());
+    let serve = Serve::new(identity);
     let listener = Listener::bind(&["127.0.0.1:0".to_owned()], serve).expect("bound");
     let address = listener.addresses()[0];
     let stopper = listener.stopper();

@@ -81,6 +81,8 @@ pub struct Sink {
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
+    /// Bytes per second that this end takes, if it has said so.
+    rate: Option<u64>,
     out: VecDeque<Effect>,
 }
 
@@ -114,6 +116,7 @@ impl Sink {
             totals: Totals::default(),
             progress: Progress::default(),
             out: VecDeque::new(),
+            rate: None,
             config,
         }
     }
@@ -181,6 +184,7 @@ impl Sink {
             Input::LeaseLost(error) => self.break_off(error),
             Input::Cancel { purge } => self.on_cancel(purge),
             Input::Leave(error) => self.on_leave(error),
+            Input::SetRate(rate) => self.on_set_rate(rate),
             Input::Tick => {}
         }
         self.step(now);
@@ -249,6 +253,9 @@ impl Sink {
         };
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
+        if self.rate.is_some() {
+            self.share_rate();
+        }
     }
 
     fn on_message(&mut self, peer: PeerId, message: Message) {

@@ -4,7 +4,7 @@
 use dray_core::content::ContentKey;
 use dray_core::options::Options;
 use dray_core::{
-    BlockId, ByteRange, Checksum, Entry, Error, FileIndex, Layout, StreamId, Sums, TargetId,
+    BlockId, ByteRange, Checksum, Entry, Error, FileIndex, Layout, Name, StreamId, Sums, TargetId,
     TransferId,
 };
 
@@ -108,6 +108,10 @@ pub struct Selection {
     pub exclude: Vec<String>,
     /// Only these bytes of a single file.
     pub range: Option<ByteRange>,
+    /// The bytes that a single file must have, before any range is cut from it.
+    pub size: Option<u64>,
+    /// The new name of what is named directly, which is one file.
+    pub rename: Option<Name>,
     /// How links are treated.
     pub links: dray_core::options::Links,
 }

@@ -244,15 +244,20 @@ fn selection() -> impl Strategy<Value = Selection> {
         vec(text(), 0..3),
         vec(text(), 0..3),
         option::of(range()),
+        (option::of(any::<u64>()), option::of(name())),
         links,
     )
-        .prop_map(|(recursive, include, exclude, range, links)| Selection {
-            recursive,
-            include,
-            exclude,
-            range,
-            links,
-        })
+        .prop_map(
+            |(recursive, include, exclude, range, (size, rename), links)| Selection {
+                recursive,
+                include,
+                exclude,
+                range,
+                size,
+                rename,
+                links,
+            },
+        )
 }
 
 fn connect() -> impl Strategy<Value = Connect> {

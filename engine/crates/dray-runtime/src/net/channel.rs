@@ -2,6 +2,7 @@
 
 use super::socket::Socket;
 use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 use std::io::{self, IoSlice, Read, Write};
 
 /// Ciphertext read at once: sixteen TLS records of full size.
@@ -76,6 +77,16 @@ impl Channel {
             tls,
             raw: RawBytes::default(),
         })))
+    }
+
+    /// What the peer showed of itself under TLS, leaf first; it holds the leaf's key.
+    pub(super) fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
+        let shown = match self {
+            Self::Clear(_) => None,
+            Self::Tls(channel) => channel.tls.peer_certificates(),
+        };
+        let shown = shown.unwrap_or_default().iter();
+        shown.map(|one| one.clone().into_owned()).collect()
     }
 
     /// The socket underneath.

@@ -5,8 +5,8 @@ use super::greet::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub, Inbox};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
-use super::tls::{Pinned, client_config};
-use super::{Fingerprint, SOFTWARE, Timing, Token, control, fail};
+use super::tls::{Pinned, Trust, client_config};
+use super::{Identity, SOFTWARE, Timing, Token, control, fail};
 use crate::link::{ControlSender, SinkLink, SourceLink};
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, unbounded};
@@ -29,8 +29,10 @@ use std::time::Instant;
 pub struct Dial {
     /// Where it listens: `host:port`.
     pub address: String,
-    /// The key it must have.
-    pub pin: Fingerprint,
+    /// How it is known.
+    pub trust: Trust,
+    /// The key this end shows of itself, if any.
+    pub identity: Option<Arc<Identity>>,
     /// What it asks for.
     pub token: Token,
     /// Addresses of this host to connect from, used in turn; empty leaves the choice to the system.
@@ -47,10 +49,11 @@ pub struct Dial {
 impl Dial {
     /// With what is usual for the rest.
     #[must_use]
-    pub fn new(address: impl Into<String>, pin: Fingerprint, token: Token) -> Self {
+    pub fn new(address: impl Into<String>, trust: impl Into<Trust>, token: Token) -> Self {
         Self {
             address: address.into(),
-            pin,
+            trust: trust.into(),
+            identity: None,
             token,
             bind: Vec::new(),
             limits: Limits::default(),
@@ -141,8 +144,9 @@ fn begin(
 ) -> Result<Begun> {
     connect.passive_role = passive_role;
     connect.streams = connect.streams.max(1);
-    let (tls, pinned) = client_config(dial.pin)?;
-    let mut greeting = reach(dial, &tls, &pinned)?;
+    let name = server_name(&dial.address)?;
+    let (tls, pinned) = client_config(&dial.trust, dial.identity.as_deref())?;
+    let mut greeting = reach(dial, &tls, pinned.as_deref(), &name)?;
     let (agreed, peer_software) = greet(dial, limits, &mut greeting)?;
     let security = match connect.clear_data {
         false => Security::Tls,
@@ -164,6 +168,7 @@ fn begin(
         bind: dial.bind.clone(),
         timing: dial.timing,
         tls,
+        name,
         security,
         ticket: accept.ticket,
         key: accept.key,
@@ -183,21 +188,31 @@ fn begin(
 }
 
 /// Connects and does TLS; the connection then belongs to the holder of the pinned key.
-fn reach(dial: &Dial, tls: &Arc<ClientConfig>, pinned: &Pinned) -> Result<Greeting> {
+fn reach(
+    dial: &Dial,
+    tls: &Arc<ClientConfig>,
+    pinned: Option<&Pinned>,
+    name: &ServerName<'static>,
+) -> Result<Greeting> {
     let stream = socket::connect(&dial.address, &dial.bind, 0, dial.timing.connect)?;
     let until = Instant::now() + dial.timing.handshake;
     let socket = Socket::new(Arc::new(stream), until);
-    let channel = secure(socket, Connection::Control, Security::Tls, tls);
+    let channel = secure(socket, Connection::Control, Security::Tls, tls, name);
     channel.map(Greeting::new).map_err(|error| {
         let operation = format!("open a session with {}", dial.address.escape_debug());
-        match pinned.other_key() {
-            Some(offered) => Error::new(ErrorKind::Unauthorized, End::Network, operation)
-                .cause(format!(
-                    "its key is {offered}, {} was to be expected",
-                    dial.pin
-                ))
-                .remedy("compare with what that end prints when it starts; if it has a new key, pin that"),
-            None => fail::io_error(operation, &error),
+        let unauthorized = || Error::new(ErrorKind::Unauthorized, End::Network, operation.clone());
+        match (&dial.trust, pinned.and_then(Pinned::other_key)) {
+            (Trust::Key(pin), Some(offered)) => unauthorized()
+                .cause(format!("its key is {offered}, {pin} was to be expected"))
+                .remedy(
+                    "compare with what that end prints when it starts; if it has a new key, pin that",
+                ),
+            (Trust::Authority(_), _) if error.kind() == io::ErrorKind::InvalidData => {
+                unauthorized()
+                    .cause(format!("its certificate is not believed: {error}"))
+                    .remedy("pin its key, or name the authority that it has its certificate from")
+            }
+            _ => fail::io_error(operation, &error),
         }
     })
 }
@@ -208,6 +223,7 @@ pub(super) fn secure(
     connection: Connection,
     security: Security,
     tls: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
 ) -> io::Result<Channel> {
     let preamble = Preamble {
         connection,
@@ -217,10 +233,24 @@ pub(super) fn secure(
     if security == Security::Clear {
         return Ok(Channel::Clear(socket));
     }
-    // The name is not looked at, on either side: the key is.
-    let name = ServerName::try_from("dray").map_err(io::Error::other)?;
-    let tls = rustls::ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
+    let tls = rustls::ClientConnection::new(Arc::clone(tls), name.clone());
+    let tls = tls.map_err(io::Error::other)?;
     Channel::tls(socket, tls.into())
+}
+
+/// The name in `host:port`, which a certificate must be for; a pinned key needs none.
+fn server_name(address: &str) -> Result<ServerName<'static>> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    ServerName::try_from(host).map_err(|error| {
+        let operation = format!("open a session with {}", address.escape_debug());
+        Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+            .cause(error.to_string())
+            .remedy("write HOST:PORT, or [IPV6]:PORT")
+    })
 }
 
 fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed, String)> {

@@ -68,9 +68,9 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// A private key with its certificate.
+/// A private key with its certificate, and those above it, leaf first.
 pub struct Identity {
-    certificate: CertificateDer<'static>,
+    certificates: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     fingerprint: Fingerprint,
 }
@@ -82,11 +82,20 @@ impl Identity {
     /// # Errors
     /// When the file cannot be read or made, is no identity, or is open to others than its owner.
     pub fn load_or_create(folder: &Path) -> Result<Self> {
+        Self::load_or_create_for(folder, &[])
+    }
+
+    /// The same; a new certificate is good for these host names and addresses, for those who look
+    /// at names.
+    ///
+    /// # Errors
+    /// As [`Identity::load_or_create`].
+    pub fn load_or_create_for(folder: &Path, names: &[String]) -> Result<Self> {
         let path = folder.join(IDENTITY_FILE);
         match File::open(&path) {
             Ok(file) => Self::load(&path, file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create(folder, &path).map_err(|error| cannot("create", &path, &error))?;
+                create(folder, &path, names).map_err(|error| cannot("create", &path, &error))?;
                 let file = File::open(&path).map_err(|error| cannot("read", &path, &error))?;
                 Self::load(&path, file)
             }
@@ -95,44 +104,38 @@ impl Identity {
     }
 
     fn load(path: &Path, file: File) -> Result<Self> {
-        let mode = file
-            .metadata()
-            .map(|metadata| metadata.permissions().mode());
-        let mode = mode.map_err(|error| cannot("read", path, &error))?;
-        if mode & 0o077 != 0 {
-            let operation = format!("use the identity {}", path.display());
-            return Err(
-                Error::new(ErrorKind::PermissionDenied, End::Here, operation)
-                    .cause(format!(
-                        "others may read or write it (mode {:04o})",
-                        mode & 0o7777
-                    ))
-                    .remedy(
-                        "chmod 600 it; if somebody may have read it, remove it and pin the new one",
-                    ),
-            );
-        }
-        let mut pem = Vec::new();
-        file.take(IDENTITY_BYTES_MAX)
-            .read_to_end(&mut pem)
-            .map_err(|error| cannot("read", path, &error))?;
-        Self::from_pem(&pem).ok_or_else(|| {
-            let operation = format!("use the identity {}", path.display());
-            Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-                .cause("it does not hold a private key and a certificate in PEM form")
-                .remedy("move it away: a new one is made, whose fingerprint the others must pin")
-        })
+        Self::from_pem(&private_bytes(path, file)?).ok_or_else(|| not_an_identity(path))
     }
 
     fn from_pem(pem: &[u8]) -> Option<Self> {
         let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
-        let certificate = CertificateDer::from_pem_slice(pem).ok()?;
-        let fingerprint = Fingerprint::of_certificate(&certificate)?;
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let fingerprint = Fingerprint::of_certificate(certificates.first()?)?;
         Some(Self {
-            certificate,
+            certificates,
             key,
             fingerprint,
         })
+    }
+
+    /// Reads a certificate chain, leaf first, and its key, as an authority's tools leave them: two
+    /// PEM files, or the same one twice.
+    ///
+    /// # Errors
+    /// When one cannot be read, holds none, or the key file is open to others than its owner.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self> {
+        let mut pem = Vec::new();
+        File::open(certificate)
+            .and_then(|file| file.take(IDENTITY_BYTES_MAX).read_to_end(&mut pem))
+            .map_err(|error| cannot("read", certificate, &error))?;
+        if certificate != key {
+            pem.push(b'\n');
+            let file = File::open(key).map_err(|error| cannot("read", key, &error))?;
+            pem.extend(private_bytes(key, file)?);
+        }
+        Self::from_pem(&pem).ok_or_else(|| not_an_identity(key))
     }
 
     /// What others pin.
@@ -141,8 +144,10 @@ impl Identity {
         self.fingerprint
     }
 
-    pub(super) fn certificate(&self) -> CertificateDer<'static> {
-        self.certificate.clone()
+    /// What others are shown.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
     }
 
     pub(super) fn key(&self) -> PrivateKeyDer<'static> {
@@ -154,6 +159,39 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.fingerprint)
     }
+}
+
+/// The bytes of a file that only its owner may read.
+fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
+    let mode = file
+        .metadata()
+        .map(|metadata| metadata.permissions().mode());
+    let mode = mode.map_err(|error| cannot("read", path, &error))?;
+    if mode & 0o077 != 0 {
+        let operation = format!("use the identity {}", path.display());
+        return Err(
+            Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+                .cause(format!(
+                    "others may read or write it (mode {:04o})",
+                    mode & 0o7777
+                ))
+                .remedy(
+                    "chmod 600 it; if somebody may have read it, remove it and pin the new one",
+                ),
+        );
+    }
+    let mut pem = Vec::new();
+    file.take(IDENTITY_BYTES_MAX)
+        .read_to_end(&mut pem)
+        .map_err(|error| cannot("read", path, &error))?;
+    Ok(pem)
+}
+
+fn not_an_identity(path: &Path) -> Error {
+    let operation = format!("use the identity {}", path.display());
+    Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        .cause("it does not hold a private key and a certificate in PEM form")
+        .remedy("move it away: a new one is made, whose fingerprint the others must pin")
 }
 
 fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
@@ -171,12 +209,12 @@ fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
 
 /// Writes a new identity beside its name and links it there, so that nobody ever reads half a file
 /// and a second creator finds the first one's.
-fn create(folder: &Path, path: &Path) -> io::Result<()> {
+fn create(folder: &Path, path: &Path, names: &[String]) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    let pem = new_pem().map_err(io::Error::other)?;
+    let pem = new_pem(names).map_err(io::Error::other)?;
     let temporary = temporary_path(folder)?;
     let written = write_private(&temporary, pem.as_bytes()).and_then(|()| {
         match fs::hard_link(&temporary, path) {
@@ -205,9 +243,10 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn new_pem() -> Result<String, rcgen::Error> {
+fn new_pem(names: &[String]) -> Result<String, rcgen::Error> {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
-    let mut parameters = rcgen::CertificateParams::new(vec!["dray".to_owned()])?;
+    let names = std::iter::once("dray".to_owned()).chain(names.iter().cloned());
+    let mut parameters = rcgen::CertificateParams::new(names.collect::<Vec<_>>())?;
     parameters
         .distinguished_name
         .push(rcgen::DnType::CommonName, "dray");

@@ -12,9 +12,10 @@
 //! Non-goals: what is sent when (the machines decide), what a path means (the [`Handler`] decides).
 //!
 //! Invariants owned here: nothing of a control message is believed before the dialler has proved
-//! itself with the token; no stream joins without the session's key; an object is received only into
+//! itself to the handler; no stream joins without the session's key; an object is received only into
 //! a buffer that the sink's pool has free.
 
+mod caller;
 mod channel;
 mod control;
 mod data;
@@ -33,10 +34,11 @@ mod socket;
 mod tls;
 mod token;
 
+pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
 pub use identity::{Fingerprint, IDENTITY_FILE, Identity};
 pub use serve::{Handler, Listener, Prepared, Request, Serve, Stopper};
-pub use tls::{Pinned, client_config, server_config};
+pub use tls::{Authority, Trust, client_config, server_config};
 pub use token::Token;
 
 use dray_core::PeerId;

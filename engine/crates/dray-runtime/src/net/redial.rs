@@ -9,6 +9,7 @@ use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{Error, ErrorKind, Result, StreamId};
 use dray_wire::codec::{Connection, Security};
 use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +26,7 @@ pub(super) struct Streams {
     pub(super) bind: Vec<IpAddr>,
     pub(super) timing: Timing,
     pub(super) tls: Arc<ClientConfig>,
+    pub(super) name: ServerName<'static>,
     pub(super) security: Security,
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
@@ -44,8 +46,14 @@ impl Streams {
         let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
         let until = Instant::now() + self.timing.handshake;
         let socket = socket::Socket::new(Arc::new(stream), until);
-        let mut channel = secure(socket, Connection::Data, self.security, &self.tls)
-            .map_err(|error| fail::io_error(format!("open a stream to {address}"), &error))?;
+        let mut channel = secure(
+            socket,
+            Connection::Data,
+            self.security,
+            &self.tls,
+            &self.name,
+        )
+        .map_err(|error| fail::io_error(format!("open a stream to {address}"), &error))?;
         let stream = StreamId(number);
         join::join(&mut channel, &self.ticket, &self.key, stream)?;
         Ok((stream, channel))

@@ -7,12 +7,12 @@ use super::pending::Pending;
 use super::session::Sessions;
 use super::socket::{Socket, resolve};
 use super::tls::server_config;
-use super::{Identity, SOFTWARE, Timing, Token, control, fail, join};
+use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
 use crate::link::{SinkLink, SourceLink};
 use crate::pool::Pool;
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
+use dray_wire::codec::{Connection, MAGIC, PREAMBLE_BYTES, Preamble, Security};
 use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, optional};
 use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
 use rustls::{ServerConfig, ServerConnection};
@@ -33,8 +33,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Serve {
     /// Who it is.
     pub identity: Identity,
-    /// What dialling ends must say.
-    pub token: Token,
     /// Bounds of this end. No buffer of a passive sink's pool needs to be longer than
     /// `object_bytes_max`.
     pub limits: Limits,
@@ -57,10 +55,9 @@ pub struct Serve {
 impl Serve {
     /// With what is usual for the rest.
     #[must_use]
-    pub fn new(identity: Identity, token: Token) -> Self {
+    pub fn new(identity: Identity) -> Self {
         Self {
             identity,
-            token,
             limits: Limits::default(),
             allow_clear_data: false,
             // A DTN's eight NICs with eight streams each: guess, revisit.
@@ -80,8 +77,8 @@ pub struct Request {
     pub connect: Connect,
     /// What both ends agreed on; the machine's configuration must keep to it.
     pub agreed: Agreed,
-    /// Where the driver connected from.
-    pub peer: SocketAddr,
+    /// Who the driver says it is, and where it connected from.
+    pub caller: Caller,
     /// Name and version of its program, as it says; shown to people only escaped.
     pub peer_software: String,
 }
@@ -105,11 +102,28 @@ pub enum Prepared<'h> {
 
 /// Decides what a request means. Called from many threads.
 pub trait Handler: Sync {
+    /// Whether `caller` may ask at all. Called before anything of this end is told, with what
+    /// strangers send.
+    ///
+    /// # Errors
+    /// What the driver is refused with.
+    fn admit(&self, caller: &Caller) -> Result<()>;
+
     /// Opens what `request` asks for, within [`Timing::prepare`].
     ///
     /// # Errors
     /// What the driver is refused with.
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>>;
+
+    /// A connection that begins with no preamble but with `first`, unread. Whoever takes it answers
+    /// for its bounds; given back, it is closed and [`Handler::rejected`].
+    ///
+    /// # Errors
+    /// The connection, when it is not for this handler.
+    fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
+        let _ = first;
+        Err(stream)
+    }
 
     /// Somebody was turned away, or came to nothing before a session began. Strangers can cause
     /// this as often as they like: whoever writes it down should have a limit.
@@ -276,6 +290,20 @@ impl Shared {
         stream.set_nodelay(true).map_err(failed)?;
         let stream = Arc::new(stream);
         let place = self.pending.admit(&stream);
+        let mut first = [0];
+        stream
+            .set_read_timeout(Some(self.serve.timing.handshake))
+            .map_err(failed)?;
+        if stream.peek(&mut first).map_err(failed)? == 1 && first[0] != MAGIC[0] {
+            stream.set_read_timeout(None).map_err(failed)?;
+            let own = stream.try_clone().map_err(failed)?;
+            // From now on its bounds are the taker's.
+            drop((place, stream));
+            return handler.foreign(own, first[0]).map_err(|_| {
+                let cause = format!("the connection begins with {:#04x}", first[0]);
+                fail::protocol("let a connection in", cause)
+            });
+        }
         let mut socket = Socket::new(stream, until);
         let mut preamble = [0; PREAMBLE_BYTES];
         socket.read_exact(&mut preamble).map_err(failed)?;
@@ -288,6 +316,7 @@ impl Shared {
                 Channel::tls(socket, tls.into()).map_err(failed)?
             }
         };
+        let certificates = channel.peer_certificates();
         match (preamble.connection, preamble.security) {
             (Connection::Control, Security::Clear) => {
                 let cause = "a control connection in clear, which would show the token";
@@ -295,7 +324,8 @@ impl Shared {
             }
             (Connection::Control, Security::Tls) => {
                 let mut greeting = Greeting::new(channel);
-                let request = self.greet(&mut greeting, peer);
+                let caller = |token| Caller::new(token, certificates, peer);
+                let request = self.greet(&mut greeting, caller, handler);
                 drop(place);
                 self.session(greeting, request?, handler)
             }
@@ -304,13 +334,19 @@ impl Shared {
     }
 
     /// Hears who it is and what is wanted.
-    fn greet(&self, greeting: &mut Greeting, peer: SocketAddr) -> Result<Request> {
-        let theirs = match greeting.receive()? {
+    fn greet(
+        &self,
+        greeting: &mut Greeting,
+        caller: impl FnOnce(Vec<u8>) -> Caller,
+        handler: &dyn Handler,
+    ) -> Result<Request> {
+        let mut theirs = match greeting.receive()? {
             Message::Hello(theirs) => theirs,
             other => return Err(unexpected("HELLO", &other)),
         };
-        if !self.serve.token.matches(&theirs.token) {
-            return Err(refuse(greeting, wrong_token()));
+        let caller = caller(std::mem::take(&mut theirs.token));
+        if let Err(error) = handler.admit(&caller) {
+            return Err(refuse(greeting, error));
         }
         let ours = self.hello();
         greeting.send(&Message::Hello(ours.clone()))?;
@@ -323,7 +359,7 @@ impl Shared {
             Message::Connect(connect) => Ok(Request {
                 connect,
                 agreed,
-                peer,
+                caller,
                 peer_software: theirs.software,
             }),
             other => Err(unexpected("CONNECT", &other)),
@@ -434,13 +470,6 @@ type Runner<'h> = Box<dyn FnOnce(control::Out, Closer) + 'h>;
 fn refuse(greeting: &mut Greeting, error: Error) -> Error {
     let _ = greeting.send(&Message::Refuse(error.clone()));
     error
-}
-
-/// Says no more than it must: the peer is a stranger.
-fn wrong_token() -> Error {
-    Error::new(ErrorKind::Unauthorized, End::Network, "log in")
-        .cause("the other end does not know this token")
-        .remedy("give the token that end was started with")
 }
 
 fn no_clear_data() -> Error {

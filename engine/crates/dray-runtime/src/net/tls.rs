@@ -1,16 +1,19 @@
-//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key.
+//! TLS 1.3 by rustls with ring: the listener proves that it holds the pinned key, or that an
+//! authority names it; the dialler may show a key of its own.
 
 use super::fail::internal;
 use super::identity::{Fingerprint, Identity};
-use dray_core::Result;
+use dray_core::{End, Error, ErrorKind, Result};
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::cipher_suite;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, PeerIncompatible, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, PeerIncompatible,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -85,28 +88,132 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// What a dialler needs to reach the holder of `pin`'s key; the second part tells afterwards which
-/// other key was offered.
+/// Authorities whose certificates name hosts.
+#[derive(Clone)]
+pub struct Authority(Arc<dyn ServerCertVerifier>);
+
+impl Authority {
+    /// Believes certificates of these authorities (DER), for the host that was dialled.
+    ///
+    /// # Errors
+    /// [`dray_core::ErrorKind::InvalidRequest`] when none of them is one.
+    pub fn new(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates);
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = verifier.build().map_err(|error| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the authorities")
+                .cause(error.to_string())
+                .remedy("name a file with certificates of authorities in PEM form")
+        })?;
+        Ok(Self(verifier))
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+/// How the other end is known.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// By its key.
+    Key(Fingerprint),
+    /// By a certificate for the name that was dialled.
+    Authority(Authority),
+}
+
+impl From<Fingerprint> for Trust {
+    fn from(key: Fingerprint) -> Self {
+        Self::Key(key)
+    }
+}
+
+/// What a dialler needs to reach whom it trusts, showing its own key if it has one; the second part
+/// tells afterwards which other key was offered instead of a pinned one.
 ///
 /// # Errors
 /// [`dray_core::ErrorKind::Internal`] when the library refuses our choice of algorithms.
-pub fn client_config(pin: Fingerprint) -> Result<(Arc<ClientConfig>, Arc<Pinned>)> {
+pub fn client_config(
+    trust: &Trust,
+    identity: Option<&Identity>,
+) -> Result<(Arc<ClientConfig>, Option<Arc<Pinned>>)> {
     let provider = provider();
-    let pinned = Arc::new(Pinned {
-        pin,
-        algorithms: provider.signature_verification_algorithms,
-        offered: Mutex::new(None),
-    });
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
+    let (verifier, pinned): (Arc<dyn ServerCertVerifier>, _) = match trust {
+        Trust::Key(pin) => {
+            let pinned = Arc::new(Pinned {
+                pin: *pin,
+                algorithms: provider.signature_verification_algorithms,
+                offered: Mutex::new(None),
+            });
+            (Arc::clone(&pinned) as _, Some(pinned))
+        }
+        Trust::Authority(authority) => (Arc::clone(&authority.0), None),
+    };
+    let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| internal("set up TLS", error.to_string()))?
+        .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&pinned) as _)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        Some(identity) => config
+            .with_client_auth_cert(identity.certificates().to_vec(), identity.key())
+            .map_err(wrong)?,
+        None => config.with_no_client_auth(),
+    };
     // Connections are few and long; a resumed one would skip the look at the key.
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_sni = false;
     Ok((Arc::new(config), pinned))
+}
+
+/// Lets a dialler show any certificate, and has it prove that it holds the key. What the certificate
+/// is worth is for whoever knows the caller to say, in words and not in an alert.
+#[derive(Debug)]
+struct AnyHolder(WebPkiSupportedAlgorithms);
+
+impl ClientCertVerifier for AnyHolder {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }
 
 /// What a listener needs to prove that it is `identity`.
@@ -118,8 +225,10 @@ pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(wrong)?
-        .with_no_client_auth()
-        .with_single_cert(vec![identity.certificate()], identity.key())
+        .with_client_cert_verifier(Arc::new(AnyHolder(
+            provider().signature_verification_algorithms,
+        )))
+        .with_single_cert(identity.certificates().to_vec(), identity.key())
         .map_err(wrong)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

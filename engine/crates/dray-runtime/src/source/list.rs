@@ -6,7 +6,8 @@ use crate::source::Root;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::options::{Options, Order};
 use dray_core::{
-    ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, RelPath, Result,
+    ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, Name, RelPath, Result,
+    Status,
 };
 use dray_session::Failure;
 use dray_session::source::Listed;
@@ -77,6 +78,8 @@ pub(super) struct Listing {
     options: ListOptions,
     filter: Filter,
     range: Option<ByteRange>,
+    size: Option<u64>,
+    rename: Option<Name>,
     walk: Option<Walk>,
     folders: Vec<Folder>,
     next_index: u64,
@@ -105,6 +108,8 @@ impl Listing {
             options,
             filter: Filter::new(selection)?,
             range: selection.range,
+            size: selection.size,
+            rename: selection.rename.clone(),
             walk: None,
             folders: Vec::new(),
             next_index: 0,
@@ -127,7 +132,7 @@ impl Listing {
             match walk.lister.next() {
                 Some(Ok(item)) => self.take(item, &mut batch),
                 Some(Err(error)) => {
-                    let error = rebase(&walk.root, error);
+                    let error = rebase(&walk.root, self.rename.as_ref(), error);
                     batch.fail(error);
                 }
                 None => {
@@ -146,7 +151,7 @@ impl Listing {
         };
         match root.store.list(&root.path, &options) {
             Ok(lister) => self.walk = Some(Walk { root, lister }),
-            Err(error) => batch.fail(rebase(&root, error)),
+            Err(error) => batch.fail(rebase(&root, self.rename.as_ref(), error)),
         }
     }
 
@@ -171,13 +176,13 @@ impl Listing {
             }
             return;
         }
+        let is_folder = item.kind == EntryKind::Directory;
         let above = self.folders.last();
         let here = above.map_or_else(RelPath::root, |folder| folder.path.clone());
-        let name = match &walk.root.rename {
-            Some(name) if item.depth == 0 => name.clone(),
+        let name = match &self.rename {
+            Some(name) if item.depth == 0 && !walk.root.contents && !is_folder => name.clone(),
             _ => item.name.clone(),
         };
-        let is_folder = item.kind == EntryKind::Directory;
         let path = match here.join(&name) {
             Ok(path) => path,
             Err(error) => {
@@ -204,6 +209,11 @@ impl Listing {
             // The store's path: the lister's names below the root's own.
             let origin_path = origin_path(&walk.root, &self.folders, &path, &item.name);
             let listed_bytes = size;
+            if let Err(error) = self.size.map_or(Ok(()), |asked| must_be(asked, size)) {
+                self.next_index -= 1;
+                batch.fail(error.file(&path));
+                return;
+            }
             let (size, offset) = match self.range {
                 Some(range) => match cut(range, size) {
                     Ok(cut) => cut,
@@ -285,14 +295,14 @@ fn origin_path(
 }
 
 /// An error of the store names a path in the store; the caller knows the one at the destination.
-fn rebase(root: &Root, error: Error) -> Error {
+fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     let Some(path) = error.file.clone() else {
         return error;
     };
     if !path.starts_with(&root.path) {
         return error;
     }
-    let own = match (root.contents, &root.rename) {
+    let own = match (root.contents, rename) {
         (true, _) => None,
         (false, Some(name)) => Some(name.clone()),
         (false, None) => root.path.name(),
@@ -306,6 +316,19 @@ fn rebase(root: &Root, error: Error) -> Error {
         Ok(path) => error.file(&path),
         Err(_) => error,
     }
+}
+
+/// Refuses a file of another size than was asked for: it is another file, or not yet whole.
+fn must_be(asked: u64, size: u64) -> Result<()> {
+    if asked == size {
+        return Ok(());
+    }
+    Err(
+        Error::new(ErrorKind::SourceChanged, End::Source, "take the file")
+            .cause(format!("it has {size} bytes, {asked} were asked for"))
+            .remedy("look whether the file is whole, and whether it is the one that is meant")
+            .status(Status::Permanent),
+    )
 }
 
 /// Size and first byte of a range of a file of `size` bytes.

@@ -56,7 +56,6 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
             store,
             path: RelPath::root(),
             contents: true,
-            rename: None,
         }],
         selection: Selection {
             recursive: true,

@@ -16,8 +16,8 @@ use dray_core::{
 };
 use dray_runtime::link::{BlockSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use dray_runtime::net::{
-    Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Request, Serve, Stopper,
-    Timing, Token,
+    Caller, Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Request, Serve,
+    Stopper, Timing, Token,
 };
 use dray_runtime::pool::Pool;
 use dray_session::{sink, source};
@@ -50,11 +50,15 @@ pub struct ToTest {
 }
 
 impl Handler for ToTest {
+    fn admit(&self, caller: &Caller) -> Result<()> {
+        caller.must_show(&token())
+    }
+
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
         if let Some(error) = self.refusal.lock().expect("whole").clone() {
             return Err(error);
         }
-        assert!(request.peer.ip().is_loopback());
+        assert!(request.caller.peer.ip().is_loopback());
         assert!(request.peer_software.starts_with("dray "));
         match request.connect.passive_role {
             Role::Sink => {
@@ -115,7 +119,7 @@ impl Site {
         let place = tempfile::tempdir().expect("a folder");
         let identity = Identity::load_or_create(place.path()).expect("an identity");
         let pin = identity.fingerprint();
-        let mut serve = Serve::new(identity, token());
+        let mut serve = Serve::new(identity);
         serve.allow_clear_data = true;
         (change.serve)(&mut serve);
         let listener = Listener::bind(&["127.0.0.1:0".to_owned()], serve).expect("bound");

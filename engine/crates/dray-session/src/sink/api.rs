@@ -232,6 +232,8 @@ pub enum Input {
         /// Whether partial data and log go too.
         purge: bool,
     },
+    /// Changes the rate at which this end takes bytes, of all sources together; the lower end wins.
+    SetRate(Option<u64>),
     /// This end is about to leave (its server stops): keep what is safe, tell the sources why. They
     /// may come again, so this is no cancellation.
     Leave(Error),

@@ -54,6 +54,25 @@ impl Peer {
 }
 
 impl Sink {
+    /// This end takes so many bytes per second from now on.
+    pub(super) fn on_set_rate(&mut self, rate: Option<u64>) {
+        if rate != self.rate {
+            self.rate = rate;
+            self.share_rate();
+        }
+    }
+
+    /// Tells each source its part of the rate: equal parts, for nothing is known here of what each
+    /// could send.
+    pub(super) fn share_rate(&mut self) {
+        let count = self.peers.len().max(1) as u64;
+        for peer in self.peers.keys() {
+            let part = self.rate.map(|rate| rate / count);
+            self.out
+                .push_back(Effect::Message(*peer, Message::Rate(part)));
+        }
+    }
+
     /// Our number of a source's entry; one that is nobody's if it is not live.
     pub(super) fn own_index(&self, peer: PeerId, index: FileIndex) -> FileIndex {
         let known = self.peers.get(&peer).and_then(|peer| peer.own.get(&index));

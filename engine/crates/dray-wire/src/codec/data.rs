@@ -9,8 +9,8 @@ use dray_core::{BlockId, ErrorKind, FileIndex, Result, StreamId, TargetId};
 /// Bytes before everything else on every connection.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// First bytes of every connection.
-const MAGIC: [u8; 4] = *b"DRAY";
+/// First bytes of every connection: a listener that serves more than sessions knows them by these.
+pub const MAGIC: [u8; 4] = *b"DRAY";
 
 /// Bytes of a CHALLENGE frame with its prefix.
 pub const CHALLENGE_FRAME_BYTES: usize = PREFIX_BYTES + 32;

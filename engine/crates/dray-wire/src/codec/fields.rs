@@ -295,6 +295,13 @@ pub(super) fn put_selection(out: &mut Vec<u8>, selection: &Selection) -> Result<
         )?;
     }
     put_option(out, selection.range.as_ref(), put_range);
+    put_option(out, selection.size.as_ref(), |out, size| {
+        put_u64(out, *size)
+    });
+    put_flag(out, selection.rename.is_some());
+    if let Some(name) = &selection.rename {
+        put_bytes(out, "selection.rename", name.as_bytes(), NAME_LENGTH_MAX)?;
+    }
     put_u8(
         out,
         match selection.links {
@@ -318,6 +325,11 @@ pub(super) fn read_selection(reader: &mut Reader<'_>) -> Result<Selection> {
     let range = reader.option("selection.range", |reader| {
         read_range(reader, "selection.range")
     })?;
+    let size = reader.option("selection.size", |reader| reader.u64("selection.size"))?;
+    let rename = reader.option("selection.rename", |reader| {
+        Name::new(reader.bytes("selection.rename", NAME_LENGTH_MAX)?)
+            .map_err(|error| reader.wrong("selection.rename", error.cause))
+    })?;
     let links = match reader.u8("selection.links")? {
         0 => Links::Keep,
         1 => Links::Follow,
@@ -329,6 +341,8 @@ pub(super) fn read_selection(reader: &mut Reader<'_>) -> Result<Selection> {
         include,
         exclude,
         range,
+        size,
+        rename,
         links,
     })
 }

@@ -17,8 +17,8 @@ mod setup;
 
 pub use control::{decode, encode};
 pub use data::{
-    CHALLENGE_FRAME_BYTES, Challenge, Connection, JOIN_FRAME_BYTES, PREAMBLE_BYTES, Preamble,
-    Security, decode_block_head, decode_challenge, decode_join, encode_block_head,
+    CHALLENGE_FRAME_BYTES, Challenge, Connection, JOIN_FRAME_BYTES, MAGIC, PREAMBLE_BYTES,
+    Preamble, Security, decode_block_head, decode_challenge, decode_join, encode_block_head,
     encode_challenge, encode_join, head_bytes_max,
 };
 pub use decoder::Decoder;

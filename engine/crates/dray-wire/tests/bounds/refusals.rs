@@ -71,9 +71,10 @@ fn bounds_hold_against_a_sender_that_keeps_none() {
         body.push(0);
         body.extend(repeated(include, &empty));
         body.extend(repeated(exclude, &empty));
-        // no range, links, options (object_bytes 1), nothing demanded, streams, clear, no addresses
+        // No range, size or name; links; options (object_bytes 1); nothing demanded; streams;
+        // clear; no addresses.
         body.extend([
-            0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
         ]);
         framed(frame_type::CONNECT, 0, &body)
     };

@@ -166,6 +166,8 @@ fn connect_source() -> Connect {
             include: vec!["*.root".into()],
             exclude: vec!["tmp".into(), "größe*".into()],
             range: None,
+            size: Some(1 << 40),
+            rename: Some(name(b"new\xff.root")),
             links: Links::Follow,
         },
         options: Options {

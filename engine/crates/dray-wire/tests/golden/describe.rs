@@ -140,6 +140,8 @@ fn connect(connect: &Connect) -> Value {
             "include": selection.include,
             "exclude": selection.exclude,
             "range": selection.range.as_ref().map(range),
+            "size": selection.size,
+            "rename": selection.rename.as_ref().map(|name| escape(name.as_bytes())),
             "links": match selection.links {
                 Links::Keep => "keep",
                 Links::Follow => "follow",

@@ -1,0 +1,239 @@
+//! A folder that this host lets others read from or write to, and what a passive end opens in it.
+//!
+//! Invariant owned here: nothing outside the folder is opened. Paths are resolved beneath it, no link
+//! is followed on the way to a destination, and none put there meanwhile is.
+
+use crate::place;
+use crate::pool::Pool;
+use crate::prepare::{self, Buffers, Content, Targets};
+use crate::select::Filter;
+use crate::sink::{self, Destination, DestinationRequest};
+use crate::source::{self, Root};
+use dray_core::options::{Durability, Links};
+use dray_core::path::escape;
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
+use dray_store::{Capabilities, LinkScope, Store, StoreExt};
+use dray_wire::message::{Connect, Limits};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An exported folder.
+pub struct Export {
+    root: PathBuf,
+    root_fd: OwnedFd,
+    /// The root, to write in: no link is followed.
+    sink: Arc<dyn Store>,
+    targets: Targets,
+}
+
+/// A folder in an export that is to be written to.
+#[derive(Debug, Clone)]
+pub struct Within {
+    /// The folder's path, relative to the export, as typed.
+    pub folder: Vec<u8>,
+    /// What in it will be written; empty for all of it.
+    pub claims: Vec<RelPath>,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// Whom it belongs to.
+    pub owner: Vec<u8>,
+    /// What "done" means.
+    pub durability: Durability,
+}
+
+impl Export {
+    /// Opens the folder `root`, which is absolute and has no links in it.
+    ///
+    /// # Errors
+    /// When it cannot be opened; for a limit of a target that nothing is named after.
+    pub fn open(root: PathBuf, targets: Targets) -> Result<Self> {
+        targets.check_limits()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root_fd = rustix::fs::open(&root, flags, Mode::empty()).map_err(|errno| {
+            dray_store::errno::error(End::Here, "open the root", &RelPath::root(), errno)
+        })?;
+        Ok(Self {
+            sink: targets.open(&root, End::Sink, LinkScope::Never, false)?,
+            root,
+            root_fd,
+            targets,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder itself as a store that follows no link.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.sink
+    }
+
+    /// A store of a folder beneath the root, which is made if it is not there: opened once, and the
+    /// store begins at what was opened.
+    fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
+        self.sink
+            .make_dirs(path, dray_store::posix::default_folder_mode())
+            .map_err(|error| match error.kind {
+                ErrorKind::NotADirectory => error.remedy("name another destination"),
+                _ => error,
+            })?;
+        if path.is_root() {
+            return Ok(Arc::clone(&self.sink));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let opened = rustix::fs::openat2(
+            &self.root_fd,
+            path.as_bytes(),
+            flags,
+            Mode::empty(),
+            resolve,
+        )
+        .map_err(|errno| {
+            dray_store::errno::error(End::Sink, "open the destination", path, errno)
+        })?;
+        let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+        let options = dray_store::PosixOptions {
+            targets: place::target_map(
+                &self.targets.folders,
+                &self.root.join(OsStr::from_bytes(path.as_bytes())),
+            )?,
+            ..dray_store::PosixOptions::default()
+        };
+        let store = dray_store::PosixStore::open(&held, End::Sink, options)?;
+        Ok(self.targets.limit(Arc::new(store)))
+    }
+
+    /// Opens a folder to write to, with its log and lease, and says what its storage can do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PathEscapes`] and [`ErrorKind::InvalidName`] for a path that cannot be beneath
+    /// the root; what making the folder and [`Destination::open`] say.
+    pub fn destination(&self, within: Within) -> Result<(Destination, Capabilities)> {
+        let folder = beneath(&within.folder, End::Sink)?.0;
+        place::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
+        let store = self.folder(&folder)?;
+        let can = store.capabilities();
+        let destination = Destination::open(DestinationRequest {
+            store,
+            above: Some((Arc::clone(&self.sink), folder)),
+            claims: within.claims,
+            transfer: within.transfer,
+            owner: within.owner,
+            durability: within.durability,
+            words: match within.folder.is_empty() {
+                true => "the root".to_owned(),
+                false => escape(&within.folder),
+            },
+        })?;
+        Ok((destination, can))
+    }
+
+    /// What to read, beneath the root.
+    ///
+    /// # Errors
+    /// As [`Export::destination`] for a path.
+    pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
+        let scope = match links {
+            Links::Follow => LinkScope::BeneathRoot,
+            Links::Keep | Links::Refuse => LinkScope::Never,
+        };
+        let store = self.targets.open(&self.root, End::Source, scope, false)?;
+        let root = |path: &Vec<u8>| {
+            let (path, contents) = beneath(path, End::Source)?;
+            Ok(Root {
+                store: Arc::clone(&store),
+                path,
+                contents,
+            })
+        };
+        paths.iter().map(root).collect()
+    }
+
+    /// The sink that a driver asks for, writing as `owner`, within `pool` bytes.
+    ///
+    /// # Errors
+    /// As [`Export::destination`]; [`ErrorKind::InvalidRequest`] without a destination.
+    pub fn passive_sink(
+        &self,
+        connect: &Connect,
+        limits: &Limits,
+        owner: Vec<u8>,
+        pool: u64,
+    ) -> Result<(sink::Setup, Arc<Pool>)> {
+        let (folder, rest) = connect.paths.split_first().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidRequest, End::Sink, "read the destination")
+                .cause("the request names none")
+        })?;
+        let claims: Result<Vec<_>> = rest.iter().map(|path| RelPath::parse(path)).collect();
+        let (destination, can) = self.destination(Within {
+            folder: folder.clone(),
+            claims: claims.map_err(|error| error.at(End::Sink))?,
+            transfer: connect.transfer.clone(),
+            owner,
+            durability: connect.options.durability,
+        })?;
+        let buffers = buffers(connect, limits, pool);
+        let content = Content {
+            demanded: connect.demanded,
+            range: connect.selection.range,
+        };
+        let machine = prepare::sink_config(
+            connect.options.clone(),
+            &content,
+            buffers,
+            limits,
+            (can, None),
+            connect.attempt,
+        );
+        let setup = sink::Setup {
+            destination,
+            machine,
+            writers_per_target: prepare::THREADS_PER_TARGET,
+        };
+        Ok((setup, Arc::new(Pool::new(buffers.count, buffers.bytes))))
+    }
+
+    /// The source that a driver asks for, within `pool` bytes.
+    ///
+    /// # Errors
+    /// As [`Export::roots`]; for patterns that are none.
+    pub fn passive_source(
+        &self,
+        connect: &Connect,
+        limits: &Limits,
+        pool: u64,
+    ) -> Result<source::Setup> {
+        Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
+        let buffers = buffers(connect, limits, pool);
+        let options = connect.options.clone();
+        Ok(source::Setup {
+            roots: self.roots(&connect.paths, connect.selection.links)?,
+            selection: connect.selection.clone(),
+            machine: prepare::source_config(options, buffers, limits, connect.attempt),
+        })
+    }
+}
+
+/// A driver may ask for any object size; memory is this host's to give.
+fn buffers(connect: &Connect, limits: &Limits, pool: u64) -> Buffers {
+    let asked = connect.options.object_bytes;
+    let bytes = asked.clamp(plan::OBJECT_BYTES_MIN, limits.object_bytes_max);
+    Buffers::new(pool, bytes)
+}
+
+/// A path of a request, beneath the root; whether it ends as a folder.
+fn beneath(path: &[u8], end: End) -> Result<(RelPath, bool)> {
+    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+    let is_folder = trimmed.len() < path.len() || path.is_empty();
+    let parsed = RelPath::parse(trimmed).map_err(|error| error.at(end))?;
+    Ok((parsed, is_folder))
+}
