@@ -23,6 +23,7 @@ pub mod retry;
 pub mod summed;
 pub mod target;
 pub mod time;
+pub mod units;
 
 pub use checksum::{Checksum, Sums};
 pub use content::ContentKey;
