@@ -1,0 +1,226 @@
+//! What an administrator writes: one TOML file.
+//!
+//! Purpose: the file as types that cannot be wrong: sizes with units, names that are names, rules
+//! that name roots there are. Each key is explained in the example ([`EXAMPLE`]), which is tested to
+//! be read.
+//!
+//! Not for: opening anything. A folder that does not exist is met by whoever opens it.
+//!
+//! Invariant owned here: a key that nobody knows is refused, with its file and line.
+
+mod limits;
+mod read;
+mod values;
+
+pub use limits::{History, Janitor, Limits, Metrics, Retry, Share, Tickets};
+pub use values::{Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, Tier};
+
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// A configuration with every key in it and what it is for; as shipped.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// Everything about one endpoint.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The host's name as others write it in URLs.
+    pub name: String,
+    /// Other names that mean this endpoint.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Folder of the queue, the manifests and what else must survive a restart.
+    pub state: PathBuf,
+    /// Folder of the host's key; that of the state when left out.
+    pub identity: Option<PathBuf>,
+    /// Where TLS and sessions are listened for.
+    #[serde(default = "default_listen")]
+    pub listen: Vec<Address>,
+    /// Plain HTTP, for local callers.
+    #[serde(default)]
+    pub listen_plain: ListenPlain,
+    /// Certificates.
+    #[serde(default)]
+    pub tls: Tls,
+    /// What is exported.
+    #[serde(default)]
+    pub root: Vec<Root>,
+    /// Whose tokens are believed.
+    #[serde(default)]
+    pub issuer: Vec<Issuer>,
+    /// This endpoint's own tokens.
+    pub issuer_local: Option<IssuerLocal>,
+    /// Which principal is which owner; the first rule that fits counts.
+    #[serde(default)]
+    pub map: Vec<MapRule>,
+    /// Owners who see and change all transfers.
+    #[serde(default)]
+    pub administrators: Vec<String>,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Bytes per second of the whole endpoint.
+    pub rate: Option<Rate>,
+    /// How the rate is shared.
+    #[serde(default)]
+    pub share: Vec<Share>,
+    /// Tickets for other endpoints.
+    #[serde(default)]
+    pub tickets: Tickets,
+    /// How long ended transfers are remembered.
+    #[serde(default)]
+    pub history: History,
+    /// What is done with partial files that nobody goes on with.
+    #[serde(default)]
+    pub janitor: Janitor,
+    /// Who may read the counters.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// Where it is written down who did what.
+    pub audit: Option<Audit>,
+    /// What a request gets that says nothing of trying again.
+    #[serde(default)]
+    pub retry: Retry,
+    /// Whether files are read and written as the owner's account.
+    #[serde(default)]
+    pub setuid: bool,
+}
+
+/// Plain HTTP.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenPlain {
+    /// Where it is spoken; loopback unless somebody knows better.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+}
+
+/// Certificates of the control API.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificate chain in PEM form. Without one the host's own key stands in.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// Whose client certificates are believed: a file or a folder.
+    pub client_ca: Option<PathBuf>,
+    /// Revocation lists: a file or a folder, read anew.
+    pub crl: Option<PathBuf>,
+    /// Whose certificates other endpoints may show instead of a pinned key: a file or a folder.
+    pub peers_ca: Option<PathBuf>,
+}
+
+/// One exported folder.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Root {
+    /// First part of an API path.
+    pub name: RootName,
+    /// The folder.
+    pub path: PathBuf,
+    /// Who may read without a token's scopes saying so.
+    #[serde(default)]
+    pub read: Owners,
+    /// Who may write.
+    #[serde(default)]
+    pub write: Owners,
+    /// Who may stage.
+    #[serde(default)]
+    pub stage: Owners,
+    /// Which side of staging it is.
+    pub tier: Option<Tier>,
+    /// Folders that lie on a storage target of their own.
+    #[serde(default)]
+    pub targets: Vec<TargetFolder>,
+    /// What a storage target gives at the most.
+    #[serde(default)]
+    pub limit_targets: Vec<TargetLimit>,
+}
+
+/// Somebody who issues tokens.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// `iss` of its tokens.
+    pub url: String,
+    /// `aud` that mean this endpoint.
+    pub audiences: Vec<String>,
+    /// Its public keys: a file, or a URL. Left out: found by way of its `url`.
+    pub keys: Option<String>,
+    /// The API path that its scopes' paths begin at.
+    #[serde(default = "default_base")]
+    pub base: String,
+    /// Whether its tokens follow the WLCG profile 1.0.
+    #[serde(default = "yes")]
+    pub wlcg: bool,
+    /// How long its keys are believed before they are asked for again.
+    #[serde(default = "default_cache_seconds")]
+    pub cache_seconds: u64,
+}
+
+/// This endpoint's own tokens.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerLocal {
+    /// The file of the key that `dray token mint` signs with.
+    pub key: PathBuf,
+}
+
+/// One rule from a principal to an owner. What is left out fits everybody.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapRule {
+    /// `iss` of the token.
+    pub issuer: Option<String>,
+    /// `sub` of the token.
+    pub subject: Option<String>,
+    /// A group among the token's `wlcg.groups`.
+    pub group: Option<String>,
+    /// Subject of the certificate; with `*` at its end: how it begins.
+    pub certificate: Option<String>,
+    /// The owner; `{sub}` stands for the token's subject.
+    pub owner: String,
+}
+
+/// Where it is written down who did what.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// One JSON object a line is added to it.
+    pub file: PathBuf,
+}
+
+impl Config {
+    /// Folder of the host's key.
+    #[must_use]
+    pub fn identity_folder(&self) -> &std::path::Path {
+        self.identity.as_deref().unwrap_or(&self.state)
+    }
+
+    /// Whether a host of a URL, without its port, is this endpoint.
+    #[must_use]
+    pub fn is_own_name(&self, host: &str) -> bool {
+        std::iter::once(&self.name)
+            .chain(&self.aliases)
+            .any(|name| name.eq_ignore_ascii_case(host))
+    }
+}
+
+fn default_listen() -> Vec<Address> {
+    vec![Address::loopback()]
+}
+
+fn default_base() -> String {
+    "/".to_owned()
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn default_cache_seconds() -> u64 {
+    // Half a day: key rotations overlap for longer, and an issuer may be away for a night (guess).
+    12 * 3600
+}

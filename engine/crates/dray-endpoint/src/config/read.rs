@@ -1,0 +1,332 @@
+//! From the file's text to [`Config`], or to an error that names the line.
+
+use super::{Config, Tier};
+use dray_core::{End, Error, ErrorKind, Result};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Longest file; a thousand roots take less (guess, revisit).
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Transfers that can run at once at the most: each has threads (guess, revisit).
+const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
+
+/// Longest request body that can be allowed.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+
+impl Config {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// `NotFound` and the like; `InvalidRequest` names the file, the line and the key.
+    pub fn load(path: &Path) -> Result<Self> {
+        let place = path.display().to_string();
+        let failed = |error: std::io::Error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+                _ => ErrorKind::Io,
+            };
+            Error::new(kind, End::Here, format!("read {place}"))
+                .cause(error.to_string())
+                .remedy("name the endpoint's configuration with --config FILE")
+        };
+        let size = std::fs::metadata(path).map_err(failed)?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(
+                Error::new(ErrorKind::LimitExceeded, End::Here, format!("read {place}"))
+                    .cause(format!("{size} bytes; {FILE_BYTES_MAX} are allowed"))
+                    .remedy("is it the configuration?"),
+            );
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Self::parse(&place, &text)
+    }
+
+    /// Reads a configuration; `place` is what errors call it.
+    ///
+    /// # Errors
+    /// `InvalidRequest` names the line and the key.
+    pub fn parse(place: &str, text: &str) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map(|span| line_of(text, span.start));
+            refused(place, at, error.message())
+        })?;
+        config
+            .check()
+            .map_err(|(key, cause)| refused(place, line_with(text, key), &cause))?;
+        Ok(config)
+    }
+
+    /// What no single value can know: the key to blame, and why.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.name.is_empty() || self.name.contains(['/', ':', '@', ' ']) {
+            let cause = "write the host's name alone, without a port".to_owned();
+            return Err(("name", cause));
+        }
+        if self.listen.is_empty() && self.listen_plain.addresses.is_empty() {
+            return Err(("listen", "the endpoint would listen nowhere".to_owned()));
+        }
+        if self.tls.certificate.is_some() != self.tls.key.is_some() {
+            let cause = "certificate and key are given both or not at all".to_owned();
+            return Err(("certificate", cause));
+        }
+        self.check_roots()?;
+        self.check_rules()?;
+        self.check_limits()
+    }
+
+    fn check_roots(&self) -> Result<(), (&'static str, String)> {
+        if self.root.is_empty() {
+            let cause = "no [[root]]: there is nothing to read or write".to_owned();
+            return Err(("root", cause));
+        }
+        let mut names = BTreeSet::new();
+        for root in &self.root {
+            if !names.insert(&root.name) {
+                return Err(("root", format!("two roots are called {}", root.name)));
+            }
+            if !root.path.is_absolute() {
+                let cause = format!("the path of root {} is not absolute", root.name);
+                return Err(("path", cause));
+            }
+            for limit in &root.limit_targets {
+                if !root.targets.iter().any(|t| t.target == limit.target) {
+                    let cause = format!("no target of root {} is {}", root.name, limit.target);
+                    return Err(("limit_targets", cause));
+                }
+            }
+        }
+        for tier in [Tier::Fast, Tier::Slow] {
+            let of_tier = self.root.iter().filter(|root| root.tier == Some(tier));
+            if of_tier.count() > 1 {
+                let cause = "one root can be fast and one slow: staging goes between them";
+                return Err(("tier", cause.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rules(&self) -> Result<(), (&'static str, String)> {
+        for issuer in &self.issuer {
+            if !issuer.base.starts_with('/') {
+                return Err(("base", format!("{:?} does not begin with /", issuer.base)));
+            }
+            if issuer.audiences.is_empty() {
+                let cause = format!("{} needs an audience that means this endpoint", issuer.url);
+                return Err(("audiences", cause));
+            }
+        }
+        for rule in &self.map {
+            if rule.owner.is_empty() {
+                return Err(("owner", "a [[map]] rule names no owner".to_owned()));
+            }
+        }
+        for share in &self.share {
+            if share.peer.is_some() == share.owner.is_some() {
+                return Err((
+                    "share",
+                    "a [[share]] is of a peer or of an owner".to_owned(),
+                ));
+            }
+            if share.weight == 0 {
+                return Err(("weight", "a weight of zero never gets anything".to_owned()));
+            }
+            if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)
+                && low > high
+            {
+                return Err(("rate_min", "rate_min is above rate_max".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<(), (&'static str, String)> {
+        let limits = &self.limits;
+        if !(1..=TRANSFERS_ACTIVE_MAX).contains(&limits.transfers_active) {
+            let cause = format!("1 to {TRANSFERS_ACTIVE_MAX} transfers can run at once");
+            return Err(("transfers_active", cause));
+        }
+        if !(1024..=BODY_BYTES_MAX).contains(&limits.body_bytes.0) {
+            return Err(("body_bytes", "1KiB to 64MiB are allowed".to_owned()));
+        }
+        if limits.connections == 0 || limits.connections_per_address == 0 {
+            return Err(("connections", "nobody could connect".to_owned()));
+        }
+        let tickets = &self.tickets;
+        if tickets.lifetime == 0 || tickets.lifetime > tickets.lifetime_max {
+            return Err(("lifetime", "from 1 second to lifetime_max".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn refused(place: &str, line: Option<usize>, cause: &str) -> Error {
+    let place = match line {
+        Some(line) => format!("{place}, line {line}"),
+        None => place.to_owned(),
+    };
+    // The reader's own words may go over several lines; an error is one.
+    let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    Error::new(
+        ErrorKind::InvalidRequest,
+        End::Here,
+        format!("read {place}"),
+    )
+    .cause(cause)
+    .remedy("`dray endpoint example-config` explains each key")
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    text.as_bytes()[..at]
+        .iter()
+        .filter(|b| **b == b'\n')
+        .count()
+        + 1
+}
+
+/// The first line that sets `key`, or opens it as a table.
+fn line_with(text: &str, key: &str) -> Option<usize> {
+    let sets = |line: &str| {
+        let line = line.trim_start().trim_start_matches('[');
+        line.strip_prefix(key)
+            .is_some_and(|rest| rest.trim_start().starts_with(['=', ']', '.']))
+    };
+    text.lines().position(sets).map(|index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, EXAMPLE, Owners, Tier};
+    use dray_core::ErrorKind;
+
+    const SMALL: &str = "name = \"a.example\"\nstate = \"/var/lib/dray\"\n\
+                         [[root]]\nname = \"data\"\npath = \"/data\"\nread = \"*\"\n";
+
+    fn fails(text: &str) -> String {
+        let error = Config::parse("drayd.toml", text).expect_err(text);
+        assert_eq!(error.kind, ErrorKind::InvalidRequest);
+        assert!(!error.remedy.is_empty());
+        error.to_string()
+    }
+
+    #[test]
+    fn the_example_is_read_and_names_every_section() {
+        let config = Config::parse("example", EXAMPLE).expect("good");
+        assert_eq!(config.root.len(), 2);
+        assert_eq!(config.root[0].tier, Some(Tier::Slow));
+        for key in [
+            "aliases",
+            "identity",
+            "listen_plain",
+            "client_ca",
+            "crl",
+            "peers_ca",
+            "issuer_local",
+            "administrators",
+            "share",
+            "tickets",
+            "history",
+            "janitor",
+            "metrics",
+            "audit",
+            "retry",
+            "setuid",
+            "limit_targets",
+            "cache_seconds",
+            "events_behind",
+            "rate_min",
+        ] {
+            assert!(EXAMPLE.contains(key), "{key} is not explained");
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_example_that_is_commented_out_can_be_uncommented() {
+        // A key in a comment is written `#key = value`, prose is `# Prose`.
+        let text: String = EXAMPLE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.starts_with(' ') && !rest.is_empty() => format!("{rest}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        Config::parse("example", &text).expect("good");
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let config = Config::parse("drayd.toml", SMALL).expect("good");
+        assert_eq!(config.listen[0].as_str(), "127.0.0.1:4735");
+        assert_eq!(config.limits.transfers_active, 50);
+        assert_eq!(config.limits.memory.0, 1 << 30);
+        assert_eq!(config.root[0].read, Owners::All);
+        assert!(config.root[0].read.include("anybody"));
+        assert!(!config.root[0].write.include("anybody"));
+        assert_eq!(config.identity_folder(), config.state);
+        assert!(config.is_own_name("A.Example") && !config.is_own_name("b.example"));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_file_line_and_key() {
+        let unknown = format!("{SMALL}writ = \"*\"\n");
+        let said = fails(&unknown);
+        assert!(
+            said.contains("drayd.toml, line 7") && said.contains("`writ`"),
+            "{said}"
+        );
+        let said = fails(&format!("{SMALL}[limits]\nmemory = \"1 elephant\"\n"));
+        assert!(
+            said.contains("line 8") && said.contains("elephant"),
+            "{said}"
+        );
+        let said = fails(&SMALL.replace("\"data\"", "\"../x\""));
+        assert!(said.contains("line 4") && said.contains("../x"), "{said}");
+        let said = fails(&SMALL.replace("\"*\"", "\"alice\""));
+        assert!(
+            said.contains("line 6") && said.contains("[\"alice\"]"),
+            "{said}"
+        );
+        assert!(fails("name = [").contains("line 1"));
+    }
+
+    #[test]
+    fn what_cannot_work_together_is_refused() {
+        let root = &SMALL[SMALL.find("[[root]]").expect("there")..];
+        for (text, word) in [
+            (format!("{SMALL}{root}"), "two roots"),
+            (SMALL.replace("\"/data\"", "\"data\""), "not absolute"),
+            (SMALL.replace(root, ""), "nothing to read"),
+            (format!("{SMALL}limit_targets = [\"x=1M\"]\n"), "no target"),
+            (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "both"),
+            (
+                format!("{SMALL}[[share]]\nweight = 3\n"),
+                "peer or of an owner",
+            ),
+            (
+                format!("{SMALL}[limits]\ntransfers_active = 0\n"),
+                "can run at once",
+            ),
+            (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
+            (format!("listen = []\n{SMALL}"), "nowhere"),
+            (
+                SMALL.replace("a.example", "a.example:4735"),
+                "without a port",
+            ),
+        ] {
+            let said = fails(&text);
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_rates_have_units_or_are_numbers() {
+        let text = format!("rate = \"10GiB/s\"\n{SMALL}[limits]\nmemory = 1048576\n");
+        let config = Config::parse("drayd.toml", &text).expect("good");
+        assert_eq!(config.rate.map(|rate| rate.0), Some(10 << 30));
+        assert_eq!(config.limits.memory.0, 1 << 20);
+        assert!(fails(&format!("rate = 0\n{SMALL}")).contains("never ends"));
+        assert!(fails(&format!("rate = -5\n{SMALL}")).contains("line 1"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Single values of the file: each is checked when it is read, so that an error names its line.
+
+use dray_core::units;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Longest name of a root.
+const ROOT_NAME_BYTES_MAX: usize = 64;
+
+macro_rules! number_with_unit {
+    ($(#[$doc:meta])* $name:ident, $read:path, $example:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Read;
+                impl Visitor<'_> for Read {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!("a number of bytes, or text such as ", $example))
+                    }
+                    fn visit_i64<E: de::Error>(self, value: i64) -> Result<$name, E> {
+                        self.visit_str(&value.to_string())
+                    }
+                    fn visit_u64<E: de::Error>(self, value: u64) -> Result<$name, E> {
+                        self.visit_str(&value.to_string())
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        $read(text).map($name).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(Read)
+            }
+        }
+    };
+}
+
+number_with_unit!(
+    /// Bytes: `4096`, `"64KiB"`, `"1GiB"`.
+    Size,
+    units::size,
+    "\"1GiB\""
+);
+number_with_unit!(
+    /// Bytes per second: `"100MiB"`, `"100MiB/s"`; never zero.
+    Rate,
+    units::rate,
+    "\"100MiB/s\""
+);
+
+/// The name of an exported root: `[A-Za-z0-9._-]`, not of dots alone, not dray's own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct RootName(String);
+
+impl RootName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for RootName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let fits = (1..=ROOT_NAME_BYTES_MAX).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+            && !text.starts_with('.');
+        if fits {
+            Ok(Self(text))
+        } else {
+            Err(format!(
+                "{text:?} is no name of a root: 1 to {ROOT_NAME_BYTES_MAX} characters of \
+                 [A-Za-z0-9._-], not beginning with a dot"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for RootName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `HOST:PORT`, an IPv6 address in brackets.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Address(String);
+
+impl Address {
+    /// Where an endpoint listens when nobody says: this host alone can reach it.
+    #[must_use]
+    pub fn loopback() -> Self {
+        Self(format!("127.0.0.1:{}", dray_runtime::place::PORT))
+    }
+
+    /// `HOST:PORT`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        dray_runtime::place::with_port(&text)
+            .map(Self)
+            .ok_or_else(|| {
+                format!("{text:?} is no address: write HOST[:PORT], an IPv6 address in brackets")
+            })
+    }
+}
+
+/// Owners that something is allowed to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// Whoever is somebody's owner at all.
+    All,
+    /// These.
+    Named(Vec<String>),
+}
+
+impl Owners {
+    /// Whether `owner` is among them.
+    #[must_use]
+    pub fn include(&self, owner: &str) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| name == owner),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Owners {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "\"*\" for all, or a list of owners")]
+        enum Written {
+            One(String),
+            Many(Vec<String>),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::One(all) if all == "*" => Ok(Self::All),
+            Written::One(name) => Err(de::Error::custom(format!(
+                "write [{name:?}], or \"*\" for all"
+            ))),
+            Written::Many(names) if names.iter().any(|name| name == "*") => Ok(Self::All),
+            Written::Many(names) if names.is_empty() => Ok(Self::Nobody),
+            Written::Many(names) => Ok(Self::Named(names)),
+        }
+    }
+}
+
+/// Which side of staging a root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// Small and quick: burst buffers, flash.
+    Fast,
+    /// Large and slow: disks, tape's cache.
+    Slow,
+}
+
+/// `FOLDER=TARGET`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TargetFolder {
+    /// The folder, absolute or beneath its root.
+    pub folder: PathBuf,
+    /// The storage target it lies on.
+    pub target: String,
+}
+
+impl TryFrom<String> for TargetFolder {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.rsplit_once('=') {
+            Some((folder, target)) if !folder.is_empty() && !target.is_empty() => Ok(Self {
+                folder: folder.into(),
+                target: target.to_owned(),
+            }),
+            _ => Err(format!("{text:?} is not FOLDER=TARGET")),
+        }
+    }
+}
+
+/// `TARGET=RATE`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TargetLimit {
+    /// The storage target.
+    pub target: String,
+    /// Bytes per second that it gives at the most.
+    pub rate: u64,
+}
+
+impl TryFrom<String> for TargetLimit {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let (target, rate) = text
+            .rsplit_once('=')
+            .ok_or_else(|| format!("{text:?} is not TARGET=RATE"))?;
+        Ok(Self {
+            target: target.to_owned(),
+            rate: units::rate(rate)?,
+        })
+    }
+}

@@ -1,0 +1,13 @@
+//! The endpoint of a data transfer node: a service that takes requests for transfers, keeps them,
+//! and lets others look.
+//!
+//! Purpose: the configuration, the control API, the queue, what a caller may do to which path. The
+//! page docs/design/endpoint.md names each module and what it must not know.
+//!
+//! Non-goals: moving bytes (dray-runtime), deciding what runs next (dray-sched), believing a token
+//! (dray-auth).
+//!
+//! Invariant owned here: what a caller was told stands, whatever happens to the process.
+
+pub mod config;
+pub mod moment;
