@@ -9,5 +9,7 @@
 //!
 //! Invariant owned here: what a caller was told stands, whatever happens to the process.
 
+pub mod api;
 pub mod config;
 pub mod moment;
+pub mod place;

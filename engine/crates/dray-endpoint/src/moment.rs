@@ -179,6 +179,19 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
+impl utoipa::PartialSchema for Moment {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .description(Some("RFC 3339"))
+            .into()
+    }
+}
+
+impl utoipa::ToSchema for Moment {}
+
 #[cfg(test)]
 mod tests {
     use super::Moment;

@@ -1,0 +1,60 @@
+//! What goes over the wire, as types: each knows its bounds, and says them in its schema.
+//!
+//! A request is read into one of these, then [`Check::check`]ed: what a schema cannot keep a reader
+//! from writing is refused there, with the field's name.
+
+mod checks;
+mod events;
+mod failure;
+mod request;
+mod rest;
+mod staging;
+mod storage;
+mod tickets;
+mod transfer;
+pub mod words;
+
+pub use checks::Check;
+pub use events::{Event, EventKind, Events, EventsQuery};
+pub use failure::{ErrorAnswer, ErrorParts, PathError};
+pub use request::{
+    Content, OrderWord, Place, Range, Request, RetryWish, SciTag, Selection, reserved_id,
+};
+pub use rest::{
+    AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
+    RootAnswer, You,
+};
+pub use staging::{
+    PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
+};
+pub use storage::{
+    Algorithm, ChecksumAnswer, ChecksumRequest, Entry, EntryList, EntryType, ListQuery,
+    MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
+};
+pub use tickets::{
+    Direction, MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery, TicketRequest,
+};
+pub use transfer::{
+    BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, FileList, FileOutcome, FileState,
+    Files, FilesQuery, Objects, Patch, QueryAnswer, QueryRequest, Rates, State, StateWord,
+    Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
+};
+
+/// Items of one page at the most, and of one batch.
+pub const PAGE_MAX: u32 = 1_000;
+
+/// Items of a page when nobody says.
+pub const PAGE_DEFAULT: u32 = 100;
+
+/// Seconds that a long poll may take at the most, and when nobody says.
+pub const POLL_SECONDS_MAX: u64 = 60;
+/// See [`POLL_SECONDS_MAX`].
+pub const POLL_SECONDS_DEFAULT: u64 = 30;
+
+pub(crate) const fn page_default() -> u32 {
+    PAGE_DEFAULT
+}
+
+pub(crate) const fn poll_default() -> u64 {
+    POLL_SECONDS_DEFAULT
+}

@@ -1,0 +1,530 @@
+//! A request for a transfer.
+
+use super::checks::{self, Check, refused};
+use super::words;
+use crate::moment::Moment;
+use crate::place::TEXT_BYTES_MAX;
+use dray_core::options::{Durability, Links, Order, Overwrite};
+use dray_core::rate::Class;
+use dray_core::{Checksum, Result, TransferId, plan};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use utoipa::ToSchema;
+
+/// Replicas of one transfer at the most.
+const SOURCES_MAX: usize = 16;
+/// Labels of one transfer, bytes of a key and of a value.
+const LABELS_MAX: usize = 32;
+const LABEL_KEY_BYTES_MAX: usize = 64;
+const LABEL_BYTES_MAX: usize = 256;
+/// Patterns of one kind, and bytes of one.
+const PATTERNS_MAX: usize = 256;
+const PATTERN_BYTES_MAX: usize = 1_024;
+/// Addresses of one transfer.
+const BIND_MAX: usize = 16;
+/// Bytes of a ticket, a key, an address, an activity.
+const WORD_BYTES_MAX: usize = 256;
+/// Ten years: longer than any wait that is meant.
+pub(super) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+
+/// Ids that the API's own paths are called after; no transfer can have one.
+const RESERVED_IDS: [&str; 4] = [".", "..", "batch", "query"];
+
+/// Whether no transfer can have this id.
+#[must_use]
+pub fn reserved_id(id: &str) -> bool {
+    RESERVED_IDS.contains(&id)
+}
+
+/// One side of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// `dray://HOST[:PORT]/ROOT/PATH`, or `/ROOT/PATH` at this endpoint.
+    #[schema(max_length = 16384)]
+    pub url: String,
+    /// What the other endpoint gave out for this transfer. Never shown again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, write_only)]
+    pub ticket: Option<String>,
+    /// The other endpoint's key, as the ticket's answer says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256)]
+    pub key: Option<String>,
+    /// Where sessions are listened for, as the ticket's answer says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256)]
+    pub address: Option<String>,
+}
+
+impl Place {
+    fn check(&self, field: &str) -> Result<()> {
+        checks::text(&format!("{field}.url"), &self.url, TEXT_BYTES_MAX)?;
+        for (name, value) in [
+            ("ticket", &self.ticket),
+            ("key", &self.key),
+            ("address", &self.address),
+        ] {
+            let value = value.as_deref().unwrap_or_default();
+            checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the one file must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Content {
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(adler32|crc32c):[0-9A-Fa-f]{1,8}$")]
+    pub checksum: Option<String>,
+}
+
+impl Content {
+    /// The checksum demanded. It was checked when the request was read.
+    #[must_use]
+    pub fn demanded(&self) -> Option<Checksum> {
+        self.checksum.as_deref().and_then(Checksum::parse)
+    }
+}
+
+/// Some bytes of the one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    #[schema(minimum = 1)]
+    pub length: u64,
+}
+
+/// Which entries are taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Selection {
+    /// Whether folders are entered.
+    pub recursive: bool,
+    /// Patterns to take; empty takes all.
+    #[schema(max_items = 256)]
+    pub include: Vec<String>,
+    /// Patterns to leave out.
+    #[schema(max_items = 256)]
+    pub exclude: Vec<String>,
+    /// Only these bytes of a single file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+    /// How links are treated.
+    #[schema(value_type = words::Links)]
+    pub links: Links,
+}
+
+/// Packet marking (scitags.org).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SciTag {
+    /// The experiment's number (nine bits of the flow label).
+    #[schema(minimum = 1, maximum = 511)]
+    pub experiment: u16,
+    /// The activity's number (six bits of it).
+    #[schema(minimum = 0, maximum = 63)]
+    pub activity: u16,
+}
+
+/// When a transfer is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryWish {
+    /// Tries without anything new being safe, before it has failed.
+    #[serde(default = "tries_default")]
+    #[schema(minimum = 0, maximum = 1000)]
+    pub tries: u32,
+    /// Seconds between them.
+    #[serde(default = "interval_default")]
+    #[schema(minimum = 0, maximum = 86400)]
+    pub interval_seconds: u64,
+}
+
+const fn tries_default() -> u32 {
+    5
+}
+
+const fn interval_default() -> u64 {
+    10
+}
+
+/// Which object goes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderWord {
+    /// By storage target, around busy ones.
+    #[default]
+    Layout,
+    /// File after file.
+    File,
+}
+
+impl From<OrderWord> for Order {
+    fn from(word: OrderWord) -> Self {
+        match word {
+            OrderWord::Layout => Self::Layout,
+            OrderWord::File => Self::File,
+        }
+    }
+}
+
+/// A request for a transfer. Only `sources` and `destination` are needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// The caller's name of it; without one the endpoint makes one.
+    #[serde(
+        default,
+        deserialize_with = "id",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub id: Option<TransferId>,
+    /// Equal replicas, tried in turn.
+    #[schema(min_items = 1, max_items = 16)]
+    pub sources: Vec<Place>,
+    /// What is written to.
+    pub destination: Place,
+    /// What the one file must be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
+    /// Which entries are taken.
+    #[serde(default)]
+    pub selection: Selection,
+    /// What it is owed; `background`, with a deadline `deadline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<words::Class>)]
+    pub class: Option<Class>,
+    /// When it should be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Moment>,
+    /// When it may begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Moment>,
+    /// Which of an owner's goes first; 9 before 0.
+    #[serde(default = "priority_default")]
+    #[schema(minimum = 0, maximum = 9, default = 3)]
+    pub priority: u8,
+    /// Its part of what is shared.
+    #[serde(default = "weight_default")]
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    pub weight: u32,
+    /// Bytes per second that it should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub rate_min: Option<u64>,
+    /// Bytes per second that it must not exceed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub rate_max: Option<u64>,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256)]
+    pub activity: Option<String>,
+    /// Texts to find it again by, at most 32.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Packet marking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scitag: Option<SciTag>,
+    /// When bytes count as safe.
+    #[serde(default)]
+    #[schema(value_type = words::Durability)]
+    pub durability: Durability,
+    /// What to do with files that stand there.
+    #[serde(default)]
+    #[schema(value_type = words::Overwrite)]
+    pub overwrite: Overwrite,
+    /// Read every file back before it gets its name.
+    #[serde(default)]
+    pub verify: bool,
+    /// Carry extended attributes.
+    #[serde(default)]
+    pub xattrs: bool,
+    /// Keep checksums with the files.
+    #[serde(default)]
+    pub checksum_attributes: bool,
+    /// Which object goes next.
+    #[serde(default)]
+    pub order: OrderWord,
+    /// Bytes of an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 4096, maximum = 67108864)]
+    pub object_size: Option<u64>,
+    /// Data connections.
+    #[serde(default = "streams_default")]
+    #[schema(minimum = 1, maximum = 64, default = 4)]
+    pub streams: u16,
+    /// Send the content outside of TLS (checksums stay).
+    #[serde(default)]
+    pub clear_data: bool,
+    /// Local addresses to connect from.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    pub bind: Vec<IpAddr>,
+    /// When it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryWish>,
+    /// Cancelled when nobody has asked for it for so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub bound_seconds: Option<u64>,
+}
+
+const fn priority_default() -> u8 {
+    3
+}
+
+const fn weight_default() -> u32 {
+    100
+}
+
+const fn streams_default() -> u16 {
+    4
+}
+
+fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    match TransferId::new(text) {
+        Ok(id) if reserved_id(id.as_str()) => Err(serde::de::Error::custom(format!(
+            "id: {id:?} is a word of the API's paths"
+        ))),
+        Ok(id) => Ok(Some(id)),
+        Err(error) => Err(serde::de::Error::custom(format!("id: {}", error.cause))),
+    }
+}
+
+impl Request {
+    /// What it is owed.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.class.unwrap_or(match self.deadline {
+            Some(_) => Class::Deadline,
+            None => Class::Background,
+        })
+    }
+
+    /// Every place in it.
+    pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
+        self.sources
+            .iter_mut()
+            .chain(std::iter::once(&mut self.destination))
+    }
+
+    /// The same without secrets: what may be shown.
+    #[must_use]
+    pub fn without_tickets(mut self) -> Self {
+        for place in self.places_mut() {
+            place.ticket = None;
+        }
+        self
+    }
+
+    /// What two submissions are compared by: all but the id and what a ticket's answer holds.
+    #[must_use]
+    pub fn essence(mut self) -> Self {
+        self.id = None;
+        for place in self.places_mut() {
+            (place.ticket, place.key, place.address) = (None, None, None);
+        }
+        self
+    }
+}
+
+pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+    checks::count("labels", labels.len(), &(0..=LABELS_MAX))?;
+    for (key, value) in labels {
+        checks::text("labels", key, LABEL_KEY_BYTES_MAX)?;
+        checks::text("labels", value, LABEL_BYTES_MAX)?;
+        if key.is_empty() || key.contains(':') {
+            return Err(refused(
+                "labels",
+                format!("{key:?} is no key: no colon in it"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
+    checks::within_if("rate_min", low, &(1..=u64::MAX))?;
+    checks::within_if("rate_max", high, &(1..=u64::MAX))?;
+    match (low, high) {
+        (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
+        _ => Ok(()),
+    }
+}
+
+impl Check for Request {
+    fn check(&self) -> Result<()> {
+        checks::count("sources", self.sources.len(), &(1..=SOURCES_MAX))?;
+        for (index, place) in self.sources.iter().enumerate() {
+            place.check(&format!("sources[{index}]"))?;
+        }
+        self.destination.check("destination")?;
+        for (field, patterns) in [
+            ("selection.include", &self.selection.include),
+            ("selection.exclude", &self.selection.exclude),
+        ] {
+            checks::count(field, patterns.len(), &(0..=PATTERNS_MAX))?;
+            for pattern in patterns {
+                checks::text(field, pattern, PATTERN_BYTES_MAX)?;
+            }
+        }
+        if let Some(range) = self.selection.range {
+            checks::within("selection.range.length", range.length, &(1..=u64::MAX))?;
+            if range.offset.checked_add(range.length).is_none() {
+                return Err(refused("selection.range", "it ends past 2^64 bytes"));
+            }
+        }
+        if let Some(content) = &self.content
+            && content.checksum.is_some()
+            && content.demanded().is_none()
+        {
+            let cause = "write adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)";
+            return Err(refused("content.checksum", cause));
+        }
+        if self.selection.recursive && (self.content.is_some() || self.selection.range.is_some()) {
+            let cause = "content and range are about one file, this request about a folder";
+            return Err(refused("selection.recursive", cause));
+        }
+        checks::within("priority", self.priority, &(0..=9))?;
+        checks::within("weight", self.weight, &(1..=1_000))?;
+        check_rates(self.rate_min, self.rate_max)?;
+        let activity = self.activity.as_deref().unwrap_or_default();
+        checks::text("activity", activity, WORD_BYTES_MAX)?;
+        check_labels(&self.labels)?;
+        if let Some(scitag) = self.scitag {
+            checks::within("scitag.experiment", scitag.experiment, &(1..=511))?;
+            checks::within("scitag.activity", scitag.activity, &(0..=63))?;
+        }
+        let sizes = plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX;
+        checks::within_if("object_size", self.object_size, &sizes)?;
+        checks::within("streams", self.streams, &(1..=64))?;
+        checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;
+        if let Some(retry) = self.retry {
+            checks::within("retry.tries", retry.tries, &(0..=1_000))?;
+            checks::within(
+                "retry.interval_seconds",
+                retry.interval_seconds,
+                &(0..=86_400),
+            )?;
+        }
+        checks::within_if("bound_seconds", self.bound_seconds, &(1..=SECONDS_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Check, Request};
+    use serde_json::{Value, json};
+
+    fn request(change: impl Fn(&mut Value)) -> Result<Request, String> {
+        let mut value = json!({
+            "sources": [{"url": "/data/a"}],
+            "destination": {"url": "dray://b.example/data/a", "ticket": "drt_x"},
+        });
+        change(&mut value);
+        let request: Request = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        request.check().map_err(|e| e.to_string())?;
+        Ok(request)
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let request = request(|_| {}).expect("good");
+        assert_eq!(
+            (request.priority, request.weight, request.streams),
+            (3, 100, 4)
+        );
+        assert_eq!(request.class(), dray_core::rate::Class::Background);
+        assert!(request.id.is_none() && request.labels.is_empty());
+    }
+
+    #[test]
+    fn a_deadline_makes_its_class() {
+        let request = request(|v| v["deadline"] = json!("2030-01-01T00:00:00Z")).expect("good");
+        assert_eq!(request.class(), dray_core::rate::Class::Deadline);
+    }
+
+    #[test]
+    fn every_bound_is_kept() {
+        for (field, bad) in [
+            ("priority", json!(10)),
+            ("priority", json!(-1)),
+            ("weight", json!(0)),
+            ("weight", json!(1001)),
+            ("rate_min", json!(0)),
+            ("streams", json!(0)),
+            ("streams", json!(65)),
+            ("object_size", json!(4095)),
+            ("object_size", json!(67_108_865)),
+            ("id", json!("a/b")),
+            ("id", json!("batch")),
+            ("id", json!("..")),
+            ("id", json!("x".repeat(65))),
+            ("sources", json!([])),
+            ("sources", json!(vec![json!({"url": "/a"}); 17])),
+            ("labels", json!({"a:b": "c"})),
+            ("labels", json!({"a": "c".repeat(257)})),
+            ("activity", json!("a\nb")),
+            ("scitag", json!({"experiment": 512, "activity": 1})),
+            ("content", json!({"checksum": "md5:00"})),
+            ("bind", json!(["localhost"])),
+            ("retry", json!({"tries": 1001})),
+            ("bound_seconds", json!(0)),
+            ("deadline", json!("tomorrow")),
+            ("class", json!("urgent")),
+            ("selection", json!({"range": {"offset": 1, "length": 0}})),
+            (
+                "selection",
+                json!({"range": {"offset": u64::MAX, "length": 2}}),
+            ),
+            (
+                "selection",
+                json!({"recursive": true, "range": {"offset": 1, "length": 1}}),
+            ),
+            ("sorces", json!(1)),
+            ("destination", json!({"url": "/a", "tiket": "x"})),
+        ] {
+            assert!(
+                request(|v| v[field] = bad.clone()).is_err(),
+                "{field}: {bad}"
+            );
+        }
+        let high = request(|v| {
+            v["rate_min"] = json!(5);
+            v["rate_max"] = json!(4);
+        });
+        assert!(high.is_err());
+    }
+
+    #[test]
+    fn a_renewed_ticket_is_the_same_request() {
+        let one = request(|v| v["id"] = json!("one")).expect("good");
+        let two = request(|v| {
+            v["destination"]["ticket"] = json!("drt_y");
+            v["destination"]["address"] = json!("10.0.0.1:4735");
+        })
+        .expect("good");
+        assert_ne!(one, two);
+        assert_eq!(one.clone().essence(), two.clone().essence());
+        let shown = serde_json::to_string(&two.without_tickets()).expect("JSON");
+        assert!(!shown.contains("drt_"), "{shown}");
+        let other = request(|v| v["verify"] = json!(true)).expect("good");
+        assert_ne!(one.essence(), other.essence());
+    }
+}

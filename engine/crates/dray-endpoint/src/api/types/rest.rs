@@ -1,0 +1,125 @@
+//! Admission, and the endpoint itself.
+
+use super::checks::{self, Check};
+use super::request::Request;
+use crate::moment::Moment;
+use dray_core::Result;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Requests that may be submitted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdmissionRequest {
+    /// The requests.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub transfers: Vec<Request>,
+}
+
+impl Check for AdmissionRequest {
+    fn check(&self) -> Result<()> {
+        checks::page("transfers", self.transfers.len() as u64)?;
+        self.transfers.iter().try_for_each(Check::check)
+    }
+}
+
+/// Whether they would all be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// Yes.
+    Accept,
+    /// No; the reasons stand with the transfers.
+    Refuse,
+}
+
+/// What one of them would get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Admitted {
+    /// Bytes per second.
+    pub rate: Option<u64>,
+    /// When it would be done.
+    pub finish: Option<Moment>,
+    /// When it could be done if it were alone.
+    pub earliest_finish: Option<Moment>,
+    /// Bytes per second that its deadline needs.
+    pub rate_needed: Option<u64>,
+    /// Why, in words.
+    pub reasons: Vec<String>,
+}
+
+/// What would be.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AdmissionAnswer {
+    /// Whether.
+    pub decision: Decision,
+    /// In the order of the requests.
+    pub transfers: Vec<Admitted>,
+}
+
+/// The endpoint.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct EndpointAnswer {
+    /// Its name.
+    pub name: String,
+    /// Of the software.
+    pub version: String,
+    /// Fingerprint of its key.
+    pub key: String,
+    /// Where it listens for sessions.
+    pub address: String,
+    /// What the caller may do where.
+    pub roots: Vec<RootAnswer>,
+    /// Who the caller is.
+    pub you: You,
+    /// Bounds a caller may meet.
+    pub limits: LimitsAnswer,
+}
+
+/// What the caller may do in a root.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct RootAnswer {
+    /// Its name.
+    pub name: String,
+    /// Read all of it.
+    pub read: bool,
+    /// Write anywhere.
+    pub write: bool,
+    /// Stage anything.
+    pub stage: bool,
+}
+
+/// Who the caller is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct You {
+    /// The principal.
+    pub principal: String,
+    /// Whose transfers are whose.
+    pub owner: String,
+    /// Whether all transfers can be seen and changed.
+    pub administrator: bool,
+}
+
+/// Bounds a caller may meet.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LimitsAnswer {
+    /// Transfers that run at once.
+    pub transfers_active: u32,
+    /// Transfers that are not ended.
+    pub transfers_queued: u64,
+    /// Transfers of one owner that run at once.
+    pub per_owner_active: u32,
+    /// Bytes of a request's body.
+    pub body_bytes: u64,
+    /// Items of a page, and of a batch.
+    pub page: u32,
+    /// Listeners to events of one owner.
+    pub events_listeners_per_owner: u32,
+}
+
+/// How the endpoint feels.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `ok` or `stopping`.
+    pub status: String,
+}

@@ -1,0 +1,165 @@
+//! Tickets: what a caller gets here for the endpoint that will dial.
+
+use super::checks::{self, Check};
+use super::transfer::check_seconds;
+use super::{page_default, words};
+use crate::moment::Moment;
+use crate::place::TEXT_BYTES_MAX;
+use dray_core::options::Overwrite;
+use dray_core::{Result, TransferId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// Paths of one ticket.
+const PATHS_MAX: usize = 256;
+
+/// Bytes of a ticket as text, with room.
+const TICKET_BYTES_MAX: usize = 256;
+
+/// Which way the bytes go, seen from the one who issues the ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The holder reads here.
+    Read,
+    /// The holder writes here.
+    Write,
+}
+
+/// A request for a ticket.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TicketRequest {
+    /// The transfer it is for.
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub transfer: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Which paths, and what lies beneath them.
+    #[schema(min_items = 1, max_items = 256)]
+    pub paths: Vec<String>,
+    /// The key of the endpoint that will show it.
+    #[schema(pattern = "^sha256:[0-9a-fA-F]{64}$")]
+    pub peer_key: String,
+    /// Seconds.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    pub lifetime_seconds: Option<u64>,
+    /// What the transfer may do with files that stand there.
+    #[serde(default)]
+    #[schema(value_type = words::Overwrite)]
+    pub overwrite: Overwrite,
+}
+
+impl Check for TicketRequest {
+    fn check(&self) -> Result<()> {
+        TransferId::new(self.transfer.as_str())
+            .map_err(|error| checks::refused("transfer", error.cause))?;
+        checks::count("paths", self.paths.len(), &(1..=PATHS_MAX))?;
+        for path in &self.paths {
+            if path.len() > TEXT_BYTES_MAX {
+                return Err(checks::refused("paths", "a path is too long"));
+            }
+        }
+        if self
+            .peer_key
+            .parse::<dray_runtime::net::Fingerprint>()
+            .is_err()
+        {
+            let cause = "write sha256: and 64 hexadecimal digits";
+            return Err(checks::refused("peer_key", cause));
+        }
+        check_seconds("lifetime_seconds", self.lifetime_seconds)
+    }
+}
+
+/// A ticket, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Ticket {
+    /// Its name, which is no secret.
+    pub id: String,
+    /// The transfer it is for.
+    pub transfer: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Which paths.
+    pub paths: Vec<String>,
+    /// On whose behalf.
+    pub owner: String,
+    /// Who may show it.
+    pub peer_key: String,
+    /// When it was issued.
+    pub issued_at: Moment,
+    /// Until when it is good.
+    pub expires_at: Moment,
+    /// Until when it can be made good for longer.
+    pub renewable_until: Moment,
+    /// Whether it was taken back.
+    pub revoked: bool,
+    /// Sessions that live on it.
+    pub sessions: u32,
+}
+
+/// A ticket as it is given out, once.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct MintedTicket {
+    /// The ticket.
+    #[serde(flatten)]
+    pub about: Ticket,
+    /// The secret.
+    pub ticket: String,
+    /// This endpoint's key.
+    pub key: String,
+    /// Where it listens for sessions.
+    pub address: String,
+}
+
+/// Which tickets to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct TicketQuery {
+    /// Those of one transfer.
+    pub transfer: Option<String>,
+    /// Items of the page.
+    #[serde(default = "page_default")]
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: u32,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Check for TicketQuery {
+    fn check(&self) -> Result<()> {
+        checks::page("limit", self.limit.into())
+    }
+}
+
+/// A page of tickets.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TicketList {
+    /// The tickets, newest first.
+    pub tickets: Vec<Ticket>,
+    /// Goes on from here.
+    pub next: Option<String>,
+}
+
+/// A ticket that should live longer.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    /// The secret.
+    #[schema(max_length = 256)]
+    pub ticket: String,
+    /// Seconds from now.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    pub lifetime_seconds: Option<u64>,
+}
+
+impl Check for RenewRequest {
+    fn check(&self) -> Result<()> {
+        checks::text("ticket", &self.ticket, TICKET_BYTES_MAX)?;
+        check_seconds("lifetime_seconds", self.lifetime_seconds)
+    }
+}

@@ -1,0 +1,501 @@
+//! A transfer as callers see it, and what can be asked of it.
+
+use super::checks::{self, Check};
+use super::failure::{ErrorParts, PathError};
+use super::request::{Request, SECONDS_MAX, check_labels, check_rates};
+use super::{page_default, poll_default, words};
+use crate::moment::Moment;
+use dray_core::Result;
+use dray_core::rate::Class;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use utoipa::{IntoParams, ToSchema};
+
+/// Where a transfer stands.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// May run when there is room.
+    Queued,
+    /// Runs.
+    Active,
+    /// Will be tried again, at a time.
+    Waiting,
+    /// Until somebody says go on.
+    Paused,
+    /// All of it is safe.
+    Done,
+    /// Some files failed; the others are safe.
+    Incomplete,
+    /// Nothing more will be tried.
+    Failed,
+    /// Somebody said so.
+    Cancelled,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Active,
+        Self::Waiting,
+        Self::Paused,
+        Self::Done,
+        Self::Incomplete,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Whether nothing happens any more.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(
+            self,
+            Self::Done | Self::Incomplete | Self::Failed | Self::Cancelled
+        )
+    }
+
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Active => "active",
+            Self::Waiting => "waiting",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// A state, or a kind of states, to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StateWord {
+    /// All that are not ended.
+    Live,
+    /// All that are.
+    Terminal,
+    /// See [`State`].
+    Queued,
+    /// See [`State`].
+    Active,
+    /// See [`State`].
+    Waiting,
+    /// See [`State`].
+    Paused,
+    /// See [`State`].
+    Done,
+    /// See [`State`].
+    Incomplete,
+    /// See [`State`].
+    Failed,
+    /// See [`State`].
+    Cancelled,
+}
+
+impl StateWord {
+    /// Whether `state` is meant.
+    #[must_use]
+    pub fn means(self, state: State) -> bool {
+        match self {
+            Self::Live => !state.is_terminal(),
+            Self::Terminal => state.is_terminal(),
+            Self::Queued => state == State::Queued,
+            Self::Active => state == State::Active,
+            Self::Waiting => state == State::Waiting,
+            Self::Paused => state == State::Paused,
+            Self::Done => state == State::Done,
+            Self::Incomplete => state == State::Incomplete,
+            Self::Failed => state == State::Failed,
+            Self::Cancelled => state == State::Cancelled,
+        }
+    }
+}
+
+/// Counters of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Files {
+    /// Met so far.
+    pub listed: u64,
+    /// Safe under their names.
+    pub done: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Left as they were.
+    pub skipped: u64,
+    /// Stood there and were the same.
+    pub adopted: u64,
+    /// Whether `listed` is all there is.
+    pub listing_done: bool,
+}
+
+/// Counters of bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Bytes {
+    /// Of the files listed.
+    pub listed: u64,
+    /// Safe.
+    pub durable: u64,
+    /// Of them: safe before this attempt.
+    pub resumed: u64,
+    /// Sent in this attempt.
+    pub sent: u64,
+}
+
+/// Counters of objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Objects {
+    /// Sent in this attempt.
+    pub sent: u64,
+    /// Safe before it.
+    pub resumed: u64,
+}
+
+/// Bytes per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rates {
+    /// Just now.
+    pub now: Option<u64>,
+    /// Over this attempt.
+    pub mean: Option<u64>,
+    /// What it may use.
+    pub granted: Option<u64>,
+}
+
+/// A transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Transfer {
+    /// Its id.
+    pub id: String,
+    /// Submissions and retries by hand so far.
+    pub attempt: u32,
+    /// Sessions within this attempt.
+    pub tries: u32,
+    /// Where it stands.
+    pub state: State,
+    /// Grows with each change.
+    pub version: u64,
+    /// Of a submission: whether it found a live transfer.
+    pub attached: bool,
+    /// Whose it is.
+    pub owner: String,
+    /// As submitted and patched, tickets left out.
+    pub request: Request,
+    /// When this attempt was submitted.
+    pub submitted_at: Moment,
+    /// When it first ran.
+    pub started_at: Option<Moment>,
+    /// When it ended.
+    pub ended_at: Option<Moment>,
+    /// When it is tried again.
+    pub next_try_at: Option<Moment>,
+    /// Counters of files.
+    pub files: Files,
+    /// Counters of bytes.
+    pub bytes: Bytes,
+    /// Counters of objects.
+    pub objects: Objects,
+    /// Bytes per second.
+    pub rate: Rates,
+    /// When it will be done at this rate; null while nobody can know.
+    pub eta: Option<Moment>,
+    /// What went wrong with the transfer as a whole.
+    pub error: Option<ErrorParts>,
+    /// The first 10 files that failed.
+    pub failures: Vec<PathError>,
+    /// Which of the sources is in use.
+    pub source: u32,
+    /// The last 10 things worth a word.
+    pub notices: Vec<String>,
+}
+
+/// Many requests at once.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// The requests.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub transfers: Vec<Request>,
+    /// All or none.
+    #[serde(default)]
+    pub atomic: bool,
+}
+
+impl Check for BatchRequest {
+    fn check(&self) -> Result<()> {
+        // Each request is checked on its own: one that is out of bounds fails alone.
+        checks::page("transfers", self.transfers.len() as u64)
+    }
+}
+
+/// What became of one request of a batch.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BatchResult {
+    /// It was taken.
+    Transfer(Box<Transfer>),
+    /// It was not.
+    Error(ErrorParts),
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct BatchAnswer {
+    /// In the order of the requests.
+    pub results: Vec<BatchResult>,
+}
+
+/// A page of transfers.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TransferList {
+    /// The transfers, newest first.
+    pub transfers: Vec<Transfer>,
+    /// Goes on from here.
+    pub next: Option<String>,
+}
+
+/// Which transfers to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct TransferQuery {
+    /// States, or `live`, `terminal`; repeatable.
+    pub state: Vec<StateWord>,
+    /// Whose; for administrators.
+    pub owner: Option<String>,
+    /// Its activity.
+    pub activity: Option<String>,
+    /// Its class.
+    #[param(value_type = Option<words::Class>, inline)]
+    pub class: Option<Class>,
+    /// `KEY:VALUE`; repeatable, all must be there.
+    pub label: Vec<String>,
+    /// How the first source's URL begins.
+    pub source: Option<String>,
+    /// How the destination's URL begins.
+    pub destination: Option<String>,
+    /// Submitted after.
+    #[param(value_type = Option<String>)]
+    pub submitted_after: Option<Moment>,
+    /// Submitted before.
+    #[param(value_type = Option<String>)]
+    pub submitted_before: Option<Moment>,
+    /// Items of the page.
+    #[serde(default = "page_default")]
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: u32,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Check for TransferQuery {
+    fn check(&self) -> Result<()> {
+        checks::page("limit", self.limit.into())?;
+        checks::count("label", self.label.len(), &(0..=32))?;
+        checks::count("state", self.state.len(), &(0..=16))?;
+        match self.label.iter().find(|label| !label.contains(':')) {
+            Some(label) => Err(checks::refused(
+                "label",
+                format!("{label:?} is not KEY:VALUE"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ids to ask for.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueryRequest {
+    /// The ids.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub ids: Vec<String>,
+}
+
+impl Check for QueryRequest {
+    fn check(&self) -> Result<()> {
+        checks::page("ids", self.ids.len() as u64)
+    }
+}
+
+/// A transfer, or null.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct TransferOrNull(pub Option<Transfer>);
+
+/// Transfers by id.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct QueryAnswer {
+    /// Each id asked for; null for one that is not there.
+    pub transfers: BTreeMap<String, TransferOrNull>,
+}
+
+/// How a file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileState {
+    /// Safe under its name.
+    Done,
+    /// Not.
+    Failed,
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileOutcome {
+    /// Relative to the transfer's root.
+    pub path: String,
+    /// How it ended.
+    pub state: FileState,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Eight hexadecimal digits.
+    pub adler32: Option<String>,
+    /// Eight hexadecimal digits.
+    pub crc32c: Option<String>,
+    /// Why it failed.
+    pub error: Option<ErrorParts>,
+}
+
+/// Which outcomes to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct FilesQuery {
+    /// Only these.
+    #[param(inline)]
+    pub state: Option<FileState>,
+    /// Items of the page.
+    #[serde(default = "page_default")]
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: u32,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Check for FilesQuery {
+    fn check(&self) -> Result<()> {
+        checks::page("limit", self.limit.into())
+    }
+}
+
+/// A page of outcomes.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FileList {
+    /// The outcomes, in the order they happened.
+    pub files: Vec<FileOutcome>,
+    /// Goes on from here.
+    pub next: Option<String>,
+}
+
+/// How long to wait, and for what.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct WaitQuery {
+    /// Answers as soon as the version is greater; without it, when the state is terminal.
+    pub after: Option<u64>,
+    /// Seconds.
+    #[serde(default = "poll_default")]
+    #[param(maximum = 60, default = 30)]
+    pub timeout: u64,
+}
+
+impl Check for WaitQuery {
+    fn check(&self) -> Result<()> {
+        checks::within("timeout", self.timeout, &(0..=super::POLL_SECONDS_MAX))
+    }
+}
+
+/// How to cancel.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CancelRequest {
+    /// Remove what is there of unfinished files.
+    pub purge: bool,
+}
+
+impl Check for CancelRequest {}
+
+/// What to change; `null` takes a bound away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Patch {
+    /// See [`Request`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9)]
+    pub priority: Option<u8>,
+    /// See [`Request`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<words::Class>)]
+    pub class: Option<Option<Class>>,
+    /// See [`Request`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Moment>)]
+    pub deadline: Option<Option<Moment>>,
+    /// See [`Request`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub weight: Option<u32>,
+    /// See [`Request`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub rate_min: Option<Option<u64>>,
+    /// See [`Request`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub rate_max: Option<Option<u64>>,
+    /// See [`Request`]; all of them anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// Tells `null` from nothing.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+impl Patch {
+    /// The request with this changed.
+    #[must_use]
+    pub fn apply(&self, mut request: Request) -> Request {
+        request.priority = self.priority.unwrap_or(request.priority);
+        request.weight = self.weight.unwrap_or(request.weight);
+        request.class = self.class.unwrap_or(request.class);
+        request.deadline = self.deadline.unwrap_or(request.deadline);
+        request.rate_min = self.rate_min.unwrap_or(request.rate_min);
+        request.rate_max = self.rate_max.unwrap_or(request.rate_max);
+        if let Some(labels) = &self.labels {
+            request.labels.clone_from(labels);
+        }
+        request
+    }
+}
+
+impl Check for Patch {
+    fn check(&self) -> Result<()> {
+        checks::within_if("priority", self.priority, &(0..=9))?;
+        checks::within_if("weight", self.weight, &(1..=1_000))?;
+        check_rates(self.rate_min.flatten(), self.rate_max.flatten())?;
+        self.labels.as_ref().map_or(Ok(()), check_labels)
+    }
+}
+
+/// Bounds a number of seconds that a caller gives.
+pub(super) fn check_seconds(field: &str, seconds: Option<u64>) -> Result<()> {
+    checks::within_if(field, seconds, &(1..=SECONDS_MAX))
+}

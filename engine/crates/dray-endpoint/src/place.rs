@@ -1,0 +1,305 @@
+//! Paths and places as callers write them.
+//!
+//! A path of the API is text: `/ROOT/a/b`, where a byte that is not UTF-8, and `%` itself, is `%HH`.
+//! Here it becomes a root's name and a [`RelPath`], which cannot climb. A place is such a path, or
+//! `dray://HOST[:PORT]/ROOT/a/b`.
+
+use crate::config::Config;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+
+/// Longest path or URL as text (three characters for a byte at the worst; guess, revisit).
+pub const TEXT_BYTES_MAX: usize = 16 * 1024;
+
+/// How a remote place begins.
+pub const SCHEME: &str = "dray://";
+
+/// A path of the API.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiPath {
+    /// Name of the exported root.
+    pub root: String,
+    /// The path beneath it.
+    pub path: RelPath,
+    /// Whether it was written with a slash at its end.
+    pub is_folder: bool,
+}
+
+impl ApiPath {
+    /// Reads `/ROOT/PATH`.
+    ///
+    /// # Errors
+    /// `InvalidName`, `PathEscapes`; dray's own names are refused.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bytes = decode(text)?;
+        let whole = bytes
+            .strip_prefix(b"/")
+            .ok_or_else(|| invalid(text, "a path begins with the name of a root: /ROOT/PATH"))?;
+        let mut parts = whole.splitn(2, |b| *b == b'/');
+        let root = parts.next().unwrap_or_default();
+        let rest = parts.next();
+        let root = Name::new(root).map_err(|error| in_path(error, text))?;
+        let root = str::from_utf8(root.as_bytes())
+            .map_err(|_| invalid(text, "the names of roots are plain text"))?
+            .to_owned();
+        let below = rest.unwrap_or_default();
+        let trimmed = below.strip_suffix(b"/").unwrap_or(below);
+        let path = RelPath::parse(trimmed).map_err(|error| in_path(error, text))?;
+        if path.components().any(|name| name.is_reserved()) {
+            return Err(invalid(text, "names that begin with .dray- are dray's own"));
+        }
+        Ok(Self {
+            root,
+            is_folder: below.ends_with(b"/") || path.is_root(),
+            path,
+        })
+    }
+
+    /// The path of what lies at `below` in this folder.
+    #[must_use]
+    pub fn with(&self, path: RelPath) -> Self {
+        Self {
+            root: self.root.clone(),
+            path,
+            is_folder: false,
+        }
+    }
+
+    /// As callers write it, without a slash at its end.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self.path.is_root() {
+            true => format!("/{}", self.root),
+            false => format!("/{}/{}", self.root, encode(self.path.as_bytes())),
+        }
+    }
+}
+
+/// Where a side of a transfer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// Beneath a root of this endpoint.
+    Local(ApiPath),
+    /// At another endpoint.
+    Remote {
+        /// `HOST:PORT`.
+        address: String,
+        /// The path there.
+        path: ApiPath,
+    },
+}
+
+impl Side {
+    /// Reads the URL of a place, as this endpoint sees it.
+    ///
+    /// # Errors
+    /// `InvalidRequest` with what to write; as [`ApiPath::parse`].
+    pub fn parse(url: &str, config: &Config) -> Result<Self> {
+        let Some(rest) = url.strip_prefix(SCHEME) else {
+            if url.starts_with('/') {
+                return Ok(Self::Local(ApiPath::parse(url)?));
+            }
+            return Err(invalid_url(url));
+        };
+        let slash = rest.find('/').ok_or_else(|| invalid_url(url))?;
+        let (authority, path) = rest.split_at(slash);
+        let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
+        if !authority.bytes().all(is_host) {
+            return Err(invalid_url(url));
+        }
+        let address = dray_runtime::place::with_port(authority).ok_or_else(|| invalid_url(url))?;
+        let path = ApiPath::parse(path)?;
+        let (host, _) = address.rsplit_once(':').unwrap_or((&address, ""));
+        let is_own = config.is_own_name(host);
+        Ok(match is_own {
+            true => Self::Local(path),
+            false => Self::Remote { address, path },
+        })
+    }
+
+    /// The path, wherever it is.
+    #[must_use]
+    pub const fn path(&self) -> &ApiPath {
+        match self {
+            Self::Local(path) | Self::Remote { path, .. } => path,
+        }
+    }
+
+    /// Whether it is this endpoint's.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+}
+
+fn invalid_url(url: &str) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
+        .cause(format!("{:?} is no place", shortened(url)))
+        .remedy("write dray://HOST[:PORT]/ROOT/PATH, or /ROOT/PATH at this endpoint")
+}
+
+fn invalid(text: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidName, End::Here, "read the path")
+        .cause(format!("{:?}: {why}", shortened(text)))
+        .remedy("write it as /ROOT/PATH")
+}
+
+fn in_path(error: Error, text: &str) -> Error {
+    let cause = format!("{:?}: {}", shortened(text), error.cause);
+    Error {
+        operation: "read the path".to_owned(),
+        remedy: "write it as /ROOT/PATH".to_owned(),
+        ..error.cause(cause)
+    }
+}
+
+/// Enough of a text to know it again.
+fn shortened(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Bytes of a path as the API writes them.
+#[must_use]
+pub fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '%' => text.push_str("%25"),
+                other => text.push(other),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// The bytes that a text of the API means.
+///
+/// # Errors
+/// `InvalidName` for a `%` that is not followed by two hexadecimal digits, or too long a text.
+pub fn decode(text: &str) -> Result<Vec<u8>> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(
+            Error::new(ErrorKind::NameTooLong, End::Here, "read the path").cause(format!(
+                "{} bytes; {TEXT_BYTES_MAX} are allowed",
+                text.len()
+            )),
+        );
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit(), digit());
+        match (high, low) {
+            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+            _ => return Err(invalid(text, "% is written %25")),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ApiPath, Side, decode, encode};
+    use crate::config::Config;
+    use dray_core::ErrorKind;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn text_is_reversible(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert_eq!(decode(&encode(&bytes)).ok(), Some(bytes));
+        }
+
+        #[test]
+        fn no_text_leaves_a_root(text in "(/|\\.|%2e|%2F|%00|a|é|%|dray){0,12}") {
+            if let Ok(path) = ApiPath::parse(&text) {
+                prop_assert!(path.path.components().all(|name| name.as_bytes() != b".."));
+                prop_assert!(!path.root.is_empty() && path.root != "..");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_is_a_root_and_what_lies_beneath() {
+        let path = ApiPath::parse("/data/run%25/a%FF").expect("good");
+        assert_eq!(path.root, "data");
+        assert_eq!(path.path.as_bytes(), b"run%/a\xff");
+        assert_eq!(path.text(), "/data/run%25/a%FF");
+        let root = ApiPath::parse("/data").expect("good");
+        assert!(root.path.is_root() && root.is_folder);
+        assert!(ApiPath::parse("/data/x/").expect("good").is_folder);
+        assert_eq!(ApiPath::parse("/data/").expect("good").text(), "/data");
+    }
+
+    #[test]
+    fn tricks_are_refused() {
+        for (bad, kind) in [
+            ("/data/../etc", ErrorKind::PathEscapes),
+            ("/data/%2e%2e/etc", ErrorKind::PathEscapes),
+            ("/data/a%2F..%2Fb", ErrorKind::PathEscapes),
+            ("/data//a", ErrorKind::PathEscapes),
+            ("/../etc", ErrorKind::InvalidName),
+            ("data/a", ErrorKind::InvalidName),
+            ("", ErrorKind::InvalidName),
+            ("/", ErrorKind::InvalidName),
+            ("/data/a%00", ErrorKind::InvalidName),
+            ("/data/%zz", ErrorKind::InvalidName),
+            ("/data/%", ErrorKind::InvalidName),
+            ("/data/./a", ErrorKind::InvalidName),
+            ("/data/.dray-log", ErrorKind::InvalidName),
+            ("/data/a/.dray-0123.part/b", ErrorKind::InvalidName),
+        ] {
+            let error = ApiPath::parse(bad).expect_err(bad);
+            assert_eq!(error.kind, kind, "{bad}: {error}");
+        }
+        let long = format!("/data/{}", "x".repeat(20_000));
+        assert!(ApiPath::parse(&long).expect_err("long").to_string().len() < 1000);
+    }
+
+    #[test]
+    fn own_names_are_local() {
+        let config = Config::parse(
+            "test",
+            "name = \"a.example\"\naliases = [\"b.example\"]\nstate = \"/s\"\n\
+             [[root]]\nname = \"data\"\npath = \"/data\"\n",
+        )
+        .expect("good");
+        let side = |url: &str| Side::parse(url, &config);
+        for local in [
+            "/data/x",
+            "dray://a.example/data/x",
+            "dray://B.example:1/data/x",
+        ] {
+            assert!(side(local).expect("good").is_local(), "{local}");
+        }
+        match side("dray://c.example/data/x/").expect("good") {
+            Side::Remote { address, path } => {
+                assert_eq!(address, "c.example:4735");
+                assert!(path.is_folder);
+            }
+            Side::Local(path) => panic!("{path:?}"),
+        }
+        for bad in [
+            "",
+            "data",
+            "http://a/b",
+            "dray://a.example",
+            "dray:///data",
+            "dray://a b/c",
+        ] {
+            assert!(side(bad).is_err(), "{bad}");
+        }
+    }
+}
