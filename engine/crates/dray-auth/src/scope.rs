@@ -1,0 +1,600 @@
+//! Scopes of a token: which storage actions they allow, on which paths (WLCG Common JWT Profile,
+//! section 2.2.1).
+//!
+//! A path of a scope is a URI path. The profile leaves to the reader what becomes of one that is
+//! not normalized; here the token is refused, because two readers that normalize differently are
+//! how a path leaves its folder.
+
+use crate::words::{shown, unauthorized};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use std::fmt;
+
+/// Storage scopes a token may have. Bound of ours: the largest known tokens have some tens.
+pub const SCOPES_MAX: usize = 256;
+
+/// What a scope grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// `storage.read`: read data that is online.
+    Read,
+    /// `storage.create`: write what is not there yet.
+    Create,
+    /// `storage.modify`: write, replace, rename, remove. Grants no reading.
+    Modify,
+    /// `storage.stage`: bring online, and read.
+    Stage,
+}
+
+impl Capability {
+    const ALL: [Self; 4] = [Self::Read, Self::Create, Self::Modify, Self::Stage];
+
+    /// The name in a token.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "storage.read",
+            Self::Create => "storage.create",
+            Self::Modify => "storage.modify",
+            Self::Stage => "storage.stage",
+        }
+    }
+}
+
+/// What somebody wants to do to one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Read a file, or a tree.
+    Read,
+    /// List a folder.
+    List,
+    /// Ask for size, times and the like; any storage scope of the path allows it.
+    Stat,
+    /// Write a file where nothing stands.
+    Create,
+    /// Make a folder. A scope of a path allows to make the folders that lead to it.
+    MakeFolder,
+    /// Write a file where one stands.
+    Replace,
+    /// Rename: asked once for the old path and once for the new one.
+    Rename,
+    /// Remove.
+    Remove,
+    /// Bring from slow storage.
+    Stage,
+}
+
+impl Action {
+    /// Every action.
+    pub const ALL: [Self; 9] = [
+        Self::Read,
+        Self::List,
+        Self::Stat,
+        Self::Create,
+        Self::MakeFolder,
+        Self::Replace,
+        Self::Rename,
+        Self::Remove,
+        Self::Stage,
+    ];
+
+    /// The capabilities of which one suffices; the first is the smallest.
+    #[must_use]
+    pub const fn granted_by(self) -> &'static [Capability] {
+        match self {
+            Self::Read | Self::List => &[Capability::Read, Capability::Stage],
+            Self::Stat => &Capability::ALL,
+            Self::Create | Self::MakeFolder => &[Capability::Create, Capability::Modify],
+            Self::Replace | Self::Rename | Self::Remove => &[Capability::Modify],
+            Self::Stage => &[Capability::Stage],
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Stat => "look at",
+            Self::Create => "create",
+            Self::MakeFolder => "make the folder",
+            Self::Replace => "replace",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::Stage => "stage",
+        }
+    }
+}
+
+/// A path and whether it is meant as a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Resource {
+    /// From the top of the endpoint: the first name is that of an exported root.
+    pub path: RelPath,
+    /// Whether it is, or will be, a folder. A scope that ends in `/` reaches only such, and what
+    /// lies beneath.
+    pub is_folder: bool,
+}
+
+impl Resource {
+    /// A file, or what may be one.
+    #[must_use]
+    pub const fn file(path: RelPath) -> Self {
+        Self {
+            path,
+            is_folder: false,
+        }
+    }
+
+    /// A folder.
+    #[must_use]
+    pub const fn folder(path: RelPath) -> Self {
+        Self {
+            path,
+            is_folder: true,
+        }
+    }
+
+    /// Reads an absolute URI path (RFC 3986, section 3.3): names joined by single slashes, bytes
+    /// that may not stand in a path as `%HH`, each decoded once. A slash at the end means a folder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PathEscapes`] for `.` and `..`, spelled plainly or not;
+    /// [`ErrorKind::InvalidName`] for all else that is no normalized absolute path.
+    pub fn parse(uri_path: &str) -> Result<Self> {
+        let refuse = |kind, why: &str| {
+            Error::new(kind, End::Here, "read a path")
+                .cause(format!("{}: {why}", shown(uri_path)))
+                .remedy("write an absolute path without `.`, `..` and `//`")
+        };
+        let Some(rest) = uri_path.strip_prefix('/') else {
+            return Err(refuse(ErrorKind::InvalidName, "it does not begin with `/`"));
+        };
+        if rest.is_empty() {
+            return Ok(Self::folder(RelPath::root()));
+        }
+        let (names, is_folder) = match rest.strip_suffix('/') {
+            Some(names) => (names, true),
+            None => (rest, false),
+        };
+        let mut decoded = Vec::with_capacity(names.len());
+        for name in names.split('/') {
+            if !decoded.is_empty() {
+                decoded.push(b'/');
+            }
+            let name = unescaped(name).map_err(|why| refuse(ErrorKind::InvalidName, why))?;
+            match name.as_slice() {
+                b"" => return Err(refuse(ErrorKind::InvalidName, "an empty name")),
+                b"." | b".." => return Err(refuse(ErrorKind::PathEscapes, "it climbs")),
+                name if name.contains(&b'/') => {
+                    return Err(refuse(ErrorKind::InvalidName, "a slash inside a name"));
+                }
+                name => decoded.extend_from_slice(name),
+            }
+        }
+        let path = RelPath::parse(&decoded)?;
+        Ok(Self { path, is_folder })
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("/")?;
+        for byte in self.path.as_bytes() {
+            if *byte == b'/' || is_path_character(*byte) {
+                write!(f, "{}", char::from(*byte))?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        if self.is_folder && !self.path.is_root() {
+            f.write_str("/")?;
+        }
+        Ok(())
+    }
+}
+
+/// `pchar` of RFC 3986 without `%`.
+const fn is_path_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+'
+        )
+        || matches!(byte, b',' | b';' | b'=' | b':' | b'@')
+}
+
+fn unescaped(name: &str) -> Result<Vec<u8>, &'static str> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+            let (Some(high), Some(low)) = (digit(), digit()) else {
+                return Err("a `%` without two hexadecimal digits");
+            };
+            bytes.push(u8::try_from(high * 16 + low).unwrap_or(0));
+        } else if is_path_character(byte) {
+            bytes.push(byte);
+        } else {
+            return Err("a character that a URI path writes as %HH");
+        }
+    }
+    Ok(bytes)
+}
+
+/// One scope of a token, the issuer's base put before its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// What it grants.
+    pub capability: Capability,
+    /// Where, with everything beneath.
+    pub resource: Resource,
+}
+
+/// All storage scopes of one token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scopes {
+    base: RelPath,
+    scopes: Vec<Scope>,
+}
+
+impl Scopes {
+    /// Nothing is allowed.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            base: RelPath::root(),
+            scopes: Vec::new(),
+        }
+    }
+
+    /// Reads the `scope` claim (names separated by single spaces) of an issuer whose area is
+    /// `base`. Scopes that do not concern storage are passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile demands that),
+    /// with a path that is not absolute and normalized, and past [`SCOPES_MAX`].
+    pub fn parse(claim: &str, base: &RelPath) -> Result<Self> {
+        const REMEDY: &str = "ask the issuer for a token with scopes like storage.read:/a/folder";
+        let refuse = |cause: String| unauthorized("accept the token", cause, REMEDY);
+        let mut scopes = Vec::new();
+        for text in claim.split(' ').filter(|text| !text.is_empty()) {
+            let (name, path) = match text.split_once(':') {
+                Some((name, path)) => (name, Some(path)),
+                None => (text, None),
+            };
+            let found = Capability::ALL.iter().find(|known| known.name() == name);
+            let Some(capability) = found.copied() else {
+                continue;
+            };
+            let Some(path) = path else {
+                return Err(refuse(format!("the scope {name} names no path")));
+            };
+            let below = Resource::parse(path)
+                .map_err(|error| refuse(format!("the path of a scope {name}: {}", error.cause)))?;
+            let is_folder = below.is_folder && !below.path.is_root();
+            let path = base
+                .join_path(&below.path)
+                .map_err(|_| refuse(format!("the path of a scope {name} is too long")))?;
+            if scopes.len() == SCOPES_MAX {
+                return Err(refuse(format!("it has over {SCOPES_MAX} storage scopes")));
+            }
+            scopes.push(Scope {
+                capability,
+                resource: Resource { path, is_folder },
+            });
+        }
+        Ok(Self {
+            base: base.clone(),
+            scopes,
+        })
+    }
+
+    /// The scopes, in the token's order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// Whether one of the scopes allows the action there.
+    #[must_use]
+    pub fn allows(&self, action: Action, resource: &Resource) -> bool {
+        self.scopes
+            .iter()
+            .any(|scope| scope.allows(action, resource, &self.base))
+    }
+
+    /// Asks, and refuses in words.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`], naming the scope that is missing.
+    pub fn demand(&self, action: Action, resource: &Resource) -> Result<()> {
+        if self.allows(action, resource) {
+            return Ok(());
+        }
+        let cause = match self.missing(action, resource) {
+            Some(missing) => format!("the token has no scope {missing}"),
+            None => format!(
+                "{resource} lies outside of what the token's issuer may give, {}",
+                Resource::folder(self.base.clone())
+            ),
+        };
+        let operation = format!("{} {resource}", action.words());
+        Err(
+            Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+                .cause(cause)
+                .remedy("ask the issuer for a token with that scope"),
+        )
+    }
+
+    /// The smallest scope that would do, as it would stand in a token; `None` where the issuer may
+    /// give nothing.
+    #[must_use]
+    pub fn missing(&self, action: Action, resource: &Resource) -> Option<String> {
+        if !resource.path.starts_with(&self.base) {
+            return None;
+        }
+        let depth = self.base.components().count();
+        let mut below = RelPath::root();
+        for name in resource.path.components().skip(depth) {
+            below = below.join(&name).ok()?;
+        }
+        let capability = action.granted_by().first()?;
+        Some(format!("{}:{}", capability.name(), Resource::file(below)))
+    }
+}
+
+impl Scope {
+    fn allows(&self, action: Action, resource: &Resource, base: &RelPath) -> bool {
+        if !action.granted_by().contains(&self.capability) {
+            return false;
+        }
+        let own = &self.resource;
+        let is_folder = resource.is_folder || matches!(action, Action::List | Action::MakeFolder);
+        if resource.path == own.path {
+            return is_folder || !own.is_folder;
+        }
+        // The folders that lead to a path that may be written may be made, within the issuer's
+        // area: without them the path could not be.
+        let leads_here = action == Action::MakeFolder
+            && own.path.starts_with(&resource.path)
+            && resource.path.starts_with(base);
+        leads_here || resource.path.starts_with(&own.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Action, Capability, Resource, Scopes};
+    use dray_core::{ErrorKind, RelPath};
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).expect("a good path")
+    }
+
+    fn scopes(claim: &str) -> Scopes {
+        Scopes::parse(claim, &RelPath::root()).expect("good scopes")
+    }
+
+    fn allows(claim: &str, action: Action, at: &str) -> bool {
+        scopes(claim).allows(action, &Resource::parse(at).expect("a good path"))
+    }
+
+    #[test]
+    fn capabilities_allow_what_the_profile_says() {
+        use Action::*;
+        let table: [(&str, &[Action]); 4] = [
+            ("storage.read:/", &[Read, List, Stat]),
+            ("storage.create:/", &[Stat, Create, MakeFolder]),
+            (
+                "storage.modify:/",
+                &[Stat, Create, MakeFolder, Replace, Rename, Remove],
+            ),
+            ("storage.stage:/", &[Read, List, Stat, Stage]),
+        ];
+        for (claim, allowed) in table {
+            for action in Action::ALL {
+                assert_eq!(
+                    allows(claim, action, "/a/b"),
+                    allowed.contains(&action),
+                    "{claim} {action:?}"
+                );
+            }
+        }
+        for action in Action::ALL {
+            assert!(!allows("", action, "/a"));
+            assert!(!allows(
+                "openid compute.read storage.poll:/ other:/",
+                action,
+                "/a"
+            ));
+        }
+    }
+
+    #[test]
+    fn prefixes_match_whole_names_only() {
+        let claim = "storage.read:/foo";
+        for inside in ["/foo", "/foo/", "/foo/bar", "/foo/bar/qux", "/%66oo/x"] {
+            assert!(allows(claim, Action::Read, inside), "{inside}");
+        }
+        for outside in ["/", "/foobar", "/fo", "/bar", "/bar/foo", "/Foo"] {
+            assert!(!allows(claim, Action::Read, outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn the_profile_s_examples_hold() {
+        // Section 2.2.1, `storage.create:/foo/bar`.
+        let claim = "storage.create:/foo/bar";
+        assert!(allows(claim, Action::MakeFolder, "/foo"));
+        assert!(allows(claim, Action::Create, "/foo/bar"));
+        assert!(allows(claim, Action::MakeFolder, "/foo/bar"));
+        assert!(allows(claim, Action::Create, "/foo/bar/qux"));
+        assert!(!allows(claim, Action::Create, "/foo"));
+        assert!(!allows(claim, Action::Create, "/foo/bargain"));
+        assert!(!allows(claim, Action::MakeFolder, "/foo/bargain"));
+        let folder = "storage.create:/foo/bar/";
+        assert!(!allows(folder, Action::Create, "/foo/bar"));
+        assert!(allows(folder, Action::MakeFolder, "/foo/bar"));
+        assert!(allows(folder, Action::Create, "/foo/bar/qux"));
+        // A scope that only reads makes no folders.
+        assert!(!allows("storage.read:/foo/bar", Action::MakeFolder, "/foo"));
+    }
+
+    #[test]
+    fn a_base_is_put_before_and_never_left() {
+        let base = path("vo/area");
+        let scopes = Scopes::parse("storage.read:/ storage.create:/out/x", &base).expect("good");
+        let allows = |action, at| scopes.allows(action, &Resource::parse(at).expect("good"));
+        assert!(allows(Action::Read, "/vo/area/file"));
+        assert!(allows(Action::Create, "/vo/area/out/x/file"));
+        assert!(allows(Action::MakeFolder, "/vo/area/out"));
+        assert!(allows(Action::MakeFolder, "/vo/area"));
+        assert!(!allows(Action::Read, "/vo/areas"));
+        assert!(!allows(Action::Read, "/file"));
+        assert!(!allows(Action::Create, "/out/x/file"));
+        assert!(
+            !allows(Action::MakeFolder, "/vo"),
+            "above the issuer's area"
+        );
+    }
+
+    #[test]
+    fn a_scope_without_a_plain_absolute_path_refuses_the_token() {
+        for bad in [
+            "storage.read",
+            "storage.read:",
+            "storage.read:foo",
+            "storage.read:../foo",
+            "storage.modify:/foo/..",
+            "storage.modify:/foo/../bar",
+            "storage.modify:/./foo",
+            "storage.modify://foo",
+            "storage.modify:/foo//bar",
+            "storage.modify:/foo//",
+            "storage.modify:/%2e%2e/bar",
+            "storage.modify:/.%2E/bar",
+            "storage.modify:/foo%2fbar",
+            "storage.modify:/foo%00",
+            "storage.modify:/foo%",
+            "storage.modify:/foo%2",
+            "storage.modify:/foo%zz",
+            "storage.modify:/foo?x",
+            "storage.modify:/foo#x",
+            "storage.modify:/foo\\bar",
+            "storage.modify:/f\u{f6}o",
+            "storage.read:/ok storage.stage",
+        ] {
+            let error = Scopes::parse(bad, &RelPath::root()).expect_err(bad);
+            assert_eq!(error.kind, ErrorKind::Unauthorized, "{bad}");
+            assert!(error.cause.contains("storage."), "{error}");
+        }
+        let many = "storage.read:/a ".repeat(super::SCOPES_MAX + 1);
+        assert!(Scopes::parse(&many, &RelPath::root()).is_err());
+    }
+
+    #[test]
+    fn refusals_name_the_scope_that_is_missing() {
+        let scopes = Scopes::parse("storage.read:/a", &path("vo")).expect("good");
+        let refused = |action, at| {
+            let resource = Resource::parse(at).expect("good");
+            scopes.demand(action, &resource).expect_err("refused")
+        };
+        let error = refused(Action::Replace, "/vo/a%20b");
+        assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        assert_eq!(
+            error.to_string(),
+            "cannot replace /vo/a%20b: permission denied (the token has no scope \
+             storage.modify:/a%20b); ask the issuer for a token with that scope"
+        );
+        let error = refused(Action::Read, "/other");
+        assert!(error.cause.contains("outside"), "{error}");
+        let allowed = Resource::parse("/vo/a/b").expect("good");
+        assert!(scopes.demand(Action::Read, &allowed).is_ok());
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-c]{1,2}",
+            Just(".".to_owned()),
+            Just("..".to_owned()),
+            Just(String::new()),
+            Just("%2e%2e".to_owned()),
+            Just("%2E".to_owned()),
+            Just("%2f".to_owned()),
+            Just("a%2f..%2fb".to_owned()),
+            Just("%61".to_owned()),
+            Just("..;x".to_owned()),
+            Just("%252e%252e".to_owned()),
+            Just("%5c".to_owned()),
+        ]
+    }
+
+    proptest! {
+        /// The judge is written another way: names are decoded one by one and compared.
+        #[test]
+        fn no_spelling_of_a_path_widens_a_scope(
+            granted in prop::collection::vec(name(), 0..4),
+            asked in prop::collection::vec(name(), 0..5),
+            trailing in any::<bool>(),
+        ) {
+            let claim = format!(
+                "storage.modify:/{}{}",
+                granted.join("/"),
+                if trailing { "/" } else { "" }
+            );
+            let asked_text = format!("/{}", asked.join("/"));
+            let (Ok(scopes), Ok(resource)) = (
+                Scopes::parse(&claim, &path("base")),
+                Resource::parse(&format!("/base{asked_text}")),
+            ) else {
+                return Ok(());
+            };
+            // What a file system would make of it: nothing climbs, nothing is empty.
+            for component in resource.path.components() {
+                let bytes = component.as_bytes().to_vec();
+                prop_assert!(!bytes.is_empty() && bytes != b"." && bytes != b"..");
+                prop_assert!(!bytes.contains(&b'/'));
+            }
+            if scopes.allows(Action::Remove, &resource) {
+                let plain = |text: &str| text.replace("%61", "a");
+                let granted: Vec<_> = granted.iter().map(|name| plain(name)).collect();
+                let granted: Vec<_> = granted.iter().filter(|name| !name.is_empty()).collect();
+                let asked: Vec<_> = asked.iter().map(|name| plain(name)).collect();
+                prop_assert!(asked.len() >= granted.len());
+                for (one, other) in granted.iter().zip(&asked) {
+                    prop_assert_eq!(*one, other);
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_outside_the_base_is_ever_allowed(
+            claim in "(storage\\.(read|create|modify|stage):/[a-c./%2e]{0,12} ?){0,3}",
+            at in "[a-c]{1,2}(/[a-c]{1,2}){0,3}",
+        ) {
+            let base = path("base");
+            if let Ok(scopes) = Scopes::parse(&claim, &base) {
+                for action in Action::ALL {
+                    prop_assert!(!scopes.allows(action, &Resource::folder(path(&at))));
+                }
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic_and_shown_as_it_was_read(text in "\\PC{0,40}") {
+            let _ = Scopes::parse(&text, &RelPath::root());
+            if let Ok(resource) = Resource::parse(&text) {
+                let again = Resource::parse(&resource.to_string()).expect("its own form");
+                prop_assert_eq!(again, resource);
+            }
+        }
+    }
+
+    #[test]
+    fn capabilities_have_distinct_names() {
+        let names: std::collections::BTreeSet<_> =
+            Capability::ALL.iter().map(|one| one.name()).collect();
+        assert_eq!(names.len(), Capability::ALL.len());
+    }
+}

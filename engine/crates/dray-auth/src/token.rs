@@ -1,0 +1,516 @@
+//! Bearer tokens: JSON Web Tokens (RFC 7519, RFC 8725) of the WLCG Common JWT Profile 1.0.
+//!
+//! The order of the checks: form, issuer, claims, and last the signature. Whatever fails refuses,
+//! so the order decides only which reason is told; this one tells an expired token from one whose
+//! key has meanwhile been replaced, and only tokens that would else be good ask for new keys.
+
+use crate::jwk::{Algorithm, KeySet};
+use crate::scope::Scopes;
+use crate::words::{misconfigured, seconds, shown, unauthorized};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_core::{Error, RelPath, Result};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// Bytes of a token. Bound of ours: what common web servers take as one header field.
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
+pub const SUBJECT_BYTES_MAX: usize = 255;
+
+/// Audiences and groups that a token may list. Bound of ours.
+pub const LIST_MAX: usize = 256;
+
+/// How far two clocks may be apart, in seconds. RFC 7519 says "a few minutes" at the most; a token
+/// of the profile lives for minutes too, so one.
+pub const LEEWAY_SECONDS: u64 = 60;
+
+/// The audience of a token for everybody (profile, section 2.1.1).
+pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
+
+const OPERATION: &str = "accept the token";
+const RENEW: &str = "ask the issuer for a new token";
+
+/// What is believed of one issuer, as an administrator writes it down.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// The `iss` of its tokens, compared letter by letter; begins with `https://`.
+    pub url: String,
+    /// What a token must name as audience, one of these: usually `https://` and the host's name.
+    /// [`ANY_AUDIENCE`] is taken besides.
+    pub audiences: Vec<String>,
+    /// The area the issuer may give rights in: put before each path of a scope. `/` is all.
+    #[serde(default = "everything")]
+    pub base: String,
+    /// Whether a token must say that it follows the WLCG profile (`wlcg.ver` of 1.x). The profile
+    /// demands it; issuers of other profiles do not write it.
+    #[serde(default = "yes")]
+    pub wlcg: bool,
+}
+
+fn everything() -> String {
+    "/".to_owned()
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    issuer: Issuer,
+    base: RelPath,
+    keys: Option<KeySet>,
+}
+
+/// The issuers whose tokens are believed, and their keys as far as they were fetched.
+#[derive(Debug, Clone, Default)]
+pub struct Issuers {
+    known: BTreeMap<String, Known>,
+}
+
+/// What a good token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Who says so: the issuer's URL.
+    pub issuer: String,
+    /// Of whom: unique at the issuer.
+    pub subject: String,
+    /// What they may do.
+    pub scopes: Scopes,
+    /// Until when, in seconds since 1970; [`LEEWAY_SECONDS`] are added when that is checked.
+    pub expires: u64,
+    /// The token's id, for the audit log.
+    pub id: Option<String>,
+    /// Groups of the subject, in the token's order. Membership in a child is none in its parent.
+    pub groups: Vec<String>,
+}
+
+/// Why a token was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is signed with a key that is not among those at hand: fetch the issuer's keys, at most
+    /// once in a while, and ask again.
+    UnknownKey {
+        /// Whose keys.
+        issuer: String,
+        /// What to say when the keys are new enough.
+        error: Error,
+    },
+    /// It is not good.
+    Refused(Error),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::UnknownKey { error, .. } | Refusal::Refused(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+fn refused(cause: impl Into<String>) -> Error {
+    unauthorized(OPERATION, cause, RENEW)
+}
+
+impl Issuers {
+    /// Takes the configured issuers, still without keys.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for an issuer named twice, a URL
+    /// that is not `https://`, no audience, or a base that is no absolute path.
+    pub fn new(issuers: impl IntoIterator<Item = Issuer>) -> Result<Self> {
+        let mut known = BTreeMap::new();
+        for issuer in issuers {
+            let refuse = |cause: &str| {
+                let cause = format!("{}: {cause}", shown(&issuer.url));
+                misconfigured("take the issuer", cause, "correct it in the configuration")
+            };
+            let place = issuer.url.strip_prefix("https://").unwrap_or("");
+            // An `@` would make the default owner `sub@issuer` ambiguous.
+            if place.is_empty() || place.contains(['@', '?', '#']) {
+                return Err(refuse("not a plain https:// URL"));
+            }
+            if issuer.audiences.is_empty() {
+                return Err(refuse(
+                    "no audience: it would take only tokens for everybody",
+                ));
+            }
+            let base = crate::scope::Resource::parse(&issuer.base)
+                .map_err(|error| refuse(&format!("its base: {}", error.cause)))?
+                .path;
+            let url = issuer.url.clone();
+            let entry = Known {
+                issuer: issuer.clone(),
+                base,
+                keys: None,
+            };
+            if known.insert(url, entry).is_some() {
+                return Err(refuse("named twice"));
+            }
+        }
+        Ok(Self { known })
+    }
+
+    /// The URLs of the issuers.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
+    /// Replaces the keys of an issuer; `false` when it is not one of the configured.
+    pub fn set_keys(&mut self, issuer: &str, keys: KeySet) -> bool {
+        match self.known.get_mut(issuer) {
+            Some(known) => {
+                known.keys = Some(keys);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The keys at hand of an issuer.
+    #[must_use]
+    pub fn keys(&self, issuer: &str) -> Option<&KeySet> {
+        self.known.get(issuer)?.keys.as_ref()
+    }
+
+    /// Checks a token as it stood behind `Bearer`. `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKey`] when the issuer's keys should be fetched anew;
+    /// [`Refusal::Refused`] with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that says
+    /// what is wrong. Neither holds anything of the token but its issuer, audience, algorithm, key
+    /// id and scopes.
+    pub fn verify(&self, token: &[u8], now: u64) -> Result<Verified, Refusal> {
+        let parts = Parts::split(token)?;
+        let header: Header = decoded(parts.header, "header")?;
+        let algorithm = header.algorithm()?;
+        let claims: Claims = decoded(parts.claims, "body")?;
+        let known = self.issuer(&claims)?;
+        let expires = claims.check(&known.issuer, now)?;
+        let subject = claims.subject()?;
+        let id = claims.id()?;
+        let groups = claims.groups()?;
+        let scopes = Scopes::parse(claims.scope.as_deref().unwrap_or(""), &known.base)?;
+        let signature = URL_SAFE_NO_PAD
+            .decode(parts.signature)
+            .map_err(|_| refused("its signature is not base64url"))?;
+        known.check_signature(&header, algorithm, parts.signed, &signature)?;
+        Ok(Verified {
+            issuer: known.issuer.url.clone(),
+            subject,
+            scopes,
+            expires,
+            id,
+            groups,
+        })
+    }
+
+    fn issuer(&self, claims: &Claims) -> Result<&Known> {
+        let Some(issuer) = claims.iss.as_deref() else {
+            return Err(refused("it names no issuer"));
+        };
+        self.known.get(issuer).ok_or_else(|| {
+            unauthorized(
+                OPERATION,
+                format!("its issuer {} is not known here", shown(issuer)),
+                "use a token of an issuer that this endpoint believes",
+            )
+        })
+    }
+}
+
+impl Known {
+    fn check_signature(
+        &self,
+        header: &Header,
+        algorithm: Algorithm,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), Refusal> {
+        let unknown = |cause: String| Refusal::UnknownKey {
+            issuer: self.issuer.url.clone(),
+            error: refused(cause),
+        };
+        let issuer = &self.issuer.url;
+        let Some(keys) = &self.keys else {
+            return Err(unknown(format!("the keys of {issuer} are not at hand")));
+        };
+        let is_named = |key: &&crate::jwk::Key| {
+            (header.kid.as_deref()).is_none_or(|kid| key.id() == Some(kid))
+        };
+        let named: Vec<_> = keys.keys().iter().filter(is_named).collect();
+        if let (true, Some(kid)) = (named.is_empty(), &header.kid) {
+            return Err(unknown(format!("{issuer} has no key {}", shown(kid))));
+        }
+        if !named.iter().any(|key| key.fits(algorithm)) {
+            let cause = format!("the key of {issuer} is not one for {}", algorithm.name());
+            // Without a key id, a key for this algorithm may have come meanwhile.
+            return Err(match header.kid {
+                Some(_) => refused(cause).into(),
+                None => unknown(cause),
+            });
+        }
+        if (named.iter()).any(|key| key.has_signed(algorithm, message, signature)) {
+            return Ok(());
+        }
+        match header.kid {
+            Some(_) => {
+                Err(refused(format!("it was not signed by {issuer}, or was changed")).into())
+            }
+            None => Err(unknown(format!("none of the keys of {issuer} signed it"))),
+        }
+    }
+}
+
+struct Parts<'a> {
+    header: &'a [u8],
+    claims: &'a [u8],
+    signature: &'a [u8],
+    /// What the signature is over.
+    signed: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn split(token: &'a [u8]) -> Result<Self> {
+        if token.is_empty() {
+            return Err(unauthorized(OPERATION, "it is empty", "send a token"));
+        }
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(refused(format!("it has over {TOKEN_BYTES_MAX} bytes")));
+        }
+        let parts: Vec<_> = token.splitn(6, |byte| *byte == b'.').collect();
+        match parts.as_slice() {
+            [header, claims, signature] => Ok(Self {
+                header,
+                claims,
+                signature,
+                signed: &token[..header.len() + 1 + claims.len()],
+            }),
+            [_, _, _, _, _] => Err(refused("it is encrypted; only signed ones are read")),
+            _ => Err(refused(
+                "it is no JSON Web Token: not three parts with dots between",
+            )),
+        }
+    }
+}
+
+/// What the words of serde would say may quote the token: they are dropped.
+fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
+    let json = URL_SAFE_NO_PAD
+        .decode(part)
+        .map_err(|_| refused(format!("its {name} is not base64url")))?;
+    // serde would fill a struct from a list as well.
+    let is_object = json.trim_ascii_start().starts_with(b"{");
+    let value = serde_json::from_slice(&json).map_err(|error| error.is_data());
+    match value {
+        Ok(value) if is_object => Ok(value),
+        Err(true) if is_object => Err(refused(format!(
+            "a field of its {name} has the wrong type, or stands twice"
+        ))),
+        _ => Err(refused(format!("its {name} is not a JSON object"))),
+    }
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: Option<String>,
+    kid: Option<String>,
+    typ: Option<String>,
+    crit: Option<IgnoredAny>,
+}
+
+impl Header {
+    fn algorithm(&self) -> Result<Algorithm> {
+        if self.crit.is_some() {
+            // RFC 7515, section 4.1.11: whoever does not know them all must refuse.
+            return Err(refused(
+                "it has critical extensions, of which none is known",
+            ));
+        }
+        let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
+        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+        if !matches!(typ, "jwt" | "at+jwt") {
+            // RFC 8725, section 3.11: what is signed for one purpose serves no other.
+            return Err(refused(format!("it is a {}, no access token", shown(typ))));
+        }
+        let name = self.alg.as_deref().unwrap_or("none");
+        Algorithm::named(name).ok_or_else(|| {
+            refused(format!(
+                "its algorithm {} is not accepted, RS256 and ES256 are",
+                shown(name)
+            ))
+        })
+    }
+}
+
+/// Fields that are not read are not here; a field that stands twice is refused by serde.
+#[derive(Deserialize)]
+struct Claims {
+    iss: Option<String>,
+    sub: Option<String>,
+    aud: Option<Audience>,
+    exp: Option<NumericDate>,
+    nbf: Option<NumericDate>,
+    iat: Option<NumericDate>,
+    jti: Option<String>,
+    scope: Option<String>,
+    cnf: Option<IgnoredAny>,
+    #[serde(rename = "wlcg.ver")]
+    version: Option<String>,
+    #[serde(rename = "wlcg.groups")]
+    groups: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Seconds since 1970; parts of a second are cut off (RFC 7519, section 2, allows them).
+#[derive(Clone, Copy)]
+struct NumericDate(u64);
+
+impl<'de> Deserialize<'de> for NumericDate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let whole = number.as_u64().or_else(|| {
+            let seconds = number.as_f64()?;
+            // Beyond this a float no longer counts single seconds.
+            let is_sane = (0.0..9_007_199_254_740_992.0).contains(&seconds);
+            is_sane.then_some(seconds as u64)
+        });
+        whole
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom("not a time"))
+    }
+}
+
+impl Claims {
+    /// Checks times, audience and profile; returns when the token expires.
+    fn check(&self, issuer: &Issuer, now: u64) -> Result<u64> {
+        let Some(NumericDate(expires)) = self.exp else {
+            return Err(refused("it does not say when it expires"));
+        };
+        if now >= expires.saturating_add(LEEWAY_SECONDS) {
+            return Err(refused(format!(
+                "it expired {} ago",
+                seconds(now - expires)
+            )));
+        }
+        let latest = now.saturating_add(LEEWAY_SECONDS);
+        for (claim, words) in [(self.nbf, "valid"), (self.iat, "issued")] {
+            if let Some(NumericDate(start)) = claim.filter(|NumericDate(at)| *at > latest) {
+                let wait = seconds(start - now);
+                return Err(unauthorized(
+                    OPERATION,
+                    format!("it is not yet valid: it is {words} in {wait}"),
+                    "wait, or set the clocks of the issuer and of this endpoint right",
+                ));
+            }
+        }
+        self.check_audience(issuer)?;
+        if self.cnf.is_some() {
+            return Err(refused("it is bound to a key, and no bearer token"));
+        }
+        let is_profile = (self.version.as_deref()).is_some_and(|version| {
+            version
+                .strip_prefix("1.")
+                .is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|c| c.is_ascii_digit()))
+        });
+        if issuer.wlcg && !is_profile {
+            let cause = match &self.version {
+                Some(version) => format!("its wlcg.ver is {}, not 1.x", shown(version)),
+                None => "it has no wlcg.ver: it does not follow the WLCG profile".to_owned(),
+            };
+            return Err(refused(cause));
+        }
+        Ok(expires)
+    }
+
+    fn check_audience(&self, issuer: &Issuer) -> Result<()> {
+        let audiences = self.aud.as_ref().map_or(&[][..], Audience::as_slice);
+        let is_ours =
+            |audience: &String| audience == ANY_AUDIENCE || issuer.audiences.contains(audience);
+        if audiences.len() <= LIST_MAX && audiences.iter().any(is_ours) {
+            return Ok(());
+        }
+        let ours = issuer.audiences.join(" or ");
+        let cause = if audiences.is_empty() {
+            format!("it names no audience, this endpoint is {ours}")
+        } else {
+            let theirs = shown(&audiences.join(", "));
+            format!("its audience is {theirs}, this endpoint is {ours}")
+        };
+        let remedy = format!("ask the issuer for a token with the audience {ours}");
+        Err(unauthorized(OPERATION, cause, &remedy))
+    }
+
+    fn subject(&self) -> Result<String> {
+        match self.sub.as_deref() {
+            None | Some("") => Err(refused("it names no subject")),
+            Some(subject) if subject.len() > SUBJECT_BYTES_MAX => Err(refused(format!(
+                "its subject has over {SUBJECT_BYTES_MAX} bytes"
+            ))),
+            Some(subject) if subject.chars().any(char::is_control) => {
+                Err(refused("its subject has control characters"))
+            }
+            Some(subject) => Ok(subject.to_owned()),
+        }
+    }
+
+    fn id(&self) -> Result<Option<String>> {
+        match self.jti.as_deref() {
+            Some(id) if id.len() > SUBJECT_BYTES_MAX => Err(refused(format!(
+                "its id has over {SUBJECT_BYTES_MAX} bytes"
+            ))),
+            id => Ok(id.map(ToOwned::to_owned)),
+        }
+    }
+
+    fn groups(&self) -> Result<Vec<String>> {
+        let groups = self.groups.as_deref().unwrap_or(&[]);
+        if groups.len() > LIST_MAX {
+            return Err(refused(format!("it has over {LIST_MAX} groups")));
+        }
+        if !groups.iter().all(|group| is_group(group)) {
+            return Err(refused("its wlcg.groups are not /like/this"));
+        }
+        Ok(groups.to_vec())
+    }
+}
+
+/// The grammar of the profile, section 2.1.1: `/` and a name, once or more.
+fn is_group(text: &str) -> bool {
+    let Some(names) = text.strip_prefix('/') else {
+        return false;
+    };
+    names.split('/').all(|name| {
+        name.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && (name.bytes()).all(|c| c.is_ascii_alphanumeric() || b"_.-".contains(&c))
+    })
+}
+
+#[cfg(test)]
+#[path = "token_tests.rs"]
+mod tests;

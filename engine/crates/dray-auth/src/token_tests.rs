@@ -1,0 +1,583 @@
+use super::{ANY_AUDIENCE, Issuer, Issuers, LIST_MAX, Refusal, TOKEN_BYTES_MAX};
+use crate::jwk::KeySet;
+use crate::{Action, Resource};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_core::{Error, ErrorKind};
+use proptest::prelude::*;
+use ring::rand::SystemRandom;
+use ring::rsa;
+use ring::signature::{
+    self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+};
+use serde_json::{Value, json};
+
+const ISSUER: &str = "https://vo.example.org/one";
+const AUDIENCE: &str = "https://dtn.example.org";
+const NOW: u64 = 1_800_000_000;
+/// A key that nothing but these tests knows (`openssl genpkey -algorithm RSA`, 2048 bits).
+const RSA_PKCS8: &[u8] = include_bytes!("testdata/rsa2048.pk8");
+
+fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+enum Signer {
+    Ec(Box<EcdsaKeyPair>),
+    Rsa(Box<rsa::KeyPair>),
+}
+
+impl Signer {
+    fn ec(algorithm: &'static signature::EcdsaSigningAlgorithm) -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).expect("a key");
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random);
+        Self::Ec(Box::new(pair.expect("a key")))
+    }
+
+    fn rsa() -> Self {
+        Self::Rsa(Box::new(
+            rsa::KeyPair::from_pkcs8(RSA_PKCS8).expect("a key"),
+        ))
+    }
+
+    fn jwk(&self, id: &str) -> Value {
+        match self {
+            Self::Ec(pair) => {
+                let point = &pair.public_key().as_ref()[1..];
+                let (x, y) = point.split_at(point.len() / 2);
+                let curve = if x.len() == 32 { "P-256" } else { "P-384" };
+                json!({"kty": "EC", "crv": curve, "kid": id, "x": b64(x), "y": b64(y)})
+            }
+            Self::Rsa(pair) => {
+                let public = rsa::PublicKeyComponents::<Vec<u8>>::from(pair.public());
+                json!({"kty": "RSA", "kid": id, "n": b64(public.n), "e": b64(public.e)})
+            }
+        }
+    }
+
+    fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
+        let random = SystemRandom::new();
+        match self {
+            Self::Ec(pair) => (pair.sign(&random, message).expect("signed").as_ref()).to_vec(),
+            Self::Rsa(pair) => {
+                let padding: &dyn signature::RsaEncoding = match algorithm {
+                    "RS384" => &signature::RSA_PKCS1_SHA384,
+                    "RS512" => &signature::RSA_PKCS1_SHA512,
+                    _ => &signature::RSA_PKCS1_SHA256,
+                };
+                let mut out = vec![0; pair.public().modulus_len()];
+                pair.sign(padding, &random, message, &mut out)
+                    .expect("signed");
+                out
+            }
+        }
+    }
+
+    fn token(&self, header: &Value, claims: &Value) -> String {
+        self.token_of_text(&header.to_string(), &claims.to_string())
+    }
+
+    fn token_of_text(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", b64(header), b64(claims));
+        let name = if header.contains("RS384") {
+            "RS384"
+        } else if header.contains("RS512") {
+            "RS512"
+        } else {
+            "RS256"
+        };
+        let signature = self.sign(name, message.as_bytes());
+        format!("{message}.{}", b64(signature))
+    }
+}
+
+struct World {
+    issuers: Issuers,
+    p256: Signer,
+    p384: Signer,
+    rsa: Signer,
+}
+
+fn issuer(url: &str, wlcg: bool) -> Issuer {
+    Issuer {
+        url: url.into(),
+        audiences: vec![AUDIENCE.into(), "https://alias.example.org".into()],
+        base: "/vo".into(),
+        wlcg,
+    }
+}
+
+fn world() -> World {
+    let p256 = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
+    let p384 = Signer::ec(&ECDSA_P384_SHA384_FIXED_SIGNING);
+    let rsa = Signer::rsa();
+    let set = json!({"keys": [p256.jwk("ec"), p384.jwk("ec384"), rsa.jwk("rsa")]});
+    let keys = KeySet::parse(set.to_string().as_bytes(), NOW).expect("keys");
+    let mut issuers = Issuers::new([
+        issuer(ISSUER, true),
+        issuer("https://plain.example.org", false),
+        issuer("https://keyless.example.org", true),
+    ])
+    .expect("good issuers");
+    assert!(issuers.set_keys(ISSUER, keys.clone()));
+    assert!(issuers.set_keys("https://plain.example.org", keys.clone()));
+    assert!(!issuers.set_keys("https://nobody.example.org", keys));
+    World {
+        issuers,
+        p256,
+        p384,
+        rsa,
+    }
+}
+
+fn header() -> Value {
+    json!({"alg": "ES256", "kid": "ec"})
+}
+
+fn claims() -> Value {
+    json!({
+        "wlcg.ver": "1.0", "iss": ISSUER, "sub": "alice", "aud": AUDIENCE,
+        "scope": "openid storage.read:/data storage.create:/data/out",
+        "iat": NOW - 10, "nbf": NOW - 10, "exp": NOW + 3600, "jti": "id-1",
+        "wlcg.groups": ["/vo", "/vo/production"], "extra": {"deep": [1, 2]},
+    })
+}
+
+fn with(mut claims: Value, field: &str, value: Value) -> Value {
+    claims[field] = value;
+    claims
+}
+
+fn without(mut claims: Value, field: &str) -> Value {
+    claims.as_object_mut().expect("an object").remove(field);
+    claims
+}
+
+fn refused(issuers: &Issuers, token: &str) -> Error {
+    match issuers.verify(token.as_bytes(), NOW) {
+        Err(Refusal::Refused(error)) => error,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn assert_tells_nothing_of(token: &str, error: &Error) {
+    let text = format!("{error} {error:?}");
+    for part in token.split('.').filter(|part| part.len() > 8) {
+        for window in part.as_bytes().windows(12) {
+            let window = String::from_utf8_lossy(window);
+            assert!(!text.contains(&*window), "{text} holds {window}");
+        }
+    }
+}
+
+#[test]
+fn good_tokens_are_believed_in_each_algorithm() {
+    let world = world();
+    let cases = [
+        (&world.p256, "ES256", "ec"),
+        (&world.p384, "ES384", "ec384"),
+        (&world.rsa, "RS256", "rsa"),
+        (&world.rsa, "RS384", "rsa"),
+        (&world.rsa, "RS512", "rsa"),
+    ];
+    for (signer, algorithm, kid) in cases {
+        for header in [
+            json!({"alg": algorithm, "kid": kid, "typ": "JWT"}),
+            json!({"alg": algorithm, "kid": kid, "typ": "application/at+jwt"}),
+            json!({"alg": algorithm}),
+        ] {
+            let token = signer.token(&header, &claims());
+            let verified = world
+                .issuers
+                .verify(token.as_bytes(), NOW)
+                .expect(algorithm);
+            assert_eq!(verified.issuer, ISSUER);
+            assert_eq!(verified.subject, "alice");
+            assert_eq!(verified.expires, NOW + 3600);
+            assert_eq!(verified.id.as_deref(), Some("id-1"));
+            assert_eq!(verified.groups, ["/vo", "/vo/production"]);
+        }
+    }
+}
+
+#[test]
+fn good_claims_in_other_spellings_are_believed() {
+    let world = world();
+    let good = [
+        with(claims(), "aud", json!([AUDIENCE])),
+        with(
+            claims(),
+            "aud",
+            json!(["https://x.example.org", "https://alias.example.org"]),
+        ),
+        with(claims(), "aud", json!(ANY_AUDIENCE)),
+        with(claims(), "exp", json!(NOW as f64 + 0.5)),
+        with(claims(), "exp", json!(NOW - 59)),
+        with(claims(), "exp", json!(u64::MAX)),
+        with(claims(), "nbf", json!(NOW + 60)),
+        with(claims(), "wlcg.ver", json!("1.1")),
+        without(claims(), "nbf"),
+        without(claims(), "iat"),
+        without(claims(), "scope"),
+        without(claims(), "jti"),
+        without(claims(), "wlcg.groups"),
+        without(
+            with(claims(), "iss", json!("https://plain.example.org")),
+            "wlcg.ver",
+        ),
+    ];
+    for claims in good {
+        let token = world.p256.token(&header(), &claims);
+        let verified = world.issuers.verify(token.as_bytes(), NOW);
+        assert!(verified.is_ok(), "{claims}: {verified:?}");
+    }
+}
+
+#[test]
+fn bad_claims_are_refused_with_the_reason() {
+    let world = world();
+    let table: Vec<(Value, &str)> = vec![
+        (
+            with(claims(), "exp", json!(NOW - 90)),
+            "it expired 90 seconds ago",
+        ),
+        (
+            with(claims(), "exp", json!(NOW - 60)),
+            "it expired 60 seconds ago",
+        ),
+        (with(claims(), "exp", json!(0)), "days ago"),
+        (without(claims(), "exp"), "does not say when it expires"),
+        (with(claims(), "exp", json!(-1)), "wrong type"),
+        (with(claims(), "exp", json!("soon")), "wrong type"),
+        (with(claims(), "exp", json!(1e300)), "wrong type"),
+        (
+            with(claims(), "nbf", json!(NOW + 61)),
+            "not yet valid: it is valid in 61 seconds",
+        ),
+        (
+            with(claims(), "iat", json!(NOW + 61)),
+            "not yet valid: it is issued in 61 seconds",
+        ),
+        (
+            with(claims(), "iss", json!("https://evil.example.org")),
+            "its issuer https://evil.example.org is not known here",
+        ),
+        (
+            with(claims(), "iss", json!(format!("{ISSUER}/"))),
+            "is not known here",
+        ),
+        (without(claims(), "iss"), "names no issuer"),
+        (
+            with(claims(), "aud", json!("https://other.example.org")),
+            "its audience is https://other.example.org, this endpoint is \
+             https://dtn.example.org or https://alias.example.org",
+        ),
+        (with(claims(), "aud", json!([])), "names no audience"),
+        (
+            with(claims(), "aud", json!(vec![AUDIENCE; LIST_MAX + 1])),
+            "its audience",
+        ),
+        (without(claims(), "aud"), "names no audience"),
+        (without(claims(), "sub"), "names no subject"),
+        (with(claims(), "sub", json!("")), "names no subject"),
+        (with(claims(), "sub", json!("a\nb")), "control characters"),
+        (
+            with(claims(), "sub", json!("x".repeat(256))),
+            "over 255 bytes",
+        ),
+        (
+            with(claims(), "jti", json!("x".repeat(256))),
+            "over 255 bytes",
+        ),
+        (without(claims(), "wlcg.ver"), "no wlcg.ver"),
+        (with(claims(), "wlcg.ver", json!("2.0")), "wlcg.ver is 2.0"),
+        (with(claims(), "wlcg.ver", json!("1.")), "wlcg.ver is 1."),
+        (with(claims(), "wlcg.ver", json!("1.x")), "wlcg.ver is 1.x"),
+        (with(claims(), "wlcg.ver", json!(1.0)), "wrong type"),
+        (with(claims(), "scope", json!(["a"])), "wrong type"),
+        (
+            with(claims(), "scope", json!("storage.read")),
+            "storage.read names no path",
+        ),
+        (
+            with(claims(), "scope", json!("storage.read:/a/../b")),
+            "climbs",
+        ),
+        (
+            with(claims(), "scope", json!("storage.read:/%2e%2e")),
+            "climbs",
+        ),
+        (with(claims(), "wlcg.groups", json!(["vo"])), "wlcg.groups"),
+        (
+            with(claims(), "wlcg.groups", json!(["/vo/../x"])),
+            "wlcg.groups",
+        ),
+        (
+            with(claims(), "wlcg.groups", json!(vec!["/vo"; LIST_MAX + 1])),
+            "groups",
+        ),
+        (with(claims(), "cnf", json!({"jkt": "x"})), "bound to a key"),
+    ];
+    for (claims, reason) in table {
+        let token = world.p256.token(&header(), &claims);
+        let error = refused(&world.issuers, &token);
+        assert_eq!(error.kind, ErrorKind::Unauthorized);
+        assert!(error.cause.contains(reason), "{claims}: {error}");
+        assert!(!error.remedy.is_empty());
+        assert_tells_nothing_of(&token, &error);
+    }
+}
+
+#[test]
+fn bad_headers_are_refused_with_the_reason() {
+    let world = world();
+    let table = [
+        (json!({"alg": "none"}), "its algorithm none is not accepted"),
+        (json!({"alg": "None"}), "its algorithm None is not accepted"),
+        (json!({}), "its algorithm none is not accepted"),
+        (
+            json!({"alg": "HS256", "kid": "rsa"}),
+            "its algorithm HS256 is not accepted",
+        ),
+        (
+            json!({"alg": "PS256", "kid": "rsa"}),
+            "its algorithm PS256 is not accepted",
+        ),
+        (json!({"alg": 5}), "wrong type"),
+        (
+            json!({"alg": "ES256", "kid": "rsa"}),
+            "is not one for ES256",
+        ),
+        (json!({"alg": "RS256", "kid": "ec"}), "is not one for RS256"),
+        (
+            json!({"alg": "ES256", "kid": "ec", "crit": ["exp"]}),
+            "critical extensions",
+        ),
+        (
+            json!({"alg": "ES256", "kid": "ec", "typ": "dpop+jwt"}),
+            "it is a dpop+jwt",
+        ),
+    ];
+    for (header, reason) in table {
+        let token = world.p256.token(&header, &claims());
+        let error = refused(&world.issuers, &token);
+        assert!(error.cause.contains(reason), "{header}: {error}");
+        assert_tells_nothing_of(&token, &error);
+    }
+}
+
+#[test]
+fn a_public_key_is_no_shared_secret() {
+    // RFC 8725, section 2.1: sign with HMAC, the key being the issuer's public key.
+    let world = world();
+    let Signer::Rsa(pair) = &world.rsa else {
+        panic!("an RSA key");
+    };
+    for secret in [
+        pair.public().as_ref().to_vec(),
+        world.rsa.jwk("rsa").to_string().into(),
+    ] {
+        for name in ["HS256", "hs256", "RS256"] {
+            let header = json!({"alg": name, "kid": "rsa"});
+            let message = format!("{}.{}", b64(header.to_string()), b64(claims().to_string()));
+            let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret);
+            let tag = ring::hmac::sign(&key, message.as_bytes());
+            let token = format!("{message}.{}", b64(tag));
+            refused(&world.issuers, &token);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_token_is_refused() {
+    let world = world();
+    let good = world.p256.token(&header(), &claims());
+    let parts: Vec<_> = good.split('.').collect();
+    let table = [
+        (String::new(), "empty"),
+        (".".into(), "three parts"),
+        ("..".into(), "not a JSON object"),
+        ("a.b".into(), "three parts"),
+        (format!("{good}."), "three parts"),
+        (format!("{good}.a"), "three parts"),
+        (format!("{good}.a.b"), "encrypted"),
+        (format!("{good}.a.b.c"), "three parts"),
+        (format!(" {good}"), "not base64url"),
+        (format!("{good}="), "signature is not base64url"),
+        (
+            format!("{}.{}.!", parts[0], parts[1]),
+            "signature is not base64url",
+        ),
+        (format!("{}.{}.", parts[0], parts[1]), "was not signed by"),
+        (
+            format!("{}.{}.{}", b64("{"), parts[1], parts[2]),
+            "header is not a JSON object",
+        ),
+        (
+            format!("{}.{}.{}", parts[0], b64("[]"), parts[2]),
+            "not a JSON object",
+        ),
+        ("a".repeat(TOKEN_BYTES_MAX + 1), "over 16384 bytes"),
+        (
+            format!("{}.{}.", parts[0], b64("[".repeat(9_000))),
+            "not a JSON object",
+        ),
+    ];
+    for (token, reason) in table {
+        let error = refused(&world.issuers, &token);
+        assert!(error.cause.contains(reason), "{token}: {error}");
+    }
+    let twice = claims().to_string().replacen('{', r#"{"sub":"bob","#, 1);
+    let token = world.p256.token_of_text(&header().to_string(), &twice);
+    let error = refused(&world.issuers, &token);
+    assert!(error.cause.contains("stands twice"), "{error}");
+}
+
+#[test]
+fn a_changed_token_was_not_signed() {
+    let world = world();
+    let good = world.p256.token(&header(), &claims());
+    let mut parts = good.split('.').map(ToOwned::to_owned).collect::<Vec<_>>();
+    parts[1] = b64(with(claims(), "sub", json!("root")).to_string());
+    let error = refused(&world.issuers, &parts.join("."));
+    assert!(error.cause.contains("or was changed"), "{error}");
+    // By a key that the issuer does not have, under the id of one that it has.
+    let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
+    let token = stranger.token(&header(), &claims());
+    let error = refused(&world.issuers, &token);
+    assert!(error.cause.contains("was not signed by"), "{error}");
+    assert_tells_nothing_of(&token, &error);
+}
+
+#[test]
+fn unknown_keys_ask_for_new_ones_and_only_then() {
+    let world = world();
+    let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
+    let unknown = |token: &str| match world.issuers.verify(token.as_bytes(), NOW) {
+        Err(Refusal::UnknownKey { issuer, error }) => {
+            assert_eq!(error.kind, ErrorKind::Unauthorized);
+            assert_tells_nothing_of(token, &error);
+            issuer
+        }
+        other => panic!("{other:?}"),
+    };
+    let new_key = json!({"alg": "ES256", "kid": "new"});
+    assert_eq!(unknown(&stranger.token(&new_key, &claims())), ISSUER);
+    assert_eq!(
+        unknown(&stranger.token(&json!({"alg": "ES256"}), &claims())),
+        ISSUER
+    );
+    let keyless = with(claims(), "iss", json!("https://keyless.example.org"));
+    assert_eq!(
+        unknown(&world.p256.token(&header(), &keyless)),
+        "https://keyless.example.org"
+    );
+    // What would be refused with any key asks for none.
+    for bad in [
+        with(claims(), "exp", json!(NOW - 90)),
+        with(claims(), "aud", json!("https://other.example.org")),
+        with(claims(), "iss", json!("https://evil.example.org")),
+    ] {
+        refused(&world.issuers, &stranger.token(&new_key, &bad));
+    }
+    // Once the new key has come, the token is good.
+    let mut issuers = world.issuers.clone();
+    let set = json!({"keys": [stranger.jwk("new")]}).to_string();
+    issuers.set_keys(
+        ISSUER,
+        KeySet::parse(set.as_bytes(), NOW + 1).expect("keys"),
+    );
+    let token = stranger.token(&new_key, &claims());
+    assert!(issuers.verify(token.as_bytes(), NOW).is_ok());
+    assert_eq!(issuers.keys(ISSUER).map(KeySet::fetched_at), Some(NOW + 1));
+}
+
+#[test]
+fn scopes_reach_as_far_as_the_issuer_s_base() {
+    let world = world();
+    let token = world.p256.token(&header(), &claims());
+    let verified = world.issuers.verify(token.as_bytes(), NOW).expect("good");
+    let allows = |action, at| {
+        let resource = Resource::parse(at).expect("good");
+        verified.scopes.allows(action, &resource)
+    };
+    assert!(allows(Action::Read, "/vo/data/file"));
+    assert!(allows(Action::Create, "/vo/data/out/file"));
+    assert!(!allows(Action::Read, "/data/file"), "outside of the base");
+    assert!(!allows(Action::Read, "/vo/database"), "too narrow a scope");
+    assert!(
+        !allows(Action::Create, "/vo/data/file"),
+        "too narrow a scope"
+    );
+    assert!(
+        !allows(Action::Replace, "/vo/data/out/file"),
+        "another capability"
+    );
+}
+
+#[test]
+fn issuers_that_make_no_sense_are_refused() {
+    let bad = [
+        Issuer {
+            url: "http://a".into(),
+            ..issuer(ISSUER, true)
+        },
+        Issuer {
+            url: "https://".into(),
+            ..issuer(ISSUER, true)
+        },
+        Issuer {
+            url: "https://a@b".into(),
+            ..issuer(ISSUER, true)
+        },
+        Issuer {
+            audiences: vec![],
+            ..issuer(ISSUER, true)
+        },
+        Issuer {
+            base: "vo".into(),
+            ..issuer(ISSUER, true)
+        },
+        Issuer {
+            base: "/vo/..".into(),
+            ..issuer(ISSUER, true)
+        },
+    ];
+    for issuer in bad {
+        assert!(Issuers::new([issuer.clone()]).is_err(), "{issuer:?}");
+    }
+    assert!(Issuers::new([issuer(ISSUER, true), issuer(ISSUER, false)]).is_err());
+    let text = r#"{"url": "https://a", "audiences": ["b"]}"#;
+    let issuer: Issuer = serde_json::from_str(text).expect("defaults");
+    assert!(issuer.wlcg && issuer.base == "/");
+    let misspelt = r#"{"url": "https://a", "audiences": ["b"], "wlgc": false}"#;
+    assert!(serde_json::from_str::<Issuer>(misspelt).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let issuers = Issuers::new([issuer(ISSUER, true)]).expect("good");
+        prop_assert!(issuers.verify(&bytes, NOW).is_err());
+    }
+
+    #[test]
+    fn any_header_and_claims_are_refused_without_a_panic(
+        header in "[{}\":,a-z0-9 \\[\\]]{0,60}",
+        claims in "[{}\":,a-z0-9 \\[\\]]{0,60}",
+    ) {
+        let issuers = Issuers::new([issuer(ISSUER, true)]).expect("good");
+        let token = format!("{}.{}.", b64(header), b64(claims));
+        prop_assert!(issuers.verify(token.as_bytes(), NOW).is_err());
+    }
+
+    #[test]
+    fn no_byte_of_a_token_can_be_changed(at in 0..600usize, bit in 0..8u32) {
+        let world = world();
+        let mut token = world.p256.token(&header(), &claims()).into_bytes();
+        let at = at % token.len();
+        token[at] ^= 1 << bit;
+        prop_assert!(world.issuers.verify(&token, NOW).is_err());
+    }
+}
