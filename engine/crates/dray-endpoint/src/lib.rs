@@ -10,6 +10,8 @@
 //! Invariant owned here: what a caller was told stands, whatever happens to the process.
 
 pub mod api;
+pub mod carry;
 pub mod config;
 pub mod moment;
 pub mod place;
+pub mod roots;

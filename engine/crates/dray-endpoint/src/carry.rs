@@ -1,0 +1,327 @@
+//! One session of one transfer, driven by this endpoint: from the request to what dray-runtime
+//! takes, and back to how it ended.
+//!
+//! Not for: when a transfer runs, and what follows from how it ended.
+
+use crate::api::types::Request;
+use crate::config::Config;
+use crate::place::{ApiPath, Side};
+use crate::roots::Roots;
+use dray_core::options::{Options, Overwrite};
+use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
+use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
+use dray_runtime::export::Within;
+use dray_runtime::net::{Authority, Dial, Identity, Token, Trust};
+use dray_runtime::prepare::{self, Buffers, Content};
+use dray_runtime::{sink, source};
+use dray_session::Progress;
+use dray_wire::message::Selection;
+use std::sync::Arc;
+
+/// Buffers that fit into a session's memory at the least, whatever object size is asked for.
+const BUFFERS_MIN: u64 = 8;
+
+/// What one session needs to know.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The transfer.
+    pub transfer: TransferId,
+    /// As submitted, tickets included.
+    pub request: Request,
+    /// Whom it belongs to.
+    pub owner: String,
+    /// Whether the owner may make new files but replace none.
+    pub creates_only: bool,
+    /// Number of this session.
+    pub session: u32,
+    /// Which of the sources.
+    pub source: usize,
+    /// Bytes of its buffers.
+    pub memory: u64,
+}
+
+/// Carries transfers.
+pub struct Carrier {
+    config: Arc<Config>,
+    roots: Roots,
+    identity: Arc<Identity>,
+    /// Whose certificates other endpoints may show instead of a pinned key.
+    authority: Option<Authority>,
+}
+
+/// Where the one destination is.
+struct Destination {
+    folder: RelPath,
+    rename: Option<Name>,
+    claims: Vec<RelPath>,
+}
+
+impl Carrier {
+    /// With what all sessions share.
+    #[must_use]
+    pub const fn new(
+        config: Arc<Config>,
+        roots: Roots,
+        identity: Arc<Identity>,
+        authority: Option<Authority>,
+    ) -> Self {
+        Self {
+            config,
+            roots,
+            identity,
+            authority,
+        }
+    }
+
+    /// Runs a session to its end, on the calling thread.
+    pub fn carry(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
+        self.session(job, handle, watch).unwrap_or_else(|error| {
+            let ending = match error.kind {
+                ErrorKind::Unreachable | ErrorKind::TimedOut => Ending::Unreachable(error),
+                _ => Ending::Refused(error),
+            };
+            Ended {
+                ending,
+                progress: Progress::default(),
+            }
+        })
+    }
+
+    fn session(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Result<Ended> {
+        let request = &job.request;
+        let from = request.sources.get(job.source).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
+        })?;
+        let source = Side::parse(&from.url, &self.config)?;
+        let to = Side::parse(&request.destination.url, &self.config)?;
+        let place = destination(request, source.path(), to.path())?;
+        let task = task(job, &place);
+        match (&source, &to) {
+            (Side::Local(source), Side::Local(to)) => {
+                self.copy(job, &task, source, to, place, handle, watch)
+            }
+            (Side::Local(source), Side::Remote { address, path }) => {
+                let dial = self.dial(&request.destination, address, &task)?;
+                let folder = session_path(&path.root, &place.folder, true);
+                let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
+                let paths: Vec<_> = std::iter::once(folder).chain(claims).collect();
+                let open = || self.read(source, request);
+                drive::push(&task, &dial, &paths, open, handle, watch)
+            }
+            (Side::Remote { address, path }, Side::Local(to)) => {
+                let dial = self.dial(from, address, &task)?;
+                let paths = [session_path(&path.root, &path.path, path.is_folder)];
+                let open = || self.write(job, to, &place);
+                drive::pull(&task, &dial, &paths, open, handle, watch)
+            }
+            (Side::Remote { .. }, Side::Remote { .. }) => Err(neither_is_local()),
+        }
+    }
+
+    fn read(&self, source: &ApiPath, request: &Request) -> Result<Vec<source::Root>> {
+        let root = self.roots.of(source)?;
+        let path = with_slash(source.path.as_bytes(), source.is_folder);
+        root.export.roots(&[path], request.selection.links)
+    }
+
+    fn write(
+        &self,
+        job: &Job,
+        to: &ApiPath,
+        place: &Destination,
+    ) -> Result<(sink::Destination, dray_store::Capabilities)> {
+        let root = self.roots.of(to)?;
+        root.export.destination(Within {
+            folder: place.folder.as_bytes().to_vec(),
+            claims: place.claims.clone(),
+            transfer: job.transfer.clone(),
+            owner: job.owner.clone().into_bytes(),
+            durability: job.request.durability,
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "both sides of a copy, once")]
+    fn copy(
+        &self,
+        job: &Job,
+        task: &Task,
+        source: &ApiPath,
+        to: &ApiPath,
+        place: Destination,
+        handle: &Handle,
+        watch: &dyn Watch,
+    ) -> Result<Ended> {
+        let (destination, can) = self.write(job, to, &place)?;
+        // What an earlier run cut into larger objects goes on in them.
+        let object_bytes = task
+            .options
+            .object_bytes
+            .max(destination.object_bytes_max())
+            .min(plan::OBJECT_BYTES_MAX);
+        let buffers = Buffers::new(task.pool_bytes / 2, object_bytes);
+        let limits = prepare::limits(buffers);
+        let roots = self.read(source, &job.request)?;
+        let source_can = roots.first().map(|root| root.store.capabilities());
+        let options = task.options.clone();
+        let source = source::Setup {
+            roots,
+            selection: task.selection.clone(),
+            machine: prepare::source_config(options.clone(), buffers, &limits, job.session),
+        };
+        let sink = sink::Setup {
+            destination,
+            machine: prepare::sink_config(
+                options,
+                &task.content,
+                buffers,
+                &limits,
+                (can, source_can),
+                job.session,
+            ),
+            writers_per_target: prepare::THREADS_PER_TARGET,
+        };
+        drive::copy(source, sink, handle, watch)
+    }
+
+    fn dial(&self, place: &crate::api::types::Place, address: &str, task: &Task) -> Result<Dial> {
+        let trust = match (&place.key, &self.authority) {
+            (Some(key), _) => Trust::Key(key.parse()?),
+            (None, Some(authority)) => Trust::Authority(authority.clone()),
+            (None, None) => {
+                return Err(Error::new(
+                    ErrorKind::Unauthorized,
+                    End::Network,
+                    "know the other endpoint",
+                )
+                .cause("neither its key nor an authority of its certificate is known")
+                .remedy("give the key that its ticket names, or set tls.peers_ca"));
+            }
+        };
+        let ticket = place.ticket.as_deref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unauthorized,
+                End::Network,
+                "ask the other endpoint",
+            )
+            .cause("the request holds no ticket for it")
+            .remedy("get one there with POST /v1/tickets, and put it beside the URL")
+        })?;
+        let address = place.address.as_deref().unwrap_or(address);
+        let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
+        dial.identity = Some(Arc::clone(&self.identity));
+        let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
+        dial.limits = prepare::limits(buffers);
+        Ok(dial)
+    }
+}
+
+/// What is refused when a request belongs to neither side.
+#[must_use]
+pub fn neither_is_local() -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "carry the transfer")
+        .cause("neither side of it is at this endpoint")
+        .remedy("submit it to the endpoint of its source or of its destination")
+}
+
+fn task(job: &Job, place: &Destination) -> Task {
+    let request = &job.request;
+    let selection = &request.selection;
+    let range = selection.range.map(|range| ByteRange {
+        offset: range.offset,
+        length: range.length,
+    });
+    let largest = (job.memory / BUFFERS_MIN).clamp(plan::OBJECT_BYTES_MIN, plan::OBJECT_BYTES_MAX);
+    let content = request.content.as_ref();
+    Task {
+        transfer: job.transfer.clone(),
+        first_session: job.session,
+        selection: Selection {
+            recursive: selection.recursive,
+            include: selection.include.clone(),
+            exclude: selection.exclude.clone(),
+            range,
+            size: content.and_then(|content| content.size),
+            rename: place.rename.clone(),
+            links: selection.links,
+        },
+        options: Options {
+            durability: request.durability,
+            overwrite: match job.creates_only {
+                true => Overwrite::Never,
+                false => request.overwrite,
+            },
+            order: request.order.into(),
+            object_bytes: request
+                .object_size
+                .unwrap_or(plan::OBJECT_BYTES_DEFAULT)
+                .min(largest),
+            verify: request.verify,
+            xattrs: request.xattrs,
+            checksum_attributes: request.checksum_attributes,
+            rate: request.rate_max,
+        },
+        content: Content {
+            demanded: content.and_then(|content| content.demanded()),
+            range,
+        },
+        pool_bytes: job.memory,
+        streams: request.streams,
+        clear_data: request.clear_data,
+        // The queue tries again, where everybody can see it.
+        retries: 0,
+    }
+}
+
+/// What the destination means, as `dray cp` reads it: a folder when it is recursive or written so,
+/// else the one file's new name.
+fn destination(request: &Request, source: &ApiPath, to: &ApiPath) -> Result<Destination> {
+    let is_about_one = request.content.is_some() || request.selection.range.is_some();
+    if is_about_one && request.selection.recursive {
+        return Err(
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
+                .cause("content and range are about one file, and the request is recursive")
+                .remedy("leave out one of them"),
+        );
+    }
+    if request.selection.recursive || to.is_folder {
+        let claims = match source.is_folder {
+            true => Vec::new(),
+            false => source.path.name().map_or_else(Vec::new, |name| {
+                RelPath::root().join(&name).into_iter().collect()
+            }),
+        };
+        return Ok(Destination {
+            folder: to.path.clone(),
+            rename: None,
+            claims,
+        });
+    }
+    let name = to.path.name().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidRequest, End::Here, "read the destination")
+            .cause("it is the root itself")
+            .remedy("write a slash at its end to copy into it")
+    })?;
+    Ok(Destination {
+        folder: to.path.parent().unwrap_or_else(RelPath::root),
+        claims: vec![RelPath::root().join(&name)?],
+        rename: Some(name),
+    })
+}
+
+/// A path as sessions between endpoints carry it.
+fn session_path(root: &str, path: &RelPath, is_folder: bool) -> Vec<u8> {
+    let mut bytes = format!("/{root}").into_bytes();
+    if !path.is_root() {
+        bytes.push(b'/');
+        bytes.extend_from_slice(path.as_bytes());
+    }
+    with_slash(&bytes, is_folder)
+}
+
+fn with_slash(path: &[u8], is_folder: bool) -> Vec<u8> {
+    let mut path = path.to_vec();
+    if is_folder && !path.is_empty() {
+        path.push(b'/');
+    }
+    path
+}

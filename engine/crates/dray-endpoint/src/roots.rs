@@ -1,0 +1,141 @@
+//! The exported roots: from the name in an API path to the folder, and who may do what there.
+
+use crate::config::{Config, Owners, Tier};
+use crate::place::ApiPath;
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_runtime::export::Export;
+use dray_runtime::prepare::Targets;
+use std::sync::Arc;
+
+/// One exported root, open.
+pub struct Root {
+    /// First part of an API path.
+    pub name: String,
+    /// The folder; what is opened stays beneath it.
+    pub export: Export,
+    /// Who may read.
+    pub read: Owners,
+    /// Who may write.
+    pub write: Owners,
+    /// Who may stage.
+    pub stage: Owners,
+    /// Which side of staging it is.
+    pub tier: Option<Tier>,
+}
+
+/// All of them.
+#[derive(Clone)]
+pub struct Roots(Arc<[Root]>);
+
+impl Roots {
+    /// Opens what the configuration names.
+    ///
+    /// # Errors
+    /// When a folder is not there or cannot be opened, with its root's name; when two roots have one
+    /// name.
+    pub fn open(config: &Config) -> Result<Self> {
+        let mut roots: Vec<Root> = Vec::with_capacity(config.root.len());
+        for root in &config.root {
+            let name = root.name.as_str();
+            if roots.iter().any(|other| other.name == name) {
+                let cause = format!("two roots are named {name:?}");
+                return Err(wrong(name, cause, "give each a name of its own"));
+            }
+            let path = root.path.canonicalize().map_err(|error| {
+                let cause = format!("{}: {error}", root.path.display());
+                wrong(name, cause, "make the folder, or name another")
+            })?;
+            let folder = |target: &crate::config::TargetFolder| {
+                // An absolute folder stays what it is.
+                (path.join(&target.folder), target.target.clone())
+            };
+            let limit = |limit: &crate::config::TargetLimit| (limit.target.clone(), limit.rate);
+            let targets = Targets {
+                folders: root.targets.iter().map(folder).collect(),
+                limits: root.limit_targets.iter().map(limit).collect(),
+            };
+            roots.push(Root {
+                name: name.to_owned(),
+                export: Export::open(path, targets)?,
+                read: root.read.clone(),
+                write: root.write.clone(),
+                stage: root.stage.clone(),
+                tier: root.tier,
+            });
+        }
+        Ok(Self(roots.into()))
+    }
+
+    /// The root of a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] when there is none.
+    pub fn named(&self, name: &str) -> Result<&Root> {
+        self.0.iter().find(|root| root.name == name).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, End::Here, "find the root")
+                .cause(format!("this endpoint exports no root {:?}", shown(name)))
+                .remedy("ask GET /v1/endpoint which roots there are")
+        })
+    }
+
+    /// The root of a path.
+    ///
+    /// # Errors
+    /// As [`Roots::named`].
+    pub fn of(&self, path: &ApiPath) -> Result<&Root> {
+        self.named(&path.root)
+    }
+
+    /// All, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Root> {
+        self.0.iter()
+    }
+
+    /// The first root of a tier.
+    #[must_use]
+    pub fn of_tier(&self, tier: Tier) -> Option<&Root> {
+        self.iter().find(|root| root.tier == Some(tier))
+    }
+
+    /// Takes a path of a session apart, `/ROOT/PATH` as bytes: the root, and the path beneath it as
+    /// [`Export`] takes it, with the slash at its end if it has one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] for what is no such path; as [`Roots::named`].
+    pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Root, &'p [u8])> {
+        let whole = path.strip_prefix(b"/").unwrap_or(path);
+        let end = whole.iter().position(|byte| *byte == b'/');
+        let (name, rest) = match end {
+            Some(end) => (&whole[..end], &whole[end + 1..]),
+            None => (whole, &whole[whole.len()..]),
+        };
+        let root = self.named(&String::from_utf8_lossy(name))?;
+        Ok((root, rest))
+    }
+}
+
+/// A path of a session as the API writes it, for scopes and for people.
+///
+/// # Errors
+/// As [`RelPath::parse`].
+pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
+    let trimmed = below.strip_suffix(b"/").unwrap_or(below);
+    let path = RelPath::parse(trimmed)?;
+    Ok(ApiPath {
+        root: root.name.clone(),
+        is_folder: below.ends_with(b"/") || path.is_root(),
+        path,
+    })
+}
+
+/// Enough of a stranger's text to know it again.
+fn shown(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+fn wrong(name: &str, cause: String, remedy: &str) -> Error {
+    let operation = format!("open the root {name:?}");
+    Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        .cause(cause)
+        .remedy(remedy)
+}
