@@ -9,9 +9,14 @@
 //!
 //! Invariant owned here: what a caller was told stands, whatever happens to the process.
 
+pub mod access;
 pub mod api;
+pub mod audit;
 pub mod carry;
 pub mod config;
+pub mod live;
 pub mod moment;
+pub mod passive;
 pub mod place;
 pub mod roots;
+pub mod tickets;

@@ -150,6 +150,22 @@ impl Handle {
         self.0.1.notify_all();
     }
 
+    /// Ends the session that runs now, keeping what is safe; the other end hears why. No
+    /// cancellation: a driver may come again, unless the error tells it not to.
+    pub fn leave(&self, error: Error) {
+        match &self.wishes().live {
+            Some(Live::Source(events)) => {
+                let leave = dray_session::source::Input::Leave(error);
+                let _ = events.send(SourceEvent::Input(leave));
+            }
+            Some(Live::Sink(events)) => {
+                let leave = dray_session::sink::Input::Leave(error);
+                let _ = events.send(SinkEvent::Input(leave));
+            }
+            None => {}
+        }
+    }
+
     /// Bytes per second from now on; `None` lifts the limit.
     pub fn set_rate(&self, rate: Option<u64>) {
         let mut wishes = self.wishes();

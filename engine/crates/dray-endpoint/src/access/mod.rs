@@ -1,0 +1,97 @@
+//! Who a caller is, and what may be done to which path.
+//!
+//! Here are the words: a [`Principal`], an [`Action`], and the trait [`Access`] that the API asks.
+//! Who believes tokens and certificates stands behind the trait.
+//!
+//! Invariant owned here: nothing is allowed by default.
+
+use crate::place::ApiPath;
+use dray_core::Result;
+use rustls::pki_types::CertificateDer;
+use std::pin::Pin;
+
+/// What a call gets that may have to wait for somebody (an issuer's keys).
+pub type Future<'a, T> = Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
+
+/// What a caller shows.
+#[derive(Clone, Copy, Default)]
+pub struct Credentials<'a> {
+    /// A bearer token.
+    pub bearer: Option<&'a str>,
+    /// The client certificate of the TLS connection and its chain, the certificate first; empty
+    /// without one. That its key is the caller's is proved; whether it is believed is not.
+    pub certificates: &'a [CertificateDer<'static>],
+}
+
+// A token must not get into a log by way of a debug line.
+impl std::fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("bearer", &self.bearer.map(|_| "..."))
+            .field("certificates", &self.certificates.len())
+            .finish()
+    }
+}
+
+/// What a principal's credential lets it do, beside the rules of the roots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rights {
+    /// What the rules allow its owner.
+    Rules,
+    /// What these scopes of a token say, and the rules allow.
+    Scopes {
+        /// Who issued the token.
+        issuer: String,
+        /// The scopes as they stand in it.
+        scopes: Vec<String>,
+    },
+}
+
+/// Who a caller is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// `sub@iss` of a token, or the subject of a certificate.
+    pub name: String,
+    /// Whose transfers are whose.
+    pub owner: String,
+    /// Whether it sees and changes all transfers.
+    pub is_administrator: bool,
+    /// What its credential lets it do.
+    pub rights: Rights,
+}
+
+impl Principal {
+    /// Whether it may see and change what belongs to `owner`.
+    #[must_use]
+    pub fn sees(&self, owner: &str) -> bool {
+        self.is_administrator || self.owner == owner
+    }
+}
+
+/// What is done to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Read, list, stat, checksum.
+    Read,
+    /// Write what is not there yet, make folders.
+    Create,
+    /// Replace, rename, remove.
+    Modify,
+    /// Stage.
+    Stage,
+}
+
+/// Who decides.
+pub trait Access: Send + Sync {
+    /// Who shows these credentials.
+    ///
+    /// # Errors
+    /// `Unauthorized` without credentials, or with ones that are not believed.
+    fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>>;
+
+    /// Whether `principal` may do this to `path`.
+    ///
+    /// # Errors
+    /// `PermissionDenied` says which scope, or which rule, was needed.
+    fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
+}

@@ -1,0 +1,326 @@
+//! What moves at this endpoint right now, whoever drives it: who, with whom, how fast, in how much
+//! memory.
+//!
+//! Invariant owned here: the memory of all sessions together never exceeds the configured bound, and
+//! a session that finds its place free always finds its least memory free too.
+
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_runtime::drive::Handle;
+use dray_session::Progress;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of what is free beyond every place's least part, a newcomer gets one in so many: the first of
+/// many gets a lot, the last still gets its part (guess, revisit).
+const EXTRA_PART: u64 = 8;
+
+/// Which way the bytes go, seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// They are read here.
+    Out,
+    /// They are written here.
+    In,
+    /// Both.
+    Within,
+}
+
+/// What a session may take of the rate, changeable while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// Its part of what is shared by weight.
+    pub weight: u32,
+    /// Bytes per second before others get more than theirs.
+    pub rate_min: Option<u64>,
+    /// Bytes per second at the most.
+    pub rate_max: Option<u64>,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self {
+            weight: 100,
+            rate_min: None,
+            rate_max: None,
+        }
+    }
+}
+
+/// One session.
+pub struct Moving {
+    /// The transfer.
+    pub transfer: TransferId,
+    /// Whom it belongs to.
+    pub owner: String,
+    /// The other endpoint, as far as it is known by name or address; empty within this one.
+    pub peer: String,
+    /// Which way the bytes go.
+    pub way: Way,
+    /// The ticket that a driver showed for it, if it is another's transfer.
+    pub ticket: Option<String>,
+    /// Changes it.
+    pub handle: Handle,
+    wish: Mutex<Wish>,
+    /// Bytes that have been sent or have arrived.
+    moved: AtomicU64,
+    /// Bytes per second it was given last; `u64::MAX` for no limit.
+    granted: AtomicU64,
+}
+
+impl Moving {
+    /// A session that begins.
+    #[must_use]
+    pub fn new(transfer: TransferId, owner: String, peer: String, way: Way, wish: Wish) -> Self {
+        Self {
+            transfer,
+            owner,
+            peer,
+            way,
+            ticket: None,
+            handle: Handle::default(),
+            wish: Mutex::new(wish),
+            moved: AtomicU64::new(0),
+            granted: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// What it may take.
+    #[must_use]
+    pub fn wish(&self) -> Wish {
+        *self.wish.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what it may take; in force when the shares are next given out.
+    pub fn set_wish(&self, wish: Wish) {
+        *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = wish;
+    }
+
+    /// Notes how far it is.
+    pub fn note(&self, progress: &Progress) {
+        // A source counts what it sends, a sink what is safe and what an object brought.
+        let moved = progress.bytes_sent.max(
+            progress
+                .bytes_durable
+                .saturating_sub(progress.bytes_resumed),
+        );
+        self.moved.fetch_max(moved, Ordering::Relaxed);
+    }
+
+    /// Notes bytes that have just arrived.
+    pub fn arrived(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that have moved.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Bytes per second it was given last.
+    #[must_use]
+    pub fn granted(&self) -> Option<u64> {
+        let granted = self.granted.load(Ordering::Relaxed);
+        (granted != u64::MAX).then_some(granted)
+    }
+
+    /// Gives it a rate, if it is another than before.
+    pub fn grant(&self, rate: Option<u64>) {
+        let rate_word = rate.unwrap_or(u64::MAX);
+        if self.granted.swap(rate_word, Ordering::Relaxed) != rate_word {
+            self.handle.set_rate(rate);
+        }
+    }
+}
+
+/// Bounds on what moves at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of all buffers.
+    pub memory: u64,
+    /// Sessions at once, this endpoint's own and others'.
+    pub sessions: u32,
+    /// Sessions of one owner.
+    pub per_owner: u32,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    memory: u64,
+    sessions: BTreeMap<u64, (Arc<Moving>, u64)>,
+}
+
+/// All sessions.
+#[derive(Clone)]
+pub struct Live(Arc<(Bounds, Mutex<Table>)>);
+
+/// A session's place; given back when dropped.
+pub struct Seat {
+    live: Live,
+    number: u64,
+    /// What sits here.
+    pub moving: Arc<Moving>,
+    /// Bytes it may use for buffers.
+    pub memory: u64,
+}
+
+impl Live {
+    /// Nothing moves.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self(Arc::new((bounds, Mutex::default())))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.1.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a session in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when there is no place, or the owner has as many as one may have.
+    pub fn enter(&self, moving: Moving) -> Result<Seat> {
+        let bounds = self.0.0;
+        let mut table = self.table();
+        let busy = |cause: String| {
+            Error::new(ErrorKind::Busy, End::Here, "begin a session")
+                .cause(cause)
+                .remedy("try again later")
+        };
+        let count = u32::try_from(table.sessions.len()).unwrap_or(u32::MAX);
+        if count >= bounds.sessions {
+            return Err(busy(format!("{count} sessions run already")));
+        }
+        let of_owner = table.sessions.values();
+        let of_owner = of_owner.filter(|(other, _)| other.owner == moving.owner);
+        let of_owner = of_owner.count();
+        if of_owner >= bounds.per_owner as usize {
+            let owner = &moving.owner;
+            return Err(busy(format!("{of_owner} sessions of {owner} run already")));
+        }
+        let memory = share(&bounds, count, table.memory);
+        let number = table.next;
+        table.next += 1;
+        table.memory += memory;
+        let moving = Arc::new(moving);
+        table.sessions.insert(number, (Arc::clone(&moving), memory));
+        Ok(Seat {
+            live: self.clone(),
+            number,
+            moving,
+            memory,
+        })
+    }
+
+    /// What moves now.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Moving>> {
+        let table = self.table();
+        table
+            .sessions
+            .values()
+            .map(|(moving, _)| Arc::clone(moving))
+            .collect()
+    }
+
+    /// Sessions under a ticket.
+    #[must_use]
+    pub fn of_ticket(&self, ticket: &str) -> Vec<Arc<Moving>> {
+        let mut all = self.all();
+        all.retain(|moving| moving.ticket.as_deref() == Some(ticket));
+        all
+    }
+
+    /// Bytes of buffers given out.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.table().memory
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut table = self.live.table();
+        if let Some((_, memory)) = table.sessions.remove(&self.number) {
+            table.memory -= memory;
+        }
+    }
+}
+
+/// Memory for one more session when `count` have `used` bytes.
+fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
+    let places = u64::from(bounds.sessions.max(1));
+    let least = bounds.memory / (2 * places);
+    let kept = least * places.saturating_sub(u64::from(count));
+    let extra = bounds.memory.saturating_sub(used).saturating_sub(kept);
+    least + extra / EXTRA_PART
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bounds, Live, Moving, Way, Wish, share};
+    use dray_core::{ErrorKind, TransferId};
+
+    fn moving(owner: &str) -> Moving {
+        let transfer = TransferId::new("t").expect("an id");
+        Moving::new(
+            transfer,
+            owner.to_owned(),
+            String::new(),
+            Way::In,
+            Wish::default(),
+        )
+    }
+
+    #[test]
+    fn memory_is_enough_for_every_place_and_never_more_than_there_is() {
+        for sessions in [1, 2, 7, 100, 1000] {
+            let bounds = Bounds {
+                memory: 1 << 30,
+                sessions,
+                per_owner: u32::MAX,
+            };
+            let mut used = 0;
+            for count in 0..sessions {
+                let memory = share(&bounds, count, used);
+                assert!(memory >= bounds.memory / (2 * u64::from(sessions)));
+                used += memory;
+                assert!(used <= bounds.memory, "{sessions} {count} {used}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_are_bounded_in_all_and_for_each_owner_and_given_back() {
+        let live = Live::new(Bounds {
+            memory: 1 << 20,
+            sessions: 3,
+            per_owner: 2,
+        });
+        let first = live.enter(moving("a")).expect("room");
+        let second = live.enter(moving("a")).expect("room");
+        let error = live
+            .enter(moving("a"))
+            .err()
+            .expect("too many of one owner");
+        assert_eq!(error.kind, ErrorKind::Busy);
+        let third = live.enter(moving("b")).expect("room");
+        assert!(live.enter(moving("c")).is_err(), "full");
+        drop((first, second));
+        assert!(live.enter(moving("a")).is_ok());
+        drop(third);
+        assert_eq!((live.all().len(), live.memory()), (0, 0));
+    }
+
+    #[test]
+    fn a_rate_is_told_only_when_it_changes() {
+        let moving = moving("a");
+        assert_eq!(moving.granted(), None);
+        moving.grant(Some(5));
+        assert_eq!(moving.granted(), Some(5));
+        moving.grant(None);
+        assert_eq!(moving.granted(), None);
+    }
+}

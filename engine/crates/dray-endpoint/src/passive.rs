@@ -1,0 +1,326 @@
+//! The data port: who may open a session here, and what it may touch.
+//!
+//! A driver shows a ticket (an endpoint that carries a transfer), or a bearer token (somebody who
+//! copies from or to here by hand). Either way the session is for paths beneath exported roots, and
+//! what it writes belongs to an owner.
+
+use crate::access::{Access, Action, Credentials, Principal};
+use crate::audit::{Audit, Deed};
+use crate::live::{Live, Moving, Seat, Way, Wish};
+use crate::place::ApiPath;
+use crate::roots::{Root, Roots, api_path};
+use crate::tickets::{self, Grant};
+use dray_core::options::Overwrite;
+use dray_core::{End, Error, ErrorKind, RelPath, Result, StreamId};
+use dray_runtime::link::{SinkLink, SourceLink};
+use dray_runtime::net::{Caller, Fingerprint, Handler, Prepared, Request};
+use dray_runtime::observe::Observer;
+use dray_runtime::{sink, source};
+use dray_session::{Event, Outcome, Progress};
+use dray_wire::message::{BlockHead, Connect, Role};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::runtime::Handle as Tokio;
+
+/// Notices of one session that are said: a source of a million changed files must not fill the log.
+const NOTICES_MAX: u32 = 100;
+
+/// Where tickets are looked up.
+pub trait TicketBook: Send + Sync {
+    /// The ticket whose secret has this digest, if the holder of `key` may use it now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] when there is none, or not any more.
+    fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant>;
+
+    /// A session under it has begun: the transfer lives, and so does the ticket.
+    fn used(&self, id: &str);
+}
+
+/// What takes connections that begin with a TLS handshake: the control API.
+pub type Front = Box<dyn Fn(TcpStream) -> Result<(), TcpStream> + Send + Sync>;
+
+/// First byte of a TLS handshake record (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Answers sessions that others drive.
+pub struct Passive {
+    /// What may be touched at all.
+    pub roots: Roots,
+    /// Where sessions are counted.
+    pub live: Live,
+    /// Who decides on bearer tokens.
+    pub access: Arc<dyn Access>,
+    /// Who knows tickets.
+    pub tickets: Arc<dyn TicketBook>,
+    /// Where it is written down.
+    pub audit: Arc<Audit>,
+    /// Where authentication may wait.
+    pub tokio: Tokio,
+    /// Who takes the other connections.
+    pub front: Front,
+}
+
+/// Who a session is opened for.
+enum Right {
+    Ticket(Grant),
+    Principal(Principal),
+}
+
+impl Right {
+    fn owner(&self) -> &str {
+        match self {
+            Self::Ticket(grant) => &grant.owner,
+            Self::Principal(principal) => &principal.owner,
+        }
+    }
+}
+
+/// What a session touches: one root, and paths beneath it as [`dray_runtime::export`] takes them.
+struct Touch<'r> {
+    root: &'r Root,
+    /// For the root's export.
+    below: Vec<Vec<u8>>,
+    /// For rights.
+    paths: Vec<ApiPath>,
+}
+
+impl Passive {
+    fn right(&self, caller: &Caller) -> Result<Right> {
+        let shown = caller.token();
+        if tickets::is_ticket(shown) {
+            let digest = tickets::digest_of(shown);
+            return self
+                .tickets
+                .present(&digest, caller.key())
+                .map(Right::Ticket);
+        }
+        // A program that has a certificate alone still has to send a token: one that is none.
+        let bearer = str::from_utf8(shown).ok().filter(|text| *text != "-");
+        let credentials = Credentials {
+            bearer,
+            certificates: &caller.certificates,
+        };
+        self.tokio
+            .block_on(self.access.authenticate(credentials))
+            .map(Right::Principal)
+    }
+
+    /// Sorts the paths of a request: all in one root.
+    fn touch(&self, connect: &Connect) -> Result<Touch<'_>> {
+        let end = match connect.passive_role {
+            Role::Source => End::Source,
+            Role::Sink => End::Sink,
+        };
+        let invalid = |cause: &str| {
+            Error::new(ErrorKind::InvalidRequest, end, "read the request").cause(cause)
+        };
+        let named = match connect.passive_role {
+            Role::Source => connect.paths.as_slice(),
+            // The others are what will be written in it.
+            Role::Sink => connect.paths.get(..1).unwrap_or_default(),
+        };
+        let first = named.first().ok_or_else(|| invalid("it names no path"))?;
+        let (root, _) = self.roots.split(first).map_err(|error| error.at(end))?;
+        let (mut below, mut paths) = (Vec::new(), Vec::new());
+        for path in named {
+            let (other, rest) = self.roots.split(path).map_err(|error| error.at(end))?;
+            if other.name != root.name {
+                return Err(invalid("its paths lie in several roots")
+                    .remedy("make a transfer of each root"));
+            }
+            paths.push(api_path(root, rest).map_err(|error| error.at(end))?);
+            below.push(rest.to_vec());
+        }
+        if connect.passive_role == Role::Sink {
+            let folder = paths.pop().ok_or_else(|| invalid("it names no path"))?;
+            let claims = connect.paths.get(1..).unwrap_or_default();
+            // Rights are asked of what is written: a ticket for one file opens not its whole folder.
+            for claim in claims {
+                let claim = RelPath::parse(claim).map_err(|error| error.at(end))?;
+                paths.push(folder.with(folder.path.join_path(&claim)?));
+            }
+            if claims.is_empty() {
+                paths.push(folder);
+            }
+            below.extend_from_slice(claims);
+        }
+        Ok(Touch { root, below, paths })
+    }
+
+    /// The most that may become of files that stand here; an error when nothing may be done at all.
+    fn allowed(&self, right: &Right, connect: &Connect, touch: &Touch<'_>) -> Result<Overwrite> {
+        let principal = match right {
+            Right::Ticket(grant) => {
+                grant.allows(connect.passive_role, &connect.transfer, &touch.paths)?;
+                return Ok(grant.overwrite);
+            }
+            Right::Principal(principal) => principal,
+        };
+        let all = |action| {
+            let mut paths = touch.paths.iter();
+            paths.try_for_each(|path| self.access.allow(principal, action, path))
+        };
+        match connect.passive_role {
+            Role::Source => all(Action::Read).map(|()| Overwrite::Never),
+            Role::Sink if all(Action::Modify).is_ok() => Ok(Overwrite::Always),
+            Role::Sink => all(Action::Create).map(|()| Overwrite::Never),
+        }
+    }
+
+    fn seat(&self, right: &Right, connect: &Connect, caller: &Caller) -> Result<Seat> {
+        let way = match connect.passive_role {
+            Role::Source => Way::Out,
+            Role::Sink => Way::In,
+        };
+        let owner = right.owner().to_owned();
+        let peer = caller.peer.ip().to_string();
+        let wish = Wish {
+            rate_max: connect.options.rate,
+            ..Wish::default()
+        };
+        let mut moving = Moving::new(connect.transfer.clone(), owner, peer, way, wish);
+        if let Right::Ticket(grant) = right {
+            moving.ticket = Some(grant.id.clone());
+        }
+        self.live.enter(moving)
+    }
+}
+
+/// What may be done when this is asked and that is allowed.
+const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
+    match (asked, allowed) {
+        (Overwrite::Never, _) | (_, Overwrite::Never) => Overwrite::Never,
+        (Overwrite::IfDifferent, _) | (_, Overwrite::IfDifferent) => Overwrite::IfDifferent,
+        (Overwrite::Always, Overwrite::Always) => Overwrite::Always,
+    }
+}
+
+impl Handler for Passive {
+    fn admit(&self, caller: &Caller) -> Result<()> {
+        self.right(caller).map(|_| ())
+    }
+
+    fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
+        let Request {
+            mut connect,
+            agreed,
+            caller,
+            ..
+        } = request;
+        let right = self.right(&caller)?;
+        let touch = self.touch(&connect)?;
+        let allowed = self.allowed(&right, &connect, &touch)?;
+        connect.options.overwrite = lower(connect.options.overwrite, allowed);
+        connect.paths.clone_from(&touch.below);
+        let seat = self.seat(&right, &connect, &caller)?;
+        let session = Session {
+            deed: Deed {
+                owner: right.owner().to_owned(),
+                peer: caller.peer,
+                what: match connect.passive_role {
+                    Role::Source => "read",
+                    Role::Sink => "write",
+                },
+                transfer: Some(connect.transfer.to_string()),
+                paths: touch.paths.iter().map(ApiPath::text).collect(),
+            },
+            seat,
+            notices: AtomicU32::new(0),
+        };
+        if let Right::Ticket(grant) = &right {
+            self.tickets.used(&grant.id);
+        }
+        match connect.passive_role {
+            Role::Sink => {
+                let owner = right.owner().as_bytes().to_vec();
+                let memory = session.seat.memory;
+                let made = touch
+                    .root
+                    .export
+                    .passive_sink(&connect, &agreed.limits, owner, memory);
+                let (setup, pool) =
+                    made.inspect_err(|error| self.audit.refused(&session.deed, error))?;
+                let own = Arc::clone(&pool);
+                let run = move |link: SinkLink| {
+                    session.seat.moving.handle.attach_sink(&link.events_in);
+                    for notice in setup.destination.notices() {
+                        session.event(&Event::Notice(notice.clone()));
+                    }
+                    let (outcome, progress) = sink::run(setup, &own, link, &session);
+                    self.ended(&session, &outcome, &progress);
+                };
+                let run = Box::new(run);
+                Ok(Prepared::Sink { pool, run })
+            }
+            Role::Source => {
+                let memory = session.seat.memory;
+                let made = touch
+                    .root
+                    .export
+                    .passive_source(&connect, &agreed.limits, memory);
+                let setup = made.inspect_err(|error| self.audit.refused(&session.deed, error))?;
+                let run = move |link: SourceLink| {
+                    session.seat.moving.handle.attach_source(&link.events_in);
+                    let (outcome, progress) = source::run(setup, link, &session)
+                        .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
+                    self.ended(&session, &outcome, &progress);
+                };
+                Ok(Prepared::Source { run: Box::new(run) })
+            }
+        }
+    }
+
+    fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
+        match first {
+            TLS_HANDSHAKE => (self.front)(stream),
+            _ => Err(stream),
+        }
+    }
+
+    fn rejected(&self, peer: SocketAddr, error: &Error) {
+        self.audit.stranger(peer, error);
+    }
+}
+
+impl Passive {
+    fn ended(&self, session: &Session, outcome: &Outcome, progress: &Progress) {
+        let error = match outcome {
+            Outcome::Refused(error) | Outcome::Failed(error) => Some(error),
+            Outcome::Done(_) | Outcome::Cancelled => None,
+        };
+        self.audit.session(&session.deed, progress, error);
+    }
+}
+
+/// A session that another drives.
+struct Session {
+    deed: Deed,
+    seat: Seat,
+    notices: AtomicU32,
+}
+
+impl Observer for Session {
+    fn event(&self, event: &Event) {
+        let Event::Notice(error) = event else {
+            return;
+        };
+        if self.notices.fetch_add(1, Ordering::Relaxed) < NOTICES_MAX {
+            let transfer = self.deed.transfer.as_deref().unwrap_or_default();
+            tracing::warn!(transfer, peer = %self.deed.peer, "{error}");
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.seat.moving.note(progress);
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        // A source's own counter knows what it sends.
+        if stream.is_none() {
+            let bytes = head.segments.iter().map(|segment| segment.range.length);
+            self.seat.moving.arrived(bytes.sum());
+        }
+    }
+}

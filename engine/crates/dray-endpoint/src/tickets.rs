@@ -1,0 +1,255 @@
+//! Tickets: what an endpoint gives a caller, so that another endpoint may open sessions here for one
+//! transfer.
+//!
+//! Invariant owned here: a ticket opens nothing but its own transfer, in its own direction, beneath
+//! its own paths, for the holder of the key it was made for, until it ends or is revoked. The secret
+//! itself is kept nowhere; its SHA-256 is.
+
+use crate::api::types::Direction;
+use crate::place::ApiPath;
+use dray_core::options::Overwrite;
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_runtime::net::Fingerprint;
+use dray_wire::message::Role;
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+
+/// How a ticket begins, so that people and programs that look for secrets know one.
+pub const PREFIX: &str = "drt_";
+
+/// Random bytes of a secret.
+const SECRET_BYTES: usize = 32;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// A ticket's secret. It has no readable form but [`Secret::expose`].
+pub struct Secret(String);
+
+impl Secret {
+    /// Draws a new one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when the system gives no random bytes.
+    pub fn draw() -> Result<Self> {
+        let mut bytes = [0; SECRET_BYTES];
+        SystemRandom::new()
+            .fill(&mut bytes)
+            .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
+        // Base64 for URLs (RFC 4648, section 5), without padding.
+        let mut text = PREFIX.to_owned();
+        for chunk in bytes.chunks(3) {
+            let word = chunk
+                .iter()
+                .fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+            let word = word << (8 * (3 - chunk.len()));
+            for place in 0..=chunk.len() {
+                let index = word >> (18 - 6 * place) & 63;
+                text.push(char::from(ALPHABET[index as usize]));
+            }
+        }
+        Ok(Self(text))
+    }
+
+    /// For the one answer that gives it to its caller.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What is kept of it.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        digest_of(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// What is kept of a secret that somebody shows. A lookup by it tells nothing of the secret by its
+/// time: whoever can choose digests can turn SHA-256 around.
+#[must_use]
+pub fn digest_of(secret: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, secret);
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.as_ref());
+    bytes
+}
+
+/// Whether what was shown is meant as a ticket.
+#[must_use]
+pub fn is_ticket(shown: &[u8]) -> bool {
+    shown.starts_with(PREFIX.as_bytes())
+}
+
+/// What a ticket allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The ticket's public id.
+    pub id: String,
+    /// The one transfer.
+    pub transfer: TransferId,
+    /// Whether its holder reads or writes here.
+    pub direction: Direction,
+    /// What may be read, or written beneath.
+    pub paths: Vec<ApiPath>,
+    /// Whom what is written belongs to.
+    pub owner: String,
+    /// The most that may become of files that stand here.
+    pub overwrite: Overwrite,
+    /// The key that its holder must have.
+    pub peer_key: Fingerprint,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_at: i64,
+    /// Whether somebody took it back.
+    pub revoked: bool,
+}
+
+impl Grant {
+    /// Whether the holder of `key` may use it at `now` (milliseconds since 1970).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] says which of it is wrong.
+    pub fn check(&self, key: Option<Fingerprint>, now: i64) -> Result<()> {
+        let cause = if self.revoked {
+            "it was revoked".to_owned()
+        } else if now >= self.expires_at {
+            format!("it ended {} s ago", (now - self.expires_at) / 1000)
+        } else if key.is_none() {
+            "it holds for one key, and the other end shows none".to_owned()
+        } else if key != Some(self.peer_key) {
+            "it was made for another key".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(refused(format!("ticket {}: {cause}", self.id)))
+    }
+
+    /// Whether a session in `role` (this end's) of `transfer` that touches `paths` is what it is for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`] names what is not.
+    pub fn allows(&self, role: Role, transfer: &TransferId, paths: &[ApiPath]) -> Result<()> {
+        let denied = |cause: String| {
+            Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
+                .cause(cause)
+                .remedy("get a ticket for what is to be moved")
+        };
+        if *transfer != self.transfer {
+            let own = &self.transfer;
+            return Err(denied(format!("it is for transfer {own}, not {transfer}")));
+        }
+        let fits = match role {
+            Role::Source => self.direction == Direction::Read,
+            Role::Sink => self.direction == Direction::Write,
+        };
+        if !fits {
+            return Err(denied("it is for the other direction".to_owned()));
+        }
+        for path in paths {
+            if !self.paths.iter().any(|allowed| reaches(allowed, path)) {
+                return Err(denied(format!("it does not reach {}", path.text())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether what is allowed for `folder` is allowed for `path`: whole names, not letters.
+#[must_use]
+pub fn reaches(folder: &ApiPath, path: &ApiPath) -> bool {
+    folder.root == path.root && path.path.starts_with(&folder.path)
+}
+
+fn refused(cause: String) -> Error {
+    Error::new(ErrorKind::Unauthorized, End::Network, "use the ticket")
+        .cause(cause)
+        .remedy("get another with POST /v1/tickets, and submit the same request with it")
+}
+
+/// What somebody hears who shows a ticket that was never made here, or long ago.
+#[must_use]
+pub fn unknown() -> Error {
+    refused("this endpoint does not know it".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Grant, Secret, digest_of, is_ticket};
+    use crate::api::types::Direction;
+    use crate::place::ApiPath;
+    use dray_core::options::Overwrite;
+    use dray_core::{ErrorKind, TransferId};
+    use dray_runtime::net::Fingerprint;
+    use dray_wire::message::Role;
+
+    fn key(digit: char) -> Fingerprint {
+        let text = format!("sha256:{}", digit.to_string().repeat(64));
+        text.parse().expect("a fingerprint")
+    }
+
+    fn path(text: &str) -> ApiPath {
+        ApiPath::parse(text).expect("a path")
+    }
+
+    fn id(text: &str) -> TransferId {
+        TransferId::new(text).expect("an id")
+    }
+
+    fn grant() -> Grant {
+        Grant {
+            id: "t1".to_owned(),
+            transfer: id("one"),
+            direction: Direction::Read,
+            paths: vec![path("/data/run"), path("/data/a.root")],
+            owner: "alice".to_owned(),
+            overwrite: Overwrite::IfDifferent,
+            peer_key: key('a'),
+            expires_at: 10_000,
+            revoked: false,
+        }
+    }
+
+    #[test]
+    fn secrets_differ_are_long_and_never_shown() {
+        let (one, two) = (
+            Secret::draw().expect("drawn"),
+            Secret::draw().expect("drawn"),
+        );
+        assert_ne!(one.expose(), two.expose());
+        assert_eq!(one.expose().len(), 4 + 43);
+        assert!(is_ticket(one.expose().as_bytes()));
+        assert!(!format!("{one:?}").contains(&one.expose()[4..]));
+        assert_eq!(one.digest(), digest_of(one.expose().as_bytes()));
+    }
+
+    #[test]
+    fn only_the_holder_of_the_key_may_use_it_and_only_in_its_time() {
+        let mut grant = grant();
+        assert!(grant.check(Some(key('a')), 9_999).is_ok());
+        for (key, now) in [(Some(key('b')), 0), (None, 0), (Some(key('a')), 10_000)] {
+            let error = grant.check(key, now).expect_err("refused");
+            assert_eq!(error.kind, ErrorKind::Unauthorized);
+        }
+        grant.revoked = true;
+        assert!(grant.check(Some(key('a')), 0).is_err());
+    }
+
+    #[test]
+    fn it_opens_its_own_transfer_direction_and_paths_alone() {
+        let grant = grant();
+        let ask = |role, transfer: &str, at: &str| grant.allows(role, &id(transfer), &[path(at)]);
+        for good in ["/data/run", "/data/run/deep/x", "/data/a.root"] {
+            assert!(ask(Role::Source, "one", good).is_ok(), "{good}");
+        }
+        for bad in ["/data", "/data/runs", "/other/run", "/data/a.root2"] {
+            assert!(ask(Role::Source, "one", bad).is_err(), "{bad}");
+        }
+        assert!(ask(Role::Sink, "one", "/data/run").is_err());
+        assert!(ask(Role::Source, "two", "/data/run").is_err());
+    }
+}
