@@ -13,6 +13,7 @@ pub mod access;
 pub mod api;
 pub mod audit;
 pub mod carry;
+pub mod client;
 pub mod config;
 pub mod live;
 pub mod moment;

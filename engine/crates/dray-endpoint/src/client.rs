@@ -1,0 +1,191 @@
+//! Calls to the control API of an endpoint: those of the command line, and an endpoint's own to the
+//! other side of a transfer.
+//!
+//! A connection for each call: calls are few, and one that was kept open may be dead by the next.
+
+use crate::place;
+use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
+use dray_runtime::net::{Identity, Trust, client_config};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Bytes of an answer that are read: a page of a thousand transfers with room to spare.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// How long connecting and the handshake may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long an answer may take, long polls (60 s) included.
+const ANSWER: Duration = Duration::from_secs(90);
+
+/// One endpoint, and as whom it is asked.
+#[derive(Clone)]
+pub struct Client {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// How it is known.
+    pub trust: Trust,
+    /// The key that is shown, if any.
+    pub identity: Option<Arc<Identity>>,
+    /// The bearer token that is shown, if any.
+    pub token: Option<String>,
+}
+
+// A token must not get into a log by way of a debug line.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.address)
+    }
+}
+
+impl Client {
+    /// Calls, and waits for the answer. Not for use within an asynchronous task.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::Unauthorized`] when it is
+    /// not who was meant; else what it refuses the call with.
+    pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                let operation = "start the runtime for a call";
+                Error::new(ErrorKind::Internal, End::Here, operation).cause(error.to_string())
+            })?;
+        runtime.block_on(self.call(method, path, body))
+    }
+
+    /// Calls `path` (with its query) and gives the answer's JSON; null for an empty answer.
+    ///
+    /// # Errors
+    /// As [`Client::call_and_wait`].
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let called = tokio::time::timeout(CONNECT + ANSWER, self.exchange(method, path, body));
+        let (status, bytes) = called
+            .await
+            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no answer came")))?;
+        let json: Option<Value> = match bytes.is_empty() {
+            true => Some(Value::Null),
+            false => serde_json::from_slice(&bytes).ok(),
+        };
+        match json {
+            Some(json) if status.is_success() => Ok(json),
+            Some(json) => Err(told(&json).unwrap_or_else(|| self.odd(status))),
+            None => Err(self.odd(status)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let lost = |error: &dyn fmt::Display| self.error(ErrorKind::Unreachable, error);
+        let (tls, pinned) = client_config(&self.trust, self.identity.as_deref())?;
+        let mut tls = (*tls).clone();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let host = self
+            .address
+            .rsplit_once(':')
+            .map_or(&*self.address, |(host, _)| host);
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+            .map_err(|error| self.error(ErrorKind::InvalidRequest, error))?;
+        let connected = async {
+            let socket = TcpStream::connect(&self.address)
+                .await
+                .map_err(|error| lost(&error))?;
+            let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
+            handshake.await.map_err(|error| {
+                match pinned.as_ref().and_then(|pinned| pinned.other_key()) {
+                    Some(offered) => self
+                        .error(ErrorKind::Unauthorized, format!("its key is {offered}"))
+                        .remedy("compare with the key it prints when it starts"),
+                    None if error.kind() == std::io::ErrorKind::InvalidData => self
+                        .error(ErrorKind::Unauthorized, error)
+                        .remedy("pin its key, or name the authority of its certificate"),
+                    None => lost(&error),
+                }
+            })
+        };
+        let socket = tokio::time::timeout(CONNECT, connected)
+            .await
+            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no connection was made")))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket))
+            .await
+            .map_err(|error| lost(&error))?;
+        // Ends with the sender.
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(HOST, &self.address);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                body.to_string().into_bytes()
+            }
+            None => Vec::new(),
+        };
+        let request = request
+            .body(Full::new(Bytes::from(bytes)))
+            .map_err(|error| self.error(ErrorKind::InvalidRequest, error))?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|error| lost(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+        let body = body.await.map_err(|error| lost(&error))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    fn error(&self, kind: ErrorKind, cause: impl fmt::Display) -> Error {
+        let operation = format!("ask the endpoint {}", self.address.escape_debug());
+        Error::new(kind, End::Network, operation).cause(cause.to_string())
+    }
+
+    /// An answer that no endpoint gives.
+    fn odd(&self, status: StatusCode) -> Error {
+        self.error(
+            ErrorKind::Protocol,
+            format!("it answered {status} in a form that is not ours"),
+        )
+        .remedy("look whether there is an endpoint at this address")
+    }
+}
+
+/// The error in an answer.
+fn told(json: &Value) -> Option<Error> {
+    let parts = json.get("error")?;
+    let text = |field: &str| parts.get(field).and_then(Value::as_str).unwrap_or_default();
+    let word = |field: &str| parts.get(field).cloned().unwrap_or_default();
+    // A newer endpoint may know kinds that are not known here.
+    let kind = serde_json::from_value(word("kind")).unwrap_or(ErrorKind::Other);
+    let end = serde_json::from_value(word("end")).unwrap_or(End::Network);
+    let status: Option<Status> = serde_json::from_value(word("status")).ok();
+    let mut error = Error::new(kind, end, text("operation"))
+        .cause(text("cause"))
+        .remedy(text("remedy"));
+    if let Some(status) = status {
+        error = error.status(status);
+    }
+    let file = parts.get("file").and_then(Value::as_str);
+    let file = file.and_then(|text| place::decode(text).ok());
+    if let Some(file) = file.and_then(|bytes| RelPath::parse(&bytes).ok()) {
+        error = error.file(&file);
+    }
+    Some(error)
+}
