@@ -9,10 +9,13 @@
 //! token or any part of a signature; no spelling of a path reaches further than its scope.
 
 pub mod jwk;
+pub mod map;
 pub mod mint;
 pub mod scope;
 pub mod token;
 mod words;
+pub mod x509;
 
+pub use map::{Mapping, Owner, Principal};
 pub use scope::{Action, Resource, Scopes};
 pub use token::{Issuer, Issuers, Refusal, Verified};

@@ -1,0 +1,476 @@
+//! Certificates: who a client is (RFC 5280, with the proxies of RFC 3820), and whether a server is
+//! the host it was dialled as.
+//!
+//! The path from a person's or host's certificate to a trusted authority is webpki's, the library
+//! that rustls uses. It knows no proxies: these are checked here, one by one, down to the key that
+//! shakes hands.
+//!
+//! What this does not check: that the peer holds the leaf's key. The TLS handshake does; [`Client`]
+//! and [`public_key`] give the key to check it with, since rustls's own helper refuses a proxy.
+
+mod der;
+mod name;
+mod proxy;
+
+pub use name::Subject;
+
+use crate::words::{misconfigured, seconds, shown, unauthorized};
+use dray_core::{Error, Result};
+use rustls_pki_types::{
+    CertificateDer, CertificateRevocationListDer, Der, ServerName, TrustAnchor, UnixTime,
+};
+use serde::Deserialize;
+use std::time::Duration;
+use webpki::{
+    ALL_VERIFICATION_ALGS, CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage,
+    OwnedCertRevocationList, RevocationOptionsBuilder, UnknownStatusPolicy,
+    anchor_from_trusted_cert,
+};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+/// Certificates of a chain. Bound of ours: a proxy of a proxy below two authorities has five.
+pub const CHAIN_MAX: usize = 16;
+
+/// Bytes of one certificate; what webpki reads at the most.
+pub const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
+
+const OPERATION: &str = "accept the certificate";
+
+/// What is asked of revocation lists, as an administrator writes it down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Revocation {
+    /// Whether each authority on the path must have a list; else one without revokes nothing.
+    pub demanded: bool,
+    /// Whether a list that is past its next update still counts; else it refuses everybody whom its
+    /// authority certified, as RFC 5280 and the IGTF want.
+    pub stale: bool,
+}
+
+struct Anchor {
+    anchor: TrustAnchor<'static>,
+    not_before: u64,
+    not_after: u64,
+}
+
+/// The authorities that are trusted, and their revocation lists.
+#[derive(Default)]
+pub struct Trust {
+    anchors: Vec<Anchor>,
+    lists: Vec<CertRevocationList<'static>>,
+    revocation: Revocation,
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (anchors, lists) = (self.anchors.len(), self.lists.len());
+        write!(f, "Trust({anchors} authorities, {lists} revocation lists)")
+    }
+}
+
+/// A client whose certificate is good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Who: the subject of the certificate that an authority signed, whatever proxies are below.
+    pub subject: Subject,
+    /// Who says so.
+    pub issuer: Subject,
+    /// How many proxies stand between the subject and the key that shook hands.
+    pub proxies: usize,
+    /// Whether one of them is limited: by the field's custom such a one starts no jobs, and moves
+    /// files.
+    pub is_limited: bool,
+    /// When the first of the subject's certificate and its proxies expires, in seconds since 1970.
+    pub expires: u64,
+    /// The leaf's public key, as DER of its SubjectPublicKeyInfo.
+    pub key: Vec<u8>,
+}
+
+fn refused(cause: impl Into<String>, remedy: &str) -> Error {
+    unauthorized(OPERATION, cause, remedy)
+}
+
+impl Trust {
+    /// Trusts nobody yet.
+    #[must_use]
+    pub fn new(revocation: Revocation) -> Self {
+        Self {
+            revocation,
+            ..Self::default()
+        }
+    }
+
+    /// Trusts an authority, given its certificate in DER.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) when it is not a certificate, or
+    /// not one of an authority.
+    pub fn add_authority(&mut self, der: &[u8]) -> Result<()> {
+        let refuse = |cause: String| {
+            let remedy = "take it out of the folder of authorities";
+            misconfigured("trust the authority", cause, remedy)
+        };
+        let parsed = parse(der).map_err(|error| refuse(error.cause))?;
+        let subject = parsed.subject()?;
+        // Certificates of version 1 have no extension to say so; there are roots like that.
+        let is_old = parsed.certificate.version().0 == 0;
+        if !is_old && !parsed.certificate.is_ca() {
+            return Err(refuse(format!("{subject} is not an authority")));
+        }
+        let anchor = anchor_from_trusted_cert(&CertificateDer::from(der))
+            .map_err(|_| refuse(format!("the certificate of {subject} is malformed")))?
+            .to_owned();
+        let (not_before, not_after) = parsed.validity();
+        self.anchors.push(Anchor {
+            anchor,
+            not_before,
+            not_after,
+        });
+        Ok(())
+    }
+
+    /// Adds a revocation list in DER. Its signature is checked when it is used.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) when it cannot be read.
+    pub fn add_revocation_list(&mut self, der: &[u8]) -> Result<()> {
+        let der = CertificateRevocationListDer::from(der);
+        let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
+            let cause = match error {
+                webpki::Error::UnsupportedCrlVersion => "not of version 2",
+                webpki::Error::UnsupportedDeltaCrl => "it holds only what changed",
+                webpki::Error::UnsupportedIndirectCrl => "it speaks for other authorities",
+                _ => "malformed",
+            };
+            misconfigured("read the revocation list", cause, "fetch it anew")
+        })?;
+        self.lists.push(list.into());
+        Ok(())
+    }
+
+    /// Finds out who a client is. `chain` is what it showed, each certificate in DER, the leaf
+    /// first; `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), saying in plain words which
+    /// certificate is not good and why.
+    pub fn verify_client(&self, chain: &[&[u8]], now: u64) -> Result<Client> {
+        let parsed = parse_chain(chain)?;
+        let proxies = proxy::count(&parsed)?;
+        let leaf = &parsed[0];
+        let own = &parsed[proxies];
+        own.check_validity(now)?;
+        own.check_usage()?;
+        let end = CertificateDer::from(own.der);
+        self.verify_path(&end, &chain[proxies + 1..], now, &KeyUsage::client_auth())
+            .map_err(|error| self.words(&error, own, &parsed[proxies + 1..], now))?;
+        let is_limited = proxy::check(&parsed[..=proxies], now)?;
+        let expires = parsed[..=proxies].iter().map(|one| one.validity().1).min();
+        Ok(Client {
+            subject: own.subject()?,
+            issuer: own.issuer()?,
+            proxies,
+            is_limited,
+            expires: expires.unwrap_or(0),
+            key: leaf.key().to_vec(),
+        })
+    }
+
+    /// Checks that a server's chain, the leaf first, is of a trusted authority and for `host`, a
+    /// name or an address; `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), saying in plain words why not.
+    pub fn verify_server(&self, chain: &[&[u8]], host: &str, now: u64) -> Result<()> {
+        let parsed = parse_chain(chain)?;
+        let leaf = &parsed[0];
+        leaf.check_validity(now)?;
+        let name = ServerName::try_from(host).map_err(|_| {
+            let cause = format!("{} is no host name", shown(host));
+            misconfigured("check the server", cause, "correct the host's name")
+        })?;
+        let end = CertificateDer::from(leaf.der);
+        self.verify_path(&end, &chain[1..], now, &KeyUsage::server_auth())
+            .and_then(|()| EndEntityCert::try_from(&end)?.verify_is_valid_for_subject_name(&name))
+            .map_err(|error| match error {
+                webpki::Error::CertNotValidForName(_) => refused(
+                    format!("{} is not for the host {}", leaf.words(), shown(host)),
+                    "dial the host by a name that its certificate has",
+                ),
+                error => self.words(&error, leaf, &parsed[1..], now),
+            })
+    }
+
+    fn verify_path(
+        &self,
+        end: &CertificateDer<'_>,
+        others: &[&[u8]],
+        now: u64,
+        usage: &KeyUsage,
+    ) -> Result<(), webpki::Error> {
+        let anchors: Vec<_> = self
+            .anchors
+            .iter()
+            .filter(|anchor| (anchor.not_before..=anchor.not_after).contains(&now))
+            .map(|anchor| borrowed(&anchor.anchor))
+            .collect();
+        let others: Vec<_> = others
+            .iter()
+            .map(|der| CertificateDer::from(*der))
+            .collect();
+        let lists: Vec<_> = self.lists.iter().collect();
+        // Without any list there are no options to build, and none can be demanded of webpki.
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
+            let unknown = if self.revocation.demanded {
+                UnknownStatusPolicy::Deny
+            } else {
+                UnknownStatusPolicy::Allow
+            };
+            let stale = if self.revocation.stale {
+                ExpirationPolicy::Ignore
+            } else {
+                ExpirationPolicy::Enforce
+            };
+            builder
+                .with_status_policy(unknown)
+                .with_expiration_policy(stale)
+                .build()
+        });
+        if revocation.is_none() && self.revocation.demanded {
+            return Err(webpki::Error::UnknownRevocationStatus);
+        }
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        EndEntityCert::try_from(end)?
+            .verify_for_usage(
+                ALL_VERIFICATION_ALGS,
+                &anchors,
+                &others,
+                time,
+                *usage,
+                revocation,
+                None,
+            )
+            .map(|_| ())
+    }
+
+    /// webpki's verdict in plain words.
+    fn words(&self, error: &webpki::Error, own: &Parsed, others: &[Parsed], now: u64) -> Error {
+        use webpki::Error as E;
+        const RENEW: &str = "ask the authority for a new certificate";
+        const LISTS: &str = "the endpoint's administrator must fetch the revocation lists anew";
+        let whose = own.words();
+        let issuer = own.issuer_words();
+        match error {
+            E::CertExpired { not_after, .. } => {
+                let ago = seconds(now.saturating_sub(not_after.as_secs()));
+                let cause = format!("an authority's certificate above {whose} expired {ago} ago");
+                refused(cause, RENEW)
+            }
+            E::CertNotValidYet { .. } => refused(
+                format!("an authority's certificate above {whose} is not yet valid"),
+                "wait, or set the clocks right",
+            ),
+            E::CertRevoked => refused(format!("{whose}, or one above it, was revoked"), RENEW),
+            E::CrlExpired { next_update, .. } => {
+                let ago = seconds(now.saturating_sub(next_update.as_secs()));
+                let cause =
+                    format!("the revocation list for {whose} should be renewed since {ago}");
+                refused(cause, LISTS)
+            }
+            E::UnknownRevocationStatus => refused(
+                format!("no revocation list says whether {whose} was revoked"),
+                LISTS,
+            ),
+            E::CaUsedAsEndEntity => refused(
+                format!("{whose} is an authority's and stands where a client's must"),
+                "send the chain in its order: the own certificate first",
+            ),
+            E::UnknownIssuer => {
+                let is_expired = self.is_expired_anchor(own, others, now);
+                let cause = if is_expired {
+                    format!("the authority above {whose}, {issuer}, has itself expired")
+                } else {
+                    format!("no authority trusted here has issued {whose}: its issuer is {issuer}")
+                };
+                refused(
+                    cause,
+                    "use a certificate of an authority that is trusted here",
+                )
+            }
+            E::InvalidCrlSignatureForPublicKey | E::IssuerNotCrlSigner => refused(
+                format!("the revocation list for {whose} is not signed by its authority"),
+                LISTS,
+            ),
+            E::InvalidSignatureForPublicKey | E::SignatureAlgorithmMismatch => refused(
+                format!("the signature of {issuer} under {whose} is wrong"),
+                RENEW,
+            ),
+            E::RequiredEkuNotFoundContext(_) => refused(
+                format!("{whose} may not be used for this: its extended key usage"),
+                RENEW,
+            ),
+            E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {
+                refused(
+                    format!("{issuer}, or one above it, may not issue {whose}"),
+                    "ask the authority",
+                )
+            }
+            E::UnsupportedSignatureAlgorithmContext(_)
+            | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => refused(
+                format!("{whose}, or one above it, has a key or signature that is not accepted"),
+                "use RSA of 2048 bits or more with SHA-256, or P-256",
+            ),
+            E::UnsupportedCriticalExtension => refused(
+                format!("{whose}, or one above it, demands an extension that is not known here"),
+                "ask the authority",
+            ),
+            _ => refused(format!("{whose}, or one above it, is malformed"), RENEW),
+        }
+    }
+
+    /// Whether a certificate of the chain is by an authority that is trusted here, but not now.
+    fn is_expired_anchor(&self, own: &Parsed, others: &[Parsed], now: u64) -> bool {
+        let mut issuers = others.iter().chain([own]).map(Parsed::issuer_der);
+        issuers.any(|issuer| {
+            let content = der::only(issuer, der::SEQUENCE).map(|name| name.content);
+            self.anchors.iter().any(|anchor| {
+                now > anchor.not_after && content == Some(anchor.anchor.subject.as_ref())
+            })
+        })
+    }
+}
+
+/// The public key of a certificate: DER of its SubjectPublicKeyInfo.
+///
+/// # Errors
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) when it is no certificate.
+pub fn public_key(certificate: &[u8]) -> Result<Vec<u8>> {
+    parse(certificate).map(|parsed| parsed.key().to_vec())
+}
+
+fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
+    TrustAnchor {
+        subject: Der::from_slice(anchor.subject.as_ref()),
+        subject_public_key_info: Der::from_slice(anchor.subject_public_key_info.as_ref()),
+        name_constraints: anchor
+            .name_constraints
+            .as_ref()
+            .map(|constraints| Der::from_slice(constraints.as_ref())),
+    }
+}
+
+/// One certificate, read but not believed.
+struct Parsed<'a> {
+    der: &'a [u8],
+    certificate: X509Certificate<'a>,
+}
+
+fn parse(der: &[u8]) -> Result<Parsed<'_>> {
+    let malformed = || refused("it is not a certificate", "send X.509 certificates in DER");
+    if der.len() > CERTIFICATE_BYTES_MAX {
+        return Err(malformed());
+    }
+    match X509Certificate::from_der(der) {
+        Ok(([], certificate)) => Ok(Parsed { der, certificate }),
+        _ => Err(malformed()),
+    }
+}
+
+fn parse_chain<'a>(chain: &[&'a [u8]]) -> Result<Vec<Parsed<'a>>> {
+    if chain.is_empty() {
+        return Err(refused("there is none", "show a certificate"));
+    }
+    if chain.len() > CHAIN_MAX {
+        let cause = format!("its chain has over {CHAIN_MAX} certificates");
+        return Err(refused(cause, "send the own chain alone"));
+    }
+    chain.iter().map(|der| parse(der)).collect()
+}
+
+impl Parsed<'_> {
+    fn subject_der(&self) -> &[u8] {
+        self.certificate.tbs_certificate.subject.as_raw()
+    }
+
+    fn issuer_der(&self) -> &[u8] {
+        self.certificate.tbs_certificate.issuer.as_raw()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.certificate.tbs_certificate.subject_pki.raw
+    }
+
+    fn subject(&self) -> Result<Subject> {
+        Subject::read(self.subject_der())
+            .ok_or_else(|| refused("it names no subject", "use a certificate with a subject"))
+    }
+
+    fn issuer(&self) -> Result<Subject> {
+        Subject::read(self.issuer_der())
+            .ok_or_else(|| refused("it names no issuer", "use a certificate of an authority"))
+    }
+
+    /// The certificate in words for a message.
+    fn words(&self) -> String {
+        match Subject::read(self.subject_der()) {
+            Some(subject) => format!("the certificate of {}", shown(subject.slash())),
+            None => "the certificate without a subject".to_owned(),
+        }
+    }
+
+    fn issuer_words(&self) -> String {
+        Subject::read(self.issuer_der()).map_or_else(
+            || "somebody without a name".to_owned(),
+            |issuer| shown(issuer.slash()),
+        )
+    }
+
+    /// From when to when it is valid, in seconds since 1970, both inclusive.
+    fn validity(&self) -> (u64, u64) {
+        let validity = self.certificate.validity();
+        let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
+        (
+            seconds(validity.not_before.timestamp()),
+            seconds(validity.not_after.timestamp()),
+        )
+    }
+
+    fn check_validity(&self, now: u64) -> Result<()> {
+        let (not_before, not_after) = self.validity();
+        if now < not_before {
+            let wait = seconds(not_before - now);
+            let cause = format!("{} is not yet valid: in {wait} it is", self.words());
+            return Err(refused(cause, "wait, or set the clocks right"));
+        }
+        if now > not_after {
+            let ago = seconds(now - not_after);
+            let cause = format!("{} expired {ago} ago", self.words());
+            return Err(refused(cause, "use a new certificate or make a new proxy"));
+        }
+        Ok(())
+    }
+
+    /// A key that shakes hands, or signs a proxy, must be one for signatures (RFC 5280, 4.2.1.3;
+    /// RFC 3820, 3.1). Without the extension it may all.
+    fn check_usage(&self) -> Result<()> {
+        let refuse = |why: &str| {
+            let cause = format!("{}: {why}", self.words());
+            refused(cause, "ask the authority for another certificate")
+        };
+        match self.certificate.key_usage() {
+            Ok(None) => Ok(()),
+            Ok(Some(usage)) if usage.value.digital_signature() => Ok(()),
+            Ok(Some(_)) => Err(refuse("its key may not be used for digital signatures")),
+            Err(_) => Err(refuse("its key usage is malformed")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "x509/tests/making.rs"]
+pub(crate) mod testing;
+
+#[cfg(test)]
+#[path = "x509/tests/chains.rs"]
+mod tests;

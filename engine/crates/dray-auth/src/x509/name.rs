@@ -1,0 +1,270 @@
+//! Distinguished names, and the two ways in which the field writes them.
+
+use super::der;
+use dray_core::path::escape;
+use serde::Serialize;
+use std::fmt;
+use x509_parser::oid_registry::asn1_rs::Oid;
+
+/// Attributes of a name. Bound of ours: a proxy of a proxy adds one each.
+const ATTRIBUTES_MAX: usize = 64;
+
+/// Who a certificate speaks of. Two subjects are equal when their text is, whatever string types
+/// the certificates use.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Subject {
+    /// `/DC=org/CN=Alice`, as grid software writes it.
+    slash: String,
+    /// `CN=Alice,DC=org`, RFC 2253.
+    rfc2253: String,
+}
+
+impl Subject {
+    /// The form of grid software, from the top down: `/DC=org/DC=example/CN=Alice`. Where a value
+    /// holds what would read as a further attribute (`/CN=` or `+CN=`), its first character is
+    /// written `\x2f` or `\x2b`; control characters and backslashes are escaped too, so that two
+    /// names never read the same.
+    #[must_use]
+    pub fn slash(&self) -> &str {
+        &self.slash
+    }
+
+    /// The form of RFC 2253, from the leaf up: `CN=Alice,DC=example,DC=org`.
+    #[must_use]
+    pub fn rfc2253(&self) -> &str {
+        &self.rfc2253
+    }
+
+    /// Reads a name: the DER of its `RDNSequence`.
+    pub(crate) fn read(name: &[u8]) -> Option<Self> {
+        let mut slash = String::new();
+        let mut parts = Vec::new();
+        let mut count = 0;
+        for set in der::all(der::only(name, der::SEQUENCE)?.content)? {
+            if set.tag != der::SET {
+                return None;
+            }
+            let mut plain = Vec::new();
+            let mut escaped = Vec::new();
+            for pair in der::all(set.content)? {
+                count += 1;
+                if pair.tag != der::SEQUENCE || count > ATTRIBUTES_MAX {
+                    return None;
+                }
+                let (kind, rest) = der::expect(pair.content, der::OBJECT_ID)?;
+                let (value, rest) = der::read(rest)?;
+                if !rest.is_empty() {
+                    return None;
+                }
+                let (name, is_known) = attribute(kind.content);
+                let text = text(value);
+                plain.push(format!("{name}={}", unambiguous(&escape(&text))));
+                escaped.push(if is_known {
+                    format!("{name}={}", escaped_2253(&text))
+                } else {
+                    let hex: String = value.whole.iter().map(|b| format!("{b:02x}")).collect();
+                    format!("{name}=#{hex}")
+                });
+            }
+            if plain.is_empty() {
+                return None;
+            }
+            slash.push('/');
+            slash.push_str(&plain.join("+"));
+            parts.push(escaped.join("+"));
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        parts.reverse();
+        Some(Self {
+            slash,
+            rfc2253: parts.join(","),
+        })
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.slash)
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Subject({})", self.slash)
+    }
+}
+
+/// The short name of an attribute's type, or its number; and whether it is a short name.
+fn attribute(oid: &[u8]) -> (String, bool) {
+    let short = match oid {
+        [0x55, 4, 3] => "CN",
+        [0x55, 4, 4] => "SN",
+        [0x55, 4, 5] => "serialNumber",
+        [0x55, 4, 6] => "C",
+        [0x55, 4, 7] => "L",
+        [0x55, 4, 8] => "ST",
+        [0x55, 4, 9] => "STREET",
+        [0x55, 4, 10] => "O",
+        [0x55, 4, 11] => "OU",
+        [0x55, 4, 12] => "title",
+        [0x55, 4, 42] => "GN",
+        // 0.9.2342.19200300.100.1.25 and .1
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
+        // 1.2.840.113549.1.9.1
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
+        _ => return (Oid::new(oid.into()).to_id_string(), false),
+    };
+    (short.to_owned(), true)
+}
+
+/// A string's text as UTF-8 bytes; of other types, and of what is broken, the bytes as they are.
+fn text(value: der::Value<'_>) -> Vec<u8> {
+    const BMP_STRING: u8 = 0x1e;
+    if value.tag == BMP_STRING && value.content.len().is_multiple_of(2) {
+        let units = value
+            .content
+            .chunks_exact(2)
+            .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+        let text: Result<String, _> = char::decode_utf16(units).collect();
+        if let Ok(text) = text {
+            return text.into_bytes();
+        }
+    }
+    value.content.to_vec()
+}
+
+/// Writes a separator as an escape where a further attribute would seem to follow it.
+fn unambiguous(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for (at, character) in value.char_indices() {
+        let after = &value[at + character.len_utf8()..];
+        let kind = after.split_once('=').map(|(kind, _)| kind);
+        let begins = kind.is_some_and(|kind| {
+            !kind.is_empty() && kind.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'.')
+        });
+        match character {
+            '/' if begins => text.push_str("\\x2f"),
+            '+' if begins => text.push_str("\\x2b"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// RFC 2253, section 2.4.
+fn escaped_2253(value: &[u8]) -> String {
+    let mut text = String::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                ',' | '+' | '"' | '\\' | '<' | '>' | ';' => {
+                    text.push('\\');
+                    text.push(character);
+                }
+                '#' | ' ' if text.is_empty() => {
+                    text.push('\\');
+                    text.push(character);
+                }
+                control if control.is_control() => {
+                    let mut encoded = [0; 4];
+                    for byte in control.encode_utf8(&mut encoded).bytes() {
+                        text.push_str(&format!("\\{byte:02X}"));
+                    }
+                }
+                plain => text.push(plain),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\{byte:02X}"));
+        }
+    }
+    if text.len() > 1 && text.ends_with(' ') {
+        text.pop();
+        text.push_str("\\ ");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Subject;
+    use crate::x509::testing::{name, tlv};
+    use proptest::prelude::*;
+
+    fn subject(attributes: &[(&str, &str)]) -> Subject {
+        Subject::read(&name(attributes)).expect("a name")
+    }
+
+    #[test]
+    fn both_forms_are_written_as_the_field_does() {
+        let alice = subject(&[("DC", "org"), ("DC", "example"), ("CN", "Alice B")]);
+        assert_eq!(alice.slash(), "/DC=org/DC=example/CN=Alice B");
+        assert_eq!(alice.rfc2253(), "CN=Alice B,DC=example,DC=org");
+        let host = subject(&[("O", "Grid, Inc."), ("CN", "host/dtn.example.org")]);
+        assert_eq!(host.slash(), "/O=Grid, Inc./CN=host/dtn.example.org");
+        assert_eq!(host.rfc2253(), "CN=host/dtn.example.org,O=Grid\\, Inc.");
+        let odd = subject(&[("UID", " #a "), ("emailAddress", "a@b"), ("CN", "x\ny\\")]);
+        assert_eq!(odd.slash(), "/UID= #a /emailAddress=a@b/CN=x\\x0ay\\\\");
+        assert_eq!(odd.rfc2253(), "CN=x\\0Ay\\\\,emailAddress=a@b,UID=\\ #a\\ ");
+    }
+
+    #[test]
+    fn a_value_cannot_pose_as_a_further_attribute() {
+        let one = subject(&[("O", "x/CN=Bob+UID=y/1.2=z")]);
+        assert_eq!(one.slash(), "/O=x\\x2fCN=Bob\\x2bUID=y\\x2f1.2=z");
+        assert_ne!(one, subject(&[("O", "x"), ("CN", "Bob+UID=y/1.2=z")]));
+        assert_ne!(
+            one.slash(),
+            subject(&[("O", "x\\x2fCN=Bob+UID=y/1.2=z")]).slash()
+        );
+    }
+
+    #[test]
+    fn other_string_types_and_broken_names_are_told_apart() {
+        let cn = |value: Vec<u8>| {
+            let pair = tlv(0x30, &[tlv(6, &[&[0x55, 4, 3]]), value].concat_ref());
+            tlv(0x30, &[&tlv(0x31, &[&pair])])
+        };
+        let read = |value| Subject::read(&cn(value)).expect("a name").slash;
+        assert_eq!(read(tlv(0x1e, &[&[0, b'A', 0, 0xe9]])), "/CN=A\u{e9}");
+        assert_eq!(read(tlv(0x14, &[b"A\xe9"])), "/CN=A\\xe9");
+        assert_eq!(read(tlv(0x1e, &[&[0xd8, 0]])), "/CN=\\xd8\\x00");
+        for broken in [
+            &b""[..],
+            b"\x30\x00",
+            b"\x30\x02\x31\x00",
+            b"\x30\x02\x30\x00",
+            b"\x05\x00",
+        ] {
+            assert_eq!(Subject::read(broken), None, "{broken:?}");
+        }
+    }
+
+    trait ConcatRef {
+        fn concat_ref(&self) -> Vec<&[u8]>;
+    }
+
+    impl ConcatRef for [Vec<u8>; 2] {
+        fn concat_ref(&self) -> Vec<&[u8]> {
+            self.iter().map(Vec::as_slice).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn different_names_never_read_the_same(
+            one in prop::collection::vec(("(CN|O|DC)", "[A/+=CNO\\\\ x2f]{1,6}"), 1..4),
+            other in prop::collection::vec(("(CN|O|DC)", "[A/+=CNO\\\\ x2f]{1,6}"), 1..4),
+        ) {
+            let read = |pairs: &[(String, String)]| {
+                let pairs: Vec<_> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+                subject(&pairs)
+            };
+            prop_assert_eq!(one == other, read(&one).slash() == read(&other).slash());
+            prop_assert_eq!(one == other, read(&one).rfc2253() == read(&other).rfc2253());
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Proxy certificates (RFC 3820): a key for some hours that its holder signed with their own.
+//!
+//! Refused are: proxies of the kinds before the RFC (by name alone, or with Globus's draft
+//! extension); proxies whose policy says other than "all that I may" or "limited", since a policy
+//! that is not understood may not be widened.
+
+use super::{Parsed, der, refused};
+use dray_core::Result;
+use rustls_pki_types::SubjectPublicKeyInfoDer;
+use webpki::{ALL_VERIFICATION_ALGS, RawPublicKeyEntity};
+use x509_parser::extensions::{ParsedExtension, X509Extension};
+
+/// 1.3.6.1.5.5.7.1.14, id-pe-proxyCertInfo.
+const PROXY_CERT_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
+/// 1.3.6.1.4.1.3536.1.222, the same in Globus's draft.
+const DRAFT_INFO: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
+/// 1.3.6.1.5.5.7.21.1, id-ppl-inheritAll.
+const INHERIT_ALL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
+/// 1.3.6.1.5.5.7.21.2, id-ppl-independent.
+const INDEPENDENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 2];
+/// 1.3.6.1.4.1.3536.1.1.1.9, Globus's limited proxy.
+const LIMITED: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+const ISSUER_ALT_NAME: &[u8] = &[0x55, 0x1d, 18];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+
+const NEW_PROXY: &str = "make a new proxy (RFC 3820) from your certificate";
+const ORDER: &str = "send the chain in its order: the proxy first, each followed by its issuer";
+
+fn extension<'a>(one: &'a Parsed<'_>, oid: &[u8]) -> Option<&'a X509Extension<'a>> {
+    let mut extensions = one.certificate.extensions().iter();
+    extensions.find(|extension| extension.oid.as_bytes() == oid)
+}
+
+fn is_proxy(one: &Parsed<'_>) -> bool {
+    extension(one, PROXY_CERT_INFO).is_some()
+}
+
+/// How many proxies the chain begins with; what follows must be none, and not an authority.
+pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
+    let count = chain.iter().take_while(|one| is_proxy(one)).count();
+    let Some(own) = chain.get(count) else {
+        let cause = "a proxy came without the certificate of who made it";
+        return Err(refused(cause, "send the chain with the proxy"));
+    };
+    if chain[count..].iter().any(is_proxy) {
+        let cause = "the chain is in the wrong order: a proxy stands behind what it came from";
+        return Err(refused(cause, ORDER));
+    }
+    if own.certificate.is_ca() {
+        let prefix = if chain.len() > 1 {
+            "the chain is in the wrong order: "
+        } else {
+            ""
+        };
+        let whose = own.words();
+        let cause = format!("{prefix}{whose} is an authority's and stands where a client's must");
+        return Err(refused(cause, ORDER));
+    }
+    let is_by_name = added_name(own, own.issuer_der())
+        .is_some_and(|name| matches!(name, b"proxy" | b"limited proxy"));
+    if is_by_name || extension(own, DRAFT_INFO).is_some() {
+        let cause = format!("{} is a proxy of the kind before RFC 3820", own.words());
+        return Err(refused(cause, NEW_PROXY));
+    }
+    Ok(count)
+}
+
+/// Checks the proxies of a chain that ends with the certificate an authority signed; returns
+/// whether one of them is limited.
+pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
+    let mut is_limited = false;
+    for (below, pair) in chain.windows(2).enumerate() {
+        let [proxy, issuer] = pair else {
+            continue;
+        };
+        let refuse = |why: &str| refused(format!("{}: {why}", proxy.words()), NEW_PROXY);
+        if proxy.issuer_der() != issuer.subject_der() {
+            // Where another of the chain is meant, the order is at fault.
+            let mut subjects = chain.iter().map(Parsed::subject_der);
+            return Err(if subjects.any(|subject| subject == proxy.issuer_der()) {
+                let cause = format!(
+                    "the chain is in the wrong order: {} is not followed by its issuer",
+                    proxy.words()
+                );
+                refused(cause, ORDER)
+            } else {
+                refuse("its issuer is not who made it")
+            });
+        }
+        if added_name(proxy, issuer.subject_der()).is_none() {
+            return Err(refuse(
+                "its subject is not its issuer's with one common name more",
+            ));
+        }
+        proxy.check_validity(now)?;
+        issuer.check_usage()?;
+        if !is_signed(proxy, issuer) {
+            return Err(refuse("its signature is not by its issuer's key"));
+        }
+        check_extensions(proxy).map_err(|why| refuse(&why))?;
+        let info = extension(proxy, PROXY_CERT_INFO).and_then(|one| Info::read(one.value));
+        let info = info.ok_or_else(|| refuse("its proxyCertInfo is malformed"))?;
+        if info.path_length.is_some_and(|length| below > length) {
+            return Err(refuse("more proxies were made from it than it allows"));
+        }
+        is_limited |= info.is_limited().map_err(&refuse)?;
+    }
+    Ok(is_limited)
+}
+
+/// The common name that a subject has more than `issuer`, both as DER; `None` when that is not how
+/// they differ (RFC 3820, section 3.4).
+fn added_name<'a>(one: &'a Parsed<'_>, issuer: &[u8]) -> Option<&'a [u8]> {
+    let issuer = der::only(issuer, der::SEQUENCE)?.content;
+    let subject = der::only(one.subject_der(), der::SEQUENCE)?.content;
+    let set = der::only(subject.strip_prefix(issuer)?, der::SET)?;
+    let pair = der::only(set.content, der::SEQUENCE)?;
+    let (kind, rest) = der::expect(pair.content, der::OBJECT_ID)?;
+    let (value, rest) = der::read(rest)?;
+    (kind.content == COMMON_NAME && rest.is_empty()).then_some(value.content)
+}
+
+fn is_signed(proxy: &Parsed<'_>, issuer: &Parsed<'_>) -> bool {
+    let Some(signed) = der::signed(proxy.der) else {
+        return false;
+    };
+    let key = SubjectPublicKeyInfoDer::from(issuer.key());
+    let Ok(key) = RawPublicKeyEntity::try_from(&key) else {
+        return false;
+    };
+    ALL_VERIFICATION_ALGS
+        .iter()
+        .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signed.algorithm)
+        .any(|algorithm| {
+            key.verify_signature(*algorithm, signed.message, signed.signature)
+                .is_ok()
+        })
+}
+
+/// What a proxy may and may not hold beside its proxyCertInfo (RFC 3820, sections 3.5 to 3.8).
+fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for one in proxy.certificate.extensions() {
+        let oid = one.oid.as_bytes();
+        if seen.contains(&oid) {
+            return Err("it has an extension twice".into());
+        }
+        seen.push(oid);
+        match (oid, one.parsed_extension()) {
+            (PROXY_CERT_INFO, _) if one.critical => {}
+            (PROXY_CERT_INFO, _) => return Err("its proxyCertInfo is not critical".into()),
+            (BASIC_CONSTRAINTS, ParsedExtension::BasicConstraints(constraints)) => {
+                never(constraints.ca, "it calls itself an authority")?;
+            }
+            (KEY_USAGE, ParsedExtension::KeyUsage(usage)) => {
+                let is_mute = !usage.digital_signature();
+                never(is_mute, "its key may not be used for digital signatures")?;
+                let is_more = usage.key_cert_sign() || usage.non_repudiation();
+                never(is_more, "its key usage is more than a proxy may have")?;
+            }
+            (EXTENDED_KEY_USAGE, ParsedExtension::ExtendedKeyUsage(usage)) => {
+                let is_other = !usage.any && !usage.client_auth;
+                never(is_other, "its extended key usage is not that of a client")?;
+            }
+            (SUBJECT_ALT_NAME | ISSUER_ALT_NAME, _) => {
+                return Err("it has an alternative name".into());
+            }
+            (BASIC_CONSTRAINTS | KEY_USAGE | EXTENDED_KEY_USAGE, _) => {
+                return Err("one of its extensions is malformed".into());
+            }
+            _ if one.critical => {
+                return Err("it demands an extension that is not known here".into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn never(is_so: bool, why: &str) -> Result<(), String> {
+    if is_so { Err(why.to_owned()) } else { Ok(()) }
+}
+
+/// ProxyCertInfo (RFC 3820, section 3.8).
+struct Info<'a> {
+    path_length: Option<usize>,
+    language: &'a [u8],
+    has_policy: bool,
+}
+
+impl<'a> Info<'a> {
+    fn read(value: &'a [u8]) -> Option<Self> {
+        const OCTET_STRING: u8 = 0x04;
+        let mut rest = der::only(value, der::SEQUENCE)?.content;
+        let mut path_length = None;
+        if let Some((number, after)) = der::expect(rest, der::INTEGER) {
+            path_length = Some(count_of(number.content)?);
+            rest = after;
+        }
+        let policy = der::only(rest, der::SEQUENCE)?.content;
+        let (language, rest) = der::expect(policy, der::OBJECT_ID)?;
+        let has_policy = !rest.is_empty();
+        if has_policy {
+            der::only(rest, OCTET_STRING)?;
+        }
+        Some(Self {
+            path_length,
+            language: language.content,
+            has_policy,
+        })
+    }
+
+    fn is_limited(&self) -> Result<bool, &'static str> {
+        match self.language {
+            INHERIT_ALL if self.has_policy => Err("it inherits all and has a policy besides"),
+            INHERIT_ALL => Ok(false),
+            LIMITED => Ok(true),
+            INDEPENDENT => Err("it is independent: it has no right of who made it"),
+            _ => Err("its policy is not understood here"),
+        }
+    }
+}
+
+/// A number that is not negative; a larger one than any chain has is the largest.
+fn count_of(integer: &[u8]) -> Option<usize> {
+    let (&first, _) = integer.split_first()?;
+    if first >= 0x80 {
+        return None;
+    }
+    let number = integer.iter().try_fold(0usize, |sum, octet| {
+        sum.checked_mul(256)?.checked_add(usize::from(*octet))
+    });
+    Some(number.unwrap_or(usize::MAX))
+}

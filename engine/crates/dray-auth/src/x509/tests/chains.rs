@@ -1,0 +1,671 @@
+use super::testing::{
+    CLIENT_AUTH, Draft, INDEPENDENT, INHERIT_ALL, Key, LIMITED, PROXY_CERT_INFO, SERVER_AUTH,
+    basic_constraints, extended_key_usage, extension, host, key_usage, name, proxy_info,
+    proxy_info_value, revocation_list, tlv,
+};
+use super::{CHAIN_MAX, Client, Revocation, Trust, public_key};
+use dray_core::{ErrorKind, Result};
+use proptest::prelude::*;
+
+/// 2027-01-15T08:00:00Z
+const NOW: u64 = 1_800_000_000;
+const LAST_YEAR: &str = "260115080000Z";
+const YESTERDAY: &str = "270114080000Z";
+const TOMORROW: &str = "270116080000Z";
+const NEXT_YEAR: &str = "280115080000Z";
+
+type Attributes<'a> = &'a [(&'a str, &'a str)];
+
+const ROOT: Attributes<'_> = &[("DC", "org"), ("CN", "Root")];
+const SUB: Attributes<'_> = &[("DC", "org"), ("CN", "Sub")];
+const ALICE: Attributes<'_> = &[("DC", "org"), ("CN", "Alice")];
+const PROXY: Attributes<'_> = &[("DC", "org"), ("CN", "Alice"), ("CN", "1")];
+const PROXY_2: Attributes<'_> = &[("DC", "org"), ("CN", "Alice"), ("CN", "1"), ("CN", "2")];
+
+fn draft(issuer: Attributes<'_>, subject: Attributes<'_>, extensions: Vec<Vec<u8>>) -> Draft {
+    Draft {
+        serial: 7,
+        issuer: name(issuer),
+        subject: name(subject),
+        not_before: YESTERDAY,
+        not_after: TOMORROW,
+        extensions,
+    }
+}
+
+fn authority(issuer: Attributes<'_>, subject: Attributes<'_>) -> Draft {
+    let extensions = vec![basic_constraints(true), key_usage(0x06)];
+    Draft {
+        serial: 3,
+        not_before: LAST_YEAR,
+        not_after: NEXT_YEAR,
+        ..draft(issuer, subject, extensions)
+    }
+}
+
+fn alice() -> Draft {
+    let extensions = vec![
+        basic_constraints(false),
+        key_usage(0xa0),
+        extended_key_usage(CLIENT_AUTH),
+    ];
+    draft(SUB, ALICE, extensions)
+}
+
+fn proxy(language: &[u8], path_length: Option<u8>) -> Draft {
+    let extensions = vec![proxy_info(language, path_length), key_usage(0xa0)];
+    draft(ALICE, PROXY, extensions)
+}
+
+fn proxy_2(language: &[u8]) -> Draft {
+    draft(
+        PROXY,
+        PROXY_2,
+        vec![proxy_info(language, None), key_usage(0x80)],
+    )
+}
+
+/// Root -> Sub -> Alice -> proxy -> proxy of the proxy; a key each.
+struct World {
+    root: Key,
+    sub: Key,
+    alice: Key,
+    one: Key,
+    two: Key,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            root: Key::new(),
+            sub: Key::new(),
+            alice: Key::new(),
+            one: Key::new(),
+            two: Key::new(),
+        }
+    }
+
+    fn root_certificate(&self) -> Vec<u8> {
+        authority(ROOT, ROOT).signed(&self.root, &self.root)
+    }
+
+    fn trust(&self, revocation: Revocation) -> Trust {
+        let mut trust = Trust::new(revocation);
+        trust
+            .add_authority(&self.root_certificate())
+            .expect("an authority");
+        trust
+    }
+
+    fn sub(&self) -> Vec<u8> {
+        authority(ROOT, SUB).signed(&self.sub, &self.root)
+    }
+
+    fn alice(&self) -> Vec<u8> {
+        alice().signed(&self.alice, &self.sub)
+    }
+
+    fn proxy(&self, draft: &Draft) -> Vec<u8> {
+        draft.signed(&self.one, &self.alice)
+    }
+
+    fn proxy_2(&self, draft: &Draft) -> Vec<u8> {
+        draft.signed(&self.two, &self.one)
+    }
+
+    fn verify(&self, chain: &[Vec<u8>]) -> Result<Client> {
+        verify(&self.trust(Revocation::default()), chain)
+    }
+
+    /// A proxy below what is good.
+    fn verify_proxy(&self, draft: &Draft) -> Result<Client> {
+        self.verify(&[self.proxy(draft), self.alice(), self.sub()])
+    }
+}
+
+fn verify(trust: &Trust, chain: &[Vec<u8>]) -> Result<Client> {
+    let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
+    trust.verify_client(&chain, NOW)
+}
+
+fn assert_refused(result: Result<Client>, reason: &str) {
+    let error = result.expect_err(reason);
+    assert_eq!(error.kind, ErrorKind::Unauthorized, "{error}");
+    assert!(error.cause.contains(reason), "not `{reason}`: {error}");
+    assert!(!error.remedy.is_empty(), "{error}");
+}
+
+#[test]
+fn a_good_certificate_names_its_subject() {
+    let world = World::new();
+    let client = world.verify(&[world.alice(), world.sub()]).expect("good");
+    assert_eq!(client.subject.slash(), "/DC=org/CN=Alice");
+    assert_eq!(client.subject.rfc2253(), "CN=Alice,DC=org");
+    assert_eq!(client.issuer.slash(), "/DC=org/CN=Sub");
+    assert_eq!((client.proxies, client.is_limited), (0, false));
+    assert_eq!(client.expires, NOW + 86_400);
+    assert_eq!(client.key, world.alice.info());
+    assert_eq!(public_key(&world.alice()).ok(), Some(world.alice.info()));
+    // The root may be in the chain, or left out.
+    let chain = [world.alice(), world.sub(), world.root_certificate()];
+    assert!(world.verify(&chain).is_ok());
+    // A certificate without key usage may all.
+    let plain = draft(SUB, ALICE, vec![]).signed(&world.alice, &world.sub);
+    assert!(world.verify(&[plain, world.sub()]).is_ok());
+}
+
+#[test]
+fn a_proxy_speaks_for_its_maker() {
+    let world = World::new();
+    let table: [(Vec<Vec<u8>>, usize, bool); 5] = [
+        (vec![world.proxy(&proxy(INHERIT_ALL, None))], 1, false),
+        (vec![world.proxy(&proxy(LIMITED, Some(0)))], 1, true),
+        (
+            vec![
+                world.proxy_2(&proxy_2(INHERIT_ALL)),
+                world.proxy(&proxy(INHERIT_ALL, Some(1))),
+            ],
+            2,
+            false,
+        ),
+        (
+            vec![
+                world.proxy_2(&proxy_2(LIMITED)),
+                world.proxy(&proxy(INHERIT_ALL, None)),
+            ],
+            2,
+            true,
+        ),
+        (
+            // Limited stays limited, whatever is made from it.
+            vec![
+                world.proxy_2(&proxy_2(INHERIT_ALL)),
+                world.proxy(&proxy(LIMITED, None)),
+            ],
+            2,
+            true,
+        ),
+    ];
+    for (mut chain, proxies, is_limited) in table {
+        chain.extend([world.alice(), world.sub()]);
+        let client = world.verify(&chain).expect("good");
+        assert_eq!(client.subject.slash(), "/DC=org/CN=Alice");
+        assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
+        assert_ne!(client.key, world.alice.info(), "the key of the leaf");
+    }
+    let short = Draft {
+        not_after: "270115090000Z",
+        ..proxy(INHERIT_ALL, None)
+    };
+    assert_eq!(
+        world.verify_proxy(&short).expect("good").expires,
+        NOW + 3_600
+    );
+}
+
+/// Made with OpenSSL 3 and RSA keys; `made.cnf` beside them tells how.
+#[test]
+fn a_proxy_of_a_proxy_that_another_program_made_is_read() {
+    let mut trust = Trust::default();
+    let root = include_bytes!("../../testdata/openssl/ca.der");
+    trust.add_authority(root).expect("an authority");
+    let alice = include_bytes!("../../testdata/openssl/alice.der").as_slice();
+    let one = include_bytes!("../../testdata/openssl/one.der").as_slice();
+    let two = include_bytes!("../../testdata/openssl/two.der").as_slice();
+    let client = trust.verify_client(&[two, one, alice], NOW).expect("good");
+    assert_eq!(
+        client.subject.slash(),
+        "/DC=org/DC=example/CN=Alice Example"
+    );
+    assert_eq!(
+        client.subject.rfc2253(),
+        "CN=Alice Example,DC=example,DC=org"
+    );
+    assert_eq!((client.proxies, client.is_limited), (2, true));
+    let client = trust.verify_client(&[one, alice], NOW).expect("good");
+    assert_eq!((client.proxies, client.is_limited), (1, false));
+    assert_refused(
+        trust.verify_client(&[two, alice], NOW),
+        "its issuer is not who made it",
+    );
+}
+
+#[test]
+fn certificates_out_of_their_time_are_refused() {
+    let world = World::new();
+    let verify =
+        |draft: Draft| world.verify(&[draft.signed(&world.alice, &world.sub), world.sub()]);
+    let expired = Draft {
+        not_after: "270115075900Z",
+        ..alice()
+    };
+    assert_refused(
+        verify(expired),
+        "the certificate of /DC=org/CN=Alice expired 60 seconds ago",
+    );
+    let early = Draft {
+        not_before: "270115080100Z",
+        ..alice()
+    };
+    assert_refused(verify(early), "is not yet valid: in 60 seconds");
+    let authority = Draft {
+        not_after: YESTERDAY,
+        ..authority(ROOT, SUB)
+    };
+    let chain = [world.alice(), authority.signed(&world.sub, &world.root)];
+    assert_refused(world.verify(&chain), "an authority's certificate above");
+    let root = Draft {
+        not_after: YESTERDAY,
+        ..self::authority(ROOT, ROOT)
+    };
+    let mut trust = Trust::default();
+    trust
+        .add_authority(&root.signed(&world.root, &world.root))
+        .expect("an authority");
+    assert_refused(
+        self::verify(&trust, &[world.alice(), world.sub()]),
+        "has itself expired",
+    );
+}
+
+#[test]
+fn certificates_of_others_are_refused() {
+    let world = World::new();
+    let other = World::new();
+    let chain = [world.alice(), world.sub()];
+    assert_refused(
+        verify(&Trust::default(), &chain),
+        "no authority trusted here has issued",
+    );
+    // The same names, other keys.
+    assert_refused(
+        verify(&other.trust(Revocation::default()), &chain),
+        "signature",
+    );
+    let stranger = draft(&[("CN", "Elsewhere")], ALICE, vec![]);
+    let chain = [stranger.signed(&world.alice, &other.sub), world.sub()];
+    assert_refused(world.verify(&chain), "its issuer is /CN=Elsewhere");
+    // Without the authority between.
+    assert_refused(
+        world.verify(&[world.alice()]),
+        "its issuer is /DC=org/CN=Sub",
+    );
+    // Issued by somebody who is no authority.
+    let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
+    let chain = [
+        bob.signed(&world.one, &world.alice),
+        world.alice(),
+        world.sub(),
+    ];
+    assert_refused(world.verify(&chain), "may not issue");
+}
+
+#[test]
+fn certificates_for_other_uses_are_refused() {
+    let world = World::new();
+    let verify = |extensions| {
+        let leaf = draft(SUB, ALICE, extensions).signed(&world.alice, &world.sub);
+        world.verify(&[leaf, world.sub()])
+    };
+    assert_refused(
+        verify(vec![key_usage(0x20)]),
+        "may not be used for digital signatures",
+    );
+    assert_refused(
+        verify(vec![extended_key_usage(SERVER_AUTH)]),
+        "extended key usage",
+    );
+    let unknown = extension(&[0x2a, 3, 4], true, &[5, 0]);
+    assert_refused(verify(vec![unknown]), "demands an extension");
+    let nobody = draft(SUB, &[], vec![]).signed(&world.alice, &world.sub);
+    assert_refused(world.verify(&[nobody, world.sub()]), "names no subject");
+}
+
+#[test]
+fn revoked_certificates_are_refused() {
+    let world = World::new();
+    let chain = [world.alice(), world.sub()];
+    let with = |revocation, lists: &[Vec<u8>]| {
+        let mut trust = world.trust(revocation);
+        for list in lists {
+            trust.add_revocation_list(list).expect("a list");
+        }
+        verify(&trust, &chain)
+    };
+    let list = |next, serials: &[u8]| revocation_list(&name(SUB), &world.sub, next, serials);
+    let root = |serials: &[u8]| revocation_list(&name(ROOT), &world.root, NEXT_YEAR, serials);
+    let lax = Revocation::default();
+    let strict = Revocation {
+        demanded: true,
+        stale: false,
+    };
+    let stale = Revocation {
+        demanded: false,
+        stale: true,
+    };
+    assert!(with(lax, &[list(NEXT_YEAR, &[8])]).is_ok());
+    assert!(with(strict, &[list(NEXT_YEAR, &[]), root(&[])]).is_ok());
+    assert_refused(with(lax, &[list(NEXT_YEAR, &[8, 7])]), "was revoked");
+    assert_refused(with(lax, &[root(&[3])]), "was revoked");
+    assert_refused(
+        with(strict, &[list(NEXT_YEAR, &[])]),
+        "no revocation list says",
+    );
+    assert_refused(with(strict, &[]), "no revocation list says");
+    assert_refused(
+        with(lax, &[list("270115075900Z", &[])]),
+        "the revocation list for the certificate of /DC=org/CN=Alice should be renewed since 60",
+    );
+    assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
+    assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");
+    // A list that somebody else signed says nothing, and is not taken.
+    let forged = revocation_list(&name(SUB), &world.one, NEXT_YEAR, &[]);
+    assert_refused(with(lax, &[forged]), "is not signed by its authority");
+    let mut trust = world.trust(lax);
+    assert!(trust.add_revocation_list(b"no list").is_err());
+    // Below a revoked certificate there are no good proxies.
+    trust
+        .add_revocation_list(&list(NEXT_YEAR, &[7]))
+        .expect("a list");
+    let chain = [
+        world.proxy(&proxy(INHERIT_ALL, None)),
+        world.alice(),
+        world.sub(),
+    ];
+    assert_refused(verify(&trust, &chain), "was revoked");
+}
+
+#[test]
+fn chains_in_the_wrong_order_are_refused() {
+    let world = World::new();
+    let one = world.proxy(&proxy(INHERIT_ALL, None));
+    let two = world.proxy_2(&proxy_2(INHERIT_ALL));
+    let (alice, sub) = (world.alice(), world.sub());
+    for chain in [
+        vec![&sub, &alice],
+        vec![&alice, &one, &sub],
+        vec![&one, &two, &alice, &sub],
+        vec![&one, &sub, &alice],
+        vec![&sub, &alice, &one],
+    ] {
+        let chain: Vec<_> = chain.into_iter().cloned().collect();
+        assert_refused(world.verify(&chain), "the chain is in the wrong order");
+    }
+    assert_refused(
+        world.verify(std::slice::from_ref(&one)),
+        "without the certificate of who made it",
+    );
+    assert_refused(world.verify(&[]), "there is none");
+    assert_refused(world.verify(&vec![alice.clone(); CHAIN_MAX + 1]), "over 16");
+    assert_refused(
+        world.verify(&[b"no certificate".to_vec()]),
+        "not a certificate",
+    );
+    assert_refused(
+        world.verify(&[[alice, vec![0]].concat()]),
+        "not a certificate",
+    );
+    assert_refused(world.verify(&[sub]), "is an authority's");
+}
+
+#[test]
+fn proxies_that_are_not_what_the_rfc_says_are_refused() {
+    let world = World::new();
+    let good = proxy(INHERIT_ALL, None);
+    let with = |extensions: Vec<Vec<u8>>| Draft {
+        extensions,
+        ..good.clone()
+    };
+    let info = || proxy_info(INHERIT_ALL, None);
+    let policy = tlv(0x30, &[&tlv(6, &[INHERIT_ALL]), &tlv(4, &[b"x"])]);
+    let table: Vec<(Draft, &str)> = vec![
+        (
+            Draft {
+                not_after: "270115075900Z",
+                ..good.clone()
+            },
+            "expired 60 seconds ago",
+        ),
+        (
+            Draft {
+                not_before: TOMORROW,
+                ..good.clone()
+            },
+            "is not yet valid",
+        ),
+        (
+            Draft {
+                issuer: name(&[("DC", "org"), ("CN", "Bob")]),
+                ..good.clone()
+            },
+            "its issuer is not who made it",
+        ),
+        (
+            Draft {
+                subject: name(&[("DC", "org"), ("CN", "Bob"), ("CN", "1")]),
+                ..good.clone()
+            },
+            "its subject is not its issuer's",
+        ),
+        (
+            Draft {
+                subject: name(PROXY_2),
+                ..good.clone()
+            },
+            "its subject is not its issuer's",
+        ),
+        (
+            Draft {
+                subject: name(ALICE),
+                ..good.clone()
+            },
+            "its subject is not its issuer's",
+        ),
+        (
+            Draft {
+                subject: name(&[("DC", "org"), ("CN", "Alice"), ("O", "1")]),
+                ..good.clone()
+            },
+            "its subject is not its issuer's",
+        ),
+        (proxy(INDEPENDENT, None), "it is independent"),
+        (proxy(&[0x2a, 3, 4], None), "its policy is not understood"),
+        (
+            with(vec![extension(
+                PROXY_CERT_INFO,
+                false,
+                &proxy_info_value(INHERIT_ALL, None),
+            )]),
+            "is not critical",
+        ),
+        (
+            with(vec![extension(
+                PROXY_CERT_INFO,
+                true,
+                &tlv(0x30, &[&policy]),
+            )]),
+            "has a policy besides",
+        ),
+        (
+            with(vec![extension(PROXY_CERT_INFO, true, b"x")]),
+            "proxyCertInfo is malformed",
+        ),
+        (
+            with(vec![extension(
+                PROXY_CERT_INFO,
+                true,
+                &proxy_info_value(INHERIT_ALL, Some(0xff)),
+            )]),
+            "proxyCertInfo is malformed",
+        ),
+        (with(vec![info(), info()]), "twice"),
+        (
+            with(vec![info(), basic_constraints(true)]),
+            "calls itself an authority",
+        ),
+        (with(vec![info(), key_usage(0x20)]), "digital signatures"),
+        (
+            with(vec![info(), key_usage(0x84)]),
+            "more than a proxy may have",
+        ),
+        (
+            with(vec![info(), key_usage(0xc0)]),
+            "more than a proxy may have",
+        ),
+        (
+            with(vec![info(), extended_key_usage(SERVER_AUTH)]),
+            "extended key usage",
+        ),
+        (
+            with(vec![info(), host("a.example.org")]),
+            "alternative name",
+        ),
+        (
+            with(vec![info(), extension(&[0x2a, 3], true, b"")]),
+            "not known here",
+        ),
+    ];
+    for (draft, reason) in table {
+        assert_refused(world.verify_proxy(&draft), reason);
+    }
+    // What does not disturb.
+    let fine = with(vec![
+        info(),
+        basic_constraints(false),
+        extended_key_usage(CLIENT_AUTH),
+        extension(&[0x2a, 3], false, b""),
+    ]);
+    assert!(world.verify_proxy(&fine).is_ok());
+    // By another key than its issuer's.
+    let forged = good.signed(&world.one, &world.two);
+    let chain = [forged, world.alice(), world.sub()];
+    assert_refused(
+        world.verify(&chain),
+        "its signature is not by its issuer's key",
+    );
+}
+
+#[test]
+fn proxies_of_proxies_keep_to_the_path_length() {
+    let world = World::new();
+    let verify = |first: &Draft, second: &Draft| {
+        let chain = [
+            world.proxy_2(second),
+            world.proxy(first),
+            world.alice(),
+            world.sub(),
+        ];
+        world.verify(&chain)
+    };
+    assert!(verify(&proxy(INHERIT_ALL, Some(1)), &proxy_2(INHERIT_ALL)).is_ok());
+    assert_refused(
+        verify(&proxy(INHERIT_ALL, Some(0)), &proxy_2(INHERIT_ALL)),
+        "more proxies were made from it than it allows",
+    );
+    let expired = Draft {
+        not_after: YESTERDAY,
+        ..proxy(INHERIT_ALL, None)
+    };
+    assert_refused(
+        verify(&expired, &proxy_2(INHERIT_ALL)),
+        "/DC=org/CN=Alice/CN=1 expired",
+    );
+    // A proxy whose key is not for signatures makes no other.
+    let mute = Draft {
+        extensions: vec![proxy_info(INHERIT_ALL, None), key_usage(0x20)],
+        ..proxy(INHERIT_ALL, None)
+    };
+    assert_refused(verify(&mute, &proxy_2(INHERIT_ALL)), "digital signatures");
+}
+
+#[test]
+fn proxies_from_before_the_rfc_are_refused() {
+    let world = World::new();
+    for common_name in ["proxy", "limited proxy"] {
+        let subject = &[("DC", "org"), ("CN", "Alice"), ("CN", common_name)];
+        let old = draft(ALICE, subject, vec![]).signed(&world.one, &world.alice);
+        let chain = [old, world.alice(), world.sub()];
+        assert_refused(world.verify(&chain), "before RFC 3820");
+    }
+    let globus = [0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
+    let info = extension(&globus, true, &proxy_info_value(INHERIT_ALL, None));
+    let draft = draft(ALICE, PROXY, vec![info]).signed(&world.one, &world.alice);
+    assert_refused(
+        world.verify(&[draft, world.alice(), world.sub()]),
+        "before RFC 3820",
+    );
+}
+
+#[test]
+fn a_server_must_be_the_host_that_was_dialled() {
+    let world = World::new();
+    let trust = world.trust(Revocation::default());
+    let dtn: Attributes<'_> = &[("DC", "org"), ("CN", "other.example.org")];
+    let good = Draft {
+        extensions: vec![host("dtn.example.org"), extended_key_usage(SERVER_AUTH)],
+        ..draft(SUB, dtn, vec![])
+    };
+    let verify = |draft: &Draft, host: &str| {
+        let (leaf, sub) = (draft.signed(&world.one, &world.sub), world.sub());
+        trust.verify_server(&[&leaf, &sub], host, NOW)
+    };
+    assert_eq!(verify(&good, "dtn.example.org"), Ok(()));
+    let error = verify(&good, "evil.example.org").expect_err("another");
+    assert_eq!(error.kind, ErrorKind::Unauthorized);
+    assert!(
+        error.cause.contains("is not for the host evil.example.org"),
+        "{error}"
+    );
+    // The common name is nobody's host name.
+    assert!(verify(&good, "other.example.org").is_err());
+    assert!(verify(&good, "192.0.2.1").is_err());
+    let error = verify(&good, "not a host").expect_err("no name");
+    assert!(error.cause.contains("is no host name"), "{error}");
+    let expired = Draft {
+        not_after: YESTERDAY,
+        ..good.clone()
+    };
+    let error = verify(&expired, "dtn.example.org").expect_err("expired");
+    assert!(error.cause.contains("expired 24 hours ago"), "{error}");
+    let client = Draft {
+        extensions: vec![host("dtn.example.org"), extended_key_usage(CLIENT_AUTH)],
+        ..good
+    };
+    let error = verify(&client, "dtn.example.org").expect_err("a client's");
+    assert!(error.cause.contains("extended key usage"), "{error}");
+}
+
+#[test]
+fn only_authorities_are_trusted() {
+    let world = World::new();
+    let mut trust = Trust::default();
+    let error = trust.add_authority(&world.alice()).expect_err("a person");
+    assert!(
+        error.cause.contains("/DC=org/CN=Alice is not an authority"),
+        "{error}"
+    );
+    assert!(trust.add_authority(b"x").is_err());
+    assert_eq!(
+        format!("{trust:?}"),
+        "Trust(0 authorities, 0 revocation lists)"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_byte_of_a_chain_can_be_changed(which in 0..3usize, at in any::<usize>(), bit in 0..8u32) {
+        let world = World::new();
+        let mut chain =
+            [world.proxy(&proxy(INHERIT_ALL, None)), world.alice(), world.sub()];
+        let at = at % chain[which].len();
+        chain[which][at] ^= 1 << bit;
+        prop_assert!(world.verify(&chain).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_refused_without_a_panic(
+        chain in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4),
+    ) {
+        prop_assert!(World::new().verify(&chain).is_err());
+    }
+}
