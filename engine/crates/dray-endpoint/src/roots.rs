@@ -19,6 +19,8 @@ pub struct Root {
     pub write: Owners,
     /// Who may stage.
     pub stage: Owners,
+    /// Whether nobody may change anything in it.
+    pub is_read_only: bool,
     /// Which side of staging it is.
     pub tier: Option<Tier>,
 }
@@ -60,6 +62,7 @@ impl Roots {
                 read: root.read.clone(),
                 write: root.write.clone(),
                 stage: root.stage.clone(),
+                is_read_only: root.read_only,
                 tier: root.tier,
             });
         }

@@ -5,6 +5,12 @@
 //!
 //! Invariant owned here: nothing is allowed by default.
 
+mod door;
+mod keys;
+
+pub use door::{Door, own_issuer, own_url};
+pub use keys::{authorities, certificates};
+
 use crate::place::ApiPath;
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
@@ -38,13 +44,8 @@ impl std::fmt::Debug for Credentials<'_> {
 pub enum Rights {
     /// What the rules allow its owner.
     Rules,
-    /// What these scopes of a token say, and the rules allow.
-    Scopes {
-        /// Who issued the token.
-        issuer: String,
-        /// The scopes as they stand in it.
-        scopes: Vec<String>,
-    },
+    /// What these scopes of a token say.
+    Scopes(dray_auth::Scopes),
 }
 
 /// Who a caller is.

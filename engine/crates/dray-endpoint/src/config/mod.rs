@@ -15,6 +15,7 @@ mod values;
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Share, Tickets};
 pub use values::{Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, Tier};
 
+use dray_auth::Mapping;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -53,7 +54,7 @@ pub struct Config {
     pub issuer_local: Option<IssuerLocal>,
     /// Which principal is which owner; the first rule that fits counts.
     #[serde(default)]
-    pub map: Vec<MapRule>,
+    pub map: Mapping,
     /// Owners who see and change all transfers.
     #[serde(default)]
     pub administrators: Vec<String>,
@@ -120,15 +121,18 @@ pub struct Root {
     pub name: RootName,
     /// The folder.
     pub path: PathBuf,
-    /// Who may read without a token's scopes saying so.
+    /// Who may read without a token whose scopes say so: owners known by their certificates.
     #[serde(default)]
     pub read: Owners,
-    /// Who may write.
+    /// Who may write; the same.
     #[serde(default)]
     pub write: Owners,
     /// Who may stage.
     #[serde(default)]
     pub stage: Owners,
+    /// Whether nobody may change anything in it, whatever token he has.
+    #[serde(default)]
+    pub read_only: bool,
     /// Which side of staging it is.
     pub tier: Option<Tier>,
     /// Folders that lie on a storage target of their own.
@@ -149,6 +153,8 @@ pub struct Issuer {
     pub audiences: Vec<String>,
     /// Its public keys: a file, or a URL. Left out: found by way of its `url`.
     pub keys: Option<String>,
+    /// Whose certificate the server of the keys has: a file. Left out: the system's authorities.
+    pub ca: Option<PathBuf>,
     /// The API path that its scopes' paths begin at.
     #[serde(default = "default_base")]
     pub base: String,
@@ -166,22 +172,6 @@ pub struct Issuer {
 pub struct IssuerLocal {
     /// The file of the key that `dray token mint` signs with.
     pub key: PathBuf,
-}
-
-/// One rule from a principal to an owner. What is left out fits everybody.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MapRule {
-    /// `iss` of the token.
-    pub issuer: Option<String>,
-    /// `sub` of the token.
-    pub subject: Option<String>,
-    /// A group among the token's `wlcg.groups`.
-    pub group: Option<String>,
-    /// Subject of the certificate; with `*` at its end: how it begins.
-    pub certificate: Option<String>,
-    /// The owner; `{sub}` stands for the token's subject.
-    pub owner: String,
 }
 
 /// Where it is written down who did what.

@@ -117,10 +117,8 @@ impl Config {
                 return Err(("audiences", cause));
             }
         }
-        for rule in &self.map {
-            if rule.owner.is_empty() {
-                return Err(("owner", "a [[map]] rule names no owner".to_owned()));
-            }
+        if let Err(error) = self.map.check() {
+            return Err(("rules", error.cause));
         }
         for share in &self.share {
             if share.peer.is_some() == share.owner.is_some() {

@@ -1,0 +1,348 @@
+//! The doorkeeper: believes tokens and certificates (dray-auth), maps them to owners, and says what
+//! may be done to which path.
+
+use super::keys::{KeySource, certificates, files};
+use super::{Access, Action, Credentials, Future, Principal, Rights};
+use crate::config::{Config, Tls};
+use crate::place::ApiPath;
+use crate::roots::Roots;
+use dray_auth::jwk::KeySet;
+use dray_auth::mint::SigningKey;
+use dray_auth::x509::{Revocation, Trust};
+use dray_auth::{Issuer, Issuers, Mapping, Refusal, Resource, Verified};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use ring::rand::SystemRandom;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often files of authorities and revocation lists are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a file was when it was read: its path, bytes and time.
+type Seen = Vec<(PathBuf, u64, SystemTime)>;
+
+/// Certificates that are believed.
+struct Certificates {
+    trust: Trust,
+    seen: Seen,
+    looked: Instant,
+}
+
+/// See the module's head.
+pub struct Door {
+    issuers: RwLock<Issuers>,
+    sources: Vec<KeySource>,
+    tls: Tls,
+    /// None without authorities: then no certificate is.
+    certificates: Mutex<Option<Certificates>>,
+    mapping: Mapping,
+    administrators: Vec<String>,
+    roots: Roots,
+}
+
+impl Door {
+    /// With what the configuration says; keys of issuers are fetched when they are needed first.
+    ///
+    /// # Errors
+    /// What is wrong in the configuration, or in a file that it names.
+    pub fn open(config: &Config, roots: Roots) -> Result<Self> {
+        config.map.check()?;
+        let issuer = |issuer: &crate::config::Issuer| Issuer {
+            url: issuer.url.clone(),
+            audiences: issuer.audiences.clone(),
+            base: issuer.base.clone(),
+            wlcg: issuer.wlcg,
+        };
+        let own = config.issuer_local.as_ref();
+        let own = own
+            .map(|local| own_issuer(config, &local.key))
+            .transpose()?;
+        let all = config.issuer.iter().map(issuer);
+        let all = all.chain(own.iter().map(|(issuer, _)| issuer.clone()));
+        let mut issuers = Issuers::new(all)?;
+        if let Some((issuer, keys)) = own {
+            issuers.set_keys(&issuer.url, keys);
+        }
+        let certificates = match &config.tls.client_ca {
+            Some(_) => Some(read_certificates(&config.tls)?),
+            None => None,
+        };
+        Ok(Self {
+            issuers: RwLock::new(issuers),
+            sources: config.issuer.iter().map(KeySource::new).collect(),
+            tls: config.tls.clone(),
+            certificates: Mutex::new(certificates),
+            mapping: config.map.clone(),
+            administrators: config.administrators.clone(),
+            roots,
+        })
+    }
+
+    async fn by_token(&self, token: &str) -> Result<Principal> {
+        let now = now();
+        let refused = match self.verify(token, now) {
+            Ok(verified) => return self.principal_of(&verified),
+            Err(Refusal::Refused(error)) => return Err(error),
+            Err(Refusal::UnknownKey { issuer, error }) => {
+                self.refresh(&issuer, now).await;
+                error
+            }
+        };
+        match self.verify(token, now) {
+            Ok(verified) => self.principal_of(&verified),
+            Err(Refusal::Refused(error)) => Err(error),
+            Err(Refusal::UnknownKey { .. }) => Err(refused),
+        }
+    }
+
+    fn verify(&self, token: &str, now: u64) -> Result<Verified, Refusal> {
+        let issuers = self.issuers.read().unwrap_or_else(PoisonError::into_inner);
+        let verified = issuers.verify(token.as_bytes(), now)?;
+        // What is too old is asked for again, and believed no longer.
+        let source = self
+            .sources
+            .iter()
+            .find(|source| source.issuer == verified.issuer);
+        let keys = issuers.keys(&verified.issuer);
+        if let (Some(source), Some(keys)) = (source, keys)
+            && now.saturating_sub(keys.fetched_at()) > source.cache_seconds
+        {
+            let error = Error::new(ErrorKind::Unauthorized, End::Here, "accept the token")
+                .cause(format!(
+                    "the keys of {} are too old, and new ones could not be had",
+                    verified.issuer
+                ))
+                .remedy("try again later, or tell the endpoint's administrator");
+            let issuer = verified.issuer;
+            return Err(Refusal::UnknownKey { issuer, error });
+        }
+        Ok(verified)
+    }
+
+    /// Gets an issuer's keys, unless it was asked a moment ago.
+    async fn refresh(&self, issuer: &str, now: u64) {
+        let Some(source) = self.sources.iter().find(|source| source.issuer == issuer) else {
+            return;
+        };
+        if !source.take_turn() {
+            return;
+        }
+        match source.fetch(now).await {
+            Ok(keys) => {
+                let mut issuers = self.issuers.write().unwrap_or_else(PoisonError::into_inner);
+                issuers.set_keys(issuer, keys);
+            }
+            Err(error) => tracing::warn!(issuer, "cannot get the issuer's keys: {error}"),
+        }
+    }
+
+    fn principal_of(&self, verified: &Verified) -> Result<Principal> {
+        let principal = dray_auth::Principal::from(verified);
+        let owner = self.mapping.owner(&principal)?.as_str().to_owned();
+        Ok(Principal {
+            name: format!("{}@{}", verified.subject, verified.issuer),
+            is_administrator: self.administrators.contains(&owner),
+            owner,
+            rights: Rights::Scopes(verified.scopes.clone()),
+        })
+    }
+
+    fn by_certificate(&self, chain: &[CertificateDer<'static>]) -> Result<Principal> {
+        let mut held = self
+            .certificates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(held) = held.as_mut() else {
+            return Err(
+                Error::new(ErrorKind::Unauthorized, End::Here, "accept the certificate")
+                    .cause("this endpoint believes no authority of client certificates")
+                    .remedy("show a token"),
+            );
+        };
+        if held.looked.elapsed() > LOOK_INTERVAL {
+            held.looked = Instant::now();
+            if look(&self.tls).is_ok_and(|seen| seen != held.seen) {
+                match read_certificates(&self.tls) {
+                    Ok(new) => *held = new,
+                    // The old ones are better than none, and worse than new ones.
+                    Err(error) => tracing::error!("cannot read the authorities anew: {error}"),
+                }
+            }
+        }
+        let chain: Vec<&[u8]> = chain.iter().map(AsRef::as_ref).collect();
+        let client = held.trust.verify_client(&chain, now())?;
+        let name = client.subject.slash().to_owned();
+        let principal = dray_auth::Principal::Certificate {
+            subject: client.subject,
+        };
+        let owner = self.mapping.owner(&principal)?.as_str().to_owned();
+        Ok(Principal {
+            name,
+            is_administrator: self.administrators.contains(&owner),
+            owner,
+            rights: Rights::Rules,
+        })
+    }
+}
+
+impl Access for Door {
+    fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>> {
+        Box::pin(async move {
+            match credentials.bearer {
+                Some(token) => self.by_token(token).await,
+                None if credentials.certificates.is_empty() => {
+                    Err(
+                        Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
+                            .cause("it shows neither a token nor a certificate")
+                            .remedy("send Authorization: Bearer TOKEN"),
+                    )
+                }
+                None => self.by_certificate(credentials.certificates),
+            }
+        })
+    }
+
+    fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
+        let root = self.roots.of(path)?;
+        let denied = |cause: String| {
+            let operation = format!("{} {}", words(action), path.text());
+            Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+                .cause(cause)
+                .remedy("ask the endpoint's administrator")
+        };
+        let changes = matches!(action, Action::Create | Action::Modify);
+        if changes && root.is_read_only {
+            return Err(denied(format!("the root {} may only be read", root.name)));
+        }
+        match &principal.rights {
+            Rights::Scopes(scopes) => {
+                let resource = resource(path)?;
+                scopes.demand(scope_action(action, path.is_folder), &resource)
+            }
+            Rights::Rules => {
+                let (rule, who) = match action {
+                    Action::Read => ("read", &root.read),
+                    Action::Create | Action::Modify => ("write", &root.write),
+                    Action::Stage => ("stage", &root.stage),
+                };
+                if who.include(&principal.owner) {
+                    return Ok(());
+                }
+                let (root, owner) = (&root.name, &principal.owner);
+                Err(denied(format!(
+                    "the root {root} does not let {owner} {rule}"
+                )))
+            }
+        }
+    }
+}
+
+const fn words(action: Action) -> &'static str {
+    match action {
+        Action::Read => "read",
+        Action::Create => "create",
+        Action::Modify => "change",
+        Action::Stage => "stage",
+    }
+}
+
+const fn scope_action(action: Action, is_folder: bool) -> dray_auth::Action {
+    match (action, is_folder) {
+        (Action::Read, _) => dray_auth::Action::Read,
+        (Action::Create, true) => dray_auth::Action::MakeFolder,
+        (Action::Create, false) => dray_auth::Action::Create,
+        (Action::Modify, _) => dray_auth::Action::Replace,
+        (Action::Stage, _) => dray_auth::Action::Stage,
+    }
+}
+
+/// A path as scopes see it: the root's name is its first part.
+fn resource(path: &ApiPath) -> Result<Resource> {
+    let whole = RelPath::parse(path.root.as_bytes())?.join_path(&path.path)?;
+    Ok(match path.is_folder {
+        true => Resource::folder(whole),
+        false => Resource::file(whole),
+    })
+}
+
+/// The issuer of `dray token mint` at this endpoint.
+///
+/// # Errors
+/// When its key cannot be read.
+pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
+    let pem = std::fs::read(key).map_err(|error| {
+        let operation = format!("read the key of the local issuer {}", key.display());
+        Error::new(ErrorKind::Io, End::Here, operation)
+            .cause(error.to_string())
+            .remedy("correct issuer_local.key, or take it out")
+    })?;
+    let key = SigningKey::from_pem(&pem, &SystemRandom::new())?;
+    let keys = KeySet::parse(key.public_jwks().as_bytes(), now())?;
+    let issuer = Issuer {
+        url: own_url(config),
+        audiences: vec![own_url(config), config.name.clone()],
+        base: "/".to_owned(),
+        wlcg: true,
+    };
+    Ok((issuer, keys))
+}
+
+/// `iss` and `aud` of this endpoint's own tokens.
+#[must_use]
+pub fn own_url(config: &Config) -> String {
+    format!("https://{}", config.name)
+}
+
+fn look(tls: &Tls) -> Result<Seen> {
+    let mut seen = Vec::new();
+    for path in [&tls.client_ca, &tls.crl].into_iter().flatten() {
+        for file in files(path)? {
+            let Ok(metadata) = file.metadata() else {
+                continue;
+            };
+            let time = metadata.modified().unwrap_or(UNIX_EPOCH);
+            seen.push((file, metadata.len(), time));
+        }
+    }
+    Ok(seen)
+}
+
+fn read_certificates(tls: &Tls) -> Result<Certificates> {
+    // What changes while it is read is read once more.
+    let seen = look(tls)?;
+    let mut trust = Trust::new(Revocation {
+        // Without lists there is nothing to ask; with them one that is missing is noticed.
+        demanded: false,
+        stale: false,
+    });
+    for path in tls.client_ca.iter() {
+        for certificate in certificates(path)? {
+            trust.add_authority(&certificate)?;
+        }
+    }
+    for path in tls.crl.iter() {
+        for file in files(path)? {
+            let pem = std::fs::read(&file).map_err(|error| {
+                let operation = format!("read the revocation list {}", file.display());
+                Error::new(ErrorKind::Io, End::Here, operation).cause(error.to_string())
+            })?;
+            for list in CertificateRevocationListDer::pem_slice_iter(&pem).flatten() {
+                trust.add_revocation_list(&list)?;
+            }
+        }
+    }
+    Ok(Certificates {
+        trust,
+        seen,
+        looked: Instant::now(),
+    })
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

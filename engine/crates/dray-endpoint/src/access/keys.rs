@@ -1,0 +1,185 @@
+//! Keys of token issuers: from files and URLs, kept for a while, fetched anew when a token is signed
+//! with one that is not known.
+
+use crate::client::Client;
+use crate::config::Issuer;
+use dray_auth::jwk::KeySet;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::net::{Authority, Trust};
+use hyper::Method;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An issuer is asked at most so often: an attacker with bad tokens must not make us knock.
+const ASK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The same after a failure, and for files.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Bytes of a key file or of a certificate file that are read.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Where the document that names an issuer's keys is (OpenID Connect Discovery 1.0, section 4).
+const DISCOVERY: &str = "/.well-known/openid-configuration";
+
+enum From {
+    File(PathBuf),
+    /// The keys themselves.
+    Url(String),
+    /// The document that names their URL.
+    Discovery(String),
+}
+
+/// Where one issuer's keys come from.
+pub(super) struct KeySource {
+    /// The issuer's URL.
+    pub(super) issuer: String,
+    from: From,
+    ca: Option<PathBuf>,
+    /// How long they are believed.
+    pub(super) cache_seconds: u64,
+    /// When they may be asked for again.
+    next: Mutex<Option<Instant>>,
+}
+
+impl KeySource {
+    pub(super) fn new(issuer: &Issuer) -> Self {
+        let from = match issuer.keys.as_deref() {
+            None => From::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
+            Some(url) if url.starts_with("https://") => From::Url(url.to_owned()),
+            Some(file) => From::File(file.into()),
+        };
+        Self {
+            issuer: issuer.url.clone(),
+            from,
+            ca: issuer.ca.clone(),
+            cache_seconds: issuer.cache_seconds,
+            next: Mutex::new(None),
+        }
+    }
+
+    /// Whether it may be asked now; if so, it may not for a while.
+    pub(super) fn take_turn(&self) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.is_some_and(|next| next > Instant::now()) {
+            return false;
+        }
+        *next = Some(Instant::now() + RETRY_INTERVAL);
+        true
+    }
+
+    /// Gets the keys. `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// When they cannot be had, or are none.
+    pub(super) async fn fetch(&self, now: u64) -> Result<KeySet> {
+        let json = match &self.from {
+            From::File(path) => read(path)?,
+            From::Url(url) => self.load(url).await?.to_string().into_bytes(),
+            From::Discovery(url) => {
+                let document = self.load(url).await?;
+                let named = document.get("jwks_uri").and_then(Value::as_str);
+                let named =
+                    named.ok_or_else(|| self.wrong("its discovery document names no jwks_uri"))?;
+                self.load(named).await?.to_string().into_bytes()
+            }
+        };
+        let keys = KeySet::parse(&json, now)?;
+        if !matches!(self.from, From::File(_)) {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            *next = Some(Instant::now() + ASK_INTERVAL);
+        }
+        Ok(keys)
+    }
+
+    async fn load(&self, url: &str) -> Result<Value> {
+        let rest = url
+            .strip_prefix("https://")
+            .ok_or_else(|| self.wrong("its keys are not served by HTTPS"))?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let address = match host.rsplit_once(':') {
+            Some((_, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host.to_owned(),
+            _ => format!("{host}:443"),
+        };
+        let client = Client {
+            address,
+            trust: Trust::Authority(authorities(self.ca.as_deref())?),
+            identity: None,
+            token: None,
+        };
+        let path = if path.is_empty() { "/" } else { path };
+        client.call(Method::GET, path, None).await
+    }
+
+    fn wrong(&self, cause: &str) -> Error {
+        let operation = format!("get the keys of {}", self.issuer);
+        Error::new(ErrorKind::Unauthorized, End::Here, operation)
+            .cause(cause)
+            .remedy("name its keys in the configuration")
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| {
+            Error::new(ErrorKind::Io, End::Here, format!("read {}", path.display()))
+                .cause(error.to_string())
+                .remedy("correct the path in the configuration, or the file's mode")
+        })?;
+    Ok(bytes)
+}
+
+/// All certificates in a file, or in the files of a folder, in PEM form; as DER.
+///
+/// # Errors
+/// When something cannot be read.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let mut all = Vec::new();
+    for file in files(path)? {
+        // A folder of authorities also holds policies and revocation lists.
+        let found = CertificateDer::pem_slice_iter(&read(&file)?)
+            .flatten()
+            .collect::<Vec<_>>();
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// The file, or the files of the folder, in order.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, End::Here, format!("read {}", path.display()))
+            .cause(error.to_string())
+            .remedy("correct the path in the configuration, or the folder's mode")
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The authorities in a file or folder, or the system's.
+///
+/// # Errors
+/// When there is none.
+pub fn authorities(path: Option<&Path>) -> Result<Authority> {
+    match path {
+        Some(path) => Authority::new(certificates(path)?),
+        None => Authority::new(rustls_native_certs::load_native_certs().certs),
+    }
+}
