@@ -1,11 +1,14 @@
 //! Pure decisions, the time passed in: which object goes next ([`objects`]), when it may go
-//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]).
+//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), and at which
+//! rate a transfer may go ([`shares`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
-//! Invariant owned here: an object that was picked is not picked again until it was put back.
+//! Invariants owned here: an object that was picked is not picked again until it was put back;
+//! shares are never more than there is.
 
 pub mod credit;
 pub mod draw;
 pub mod objects;
 pub mod pace;
+pub mod shares;
