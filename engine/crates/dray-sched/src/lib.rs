@@ -1,14 +1,15 @@
 //! Pure decisions, the time passed in: which object goes next ([`objects`]), when it may go
-//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), and at which
-//! rate a transfer may go ([`shares`]).
+//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), which
+//! transfer begins next ([`queue`]), and at which rate it may go ([`shares`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
 //! Invariants owned here: an object that was picked is not picked again until it was put back;
-//! shares are never more than there is.
+//! shares are never more than there is; no owner waits for ever behind another.
 
 pub mod credit;
 pub mod draw;
 pub mod objects;
 pub mod pace;
+pub mod queue;
 pub mod shares;
