@@ -26,8 +26,9 @@ impl Moment {
 
     /// So many milliseconds after 1970 began; kept within the years 0 to 9999.
     #[must_use]
-    pub fn from_ms(ms: i64) -> Self {
-        Self(ms.clamp(MS_MIN, MS_MAX))
+    pub const fn from_ms(ms: i64) -> Self {
+        let ms = if ms < MS_MIN { MS_MIN } else { ms };
+        Self(if ms > MS_MAX { MS_MAX } else { ms })
     }
 
     /// Milliseconds since 1970.

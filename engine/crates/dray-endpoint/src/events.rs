@@ -1,0 +1,249 @@
+//! What happens, numbered, for those who listen.
+//!
+//! One ring of the last [`EVENTS_MAX`]; a listener is a number in it, so a slow one costs nothing
+//! but its connection, and is cut when it is too far behind.
+//!
+//! Invariant owned here: numbers grow, across restarts as well, and whoever missed something is
+//! told so.
+
+use crate::api::types::Event;
+use crate::moment::Moment;
+use dray_core::{End, Error, ErrorKind, Result};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Events that are kept.
+pub const EVENTS_MAX: usize = 10_000;
+
+/// Numbers of one millisecond: the first number of a process is its start, so that they grow across
+/// restarts unless more than a million events a second happened, and stay below 2^53, where JSON's
+/// numbers stop being whole.
+const IDS_PER_MS_BITS: u32 = 10;
+
+/// An event and whose it is.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Who may hear it; `None` for everybody.
+    pub owner: Option<Arc<str>>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What a listener gets.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// Older events than these were forgotten before they were asked for.
+    pub is_gap: bool,
+    /// What happened, in order.
+    pub events: Vec<Arc<Published>>,
+    /// Go on after this one.
+    pub last: u64,
+}
+
+#[derive(Debug)]
+struct Ring {
+    events: VecDeque<Arc<Published>>,
+    last: u64,
+}
+
+/// The ring and its listeners.
+#[derive(Debug)]
+pub struct Hub {
+    ring: Mutex<Ring>,
+    changed: watch::Sender<u64>,
+    listeners: Mutex<HashMap<String, u32>>,
+    listeners_per_owner: u32,
+}
+
+impl Hub {
+    /// An empty ring.
+    #[must_use]
+    pub fn new(listeners_per_owner: u32, now: Moment) -> Self {
+        let last = u64::try_from(now.as_ms()).unwrap_or(0) << IDS_PER_MS_BITS;
+        Self {
+            ring: Mutex::new(Ring {
+                events: VecDeque::new(),
+                last,
+            }),
+            changed: watch::Sender::new(last),
+            listeners: Mutex::default(),
+            listeners_per_owner,
+        }
+    }
+
+    /// Tells everybody who may hear it; never waits for one who listens. Says its number.
+    pub fn publish(&self, owner: Option<Arc<str>>, mut event: Event) -> u64 {
+        let mut ring = self.ring();
+        ring.last += 1;
+        event.id = ring.last;
+        if ring.events.len() == EVENTS_MAX {
+            ring.events.pop_front();
+        }
+        ring.events.push_back(Arc::new(Published { owner, event }));
+        let last = ring.last;
+        drop(ring);
+        self.changed.send_replace(last);
+        last
+    }
+
+    /// The last number given.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.ring().last
+    }
+
+    /// At most `most` events after number `after` that `is_wanted`.
+    pub fn since(&self, after: u64, most: usize, is_wanted: impl Fn(&Published) -> bool) -> Heard {
+        let ring = self.ring();
+        // One from a future that did not happen: the clock was set back across a restart.
+        let is_unknown = after > ring.last;
+        let oldest = ring.last - ring.events.len() as u64;
+        let is_gap = is_unknown || after < oldest;
+        let skipped = if is_gap { 0 } else { after - oldest };
+        let mut heard = Heard {
+            is_gap,
+            events: Vec::new(),
+            last: ring.last,
+        };
+        // At most EVENTS_MAX, which fits.
+        let skipped = usize::try_from(skipped).unwrap_or(EVENTS_MAX);
+        for published in ring.events.iter().skip(skipped) {
+            if heard.events.len() == most {
+                heard.last = published.event.id - 1;
+                break;
+            }
+            if is_wanted(published) {
+                heard.events.push(Arc::clone(published));
+            }
+        }
+        heard
+    }
+
+    /// Changes whenever something happened.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Takes one of the owner's places to listen; it is given back with the guard.
+    ///
+    /// # Errors
+    /// `Busy` when there is none.
+    pub fn listen(self: &Arc<Self>, owner: &str) -> Result<Listening> {
+        let mut listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = listeners.entry(owner.to_owned()).or_default();
+        if *count >= self.listeners_per_owner {
+            return Err(Error::new(ErrorKind::Busy, End::Here, "listen to events")
+                .cause(format!("{count} listeners of {owner} are here already"))
+                .remedy("close one of them, or ask for the events of several transfers with one"));
+        }
+        *count += 1;
+        Ok(Listening {
+            hub: Arc::clone(self),
+            owner: owner.to_owned(),
+        })
+    }
+
+    /// Listeners there are.
+    #[must_use]
+    pub fn listeners(&self) -> u32 {
+        let listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.values().sum()
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place to listen.
+#[derive(Debug)]
+pub struct Listening {
+    hub: Arc<Hub>,
+    owner: String,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let listeners = &self.hub.listeners;
+        let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = listeners.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                listeners.remove(&self.owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EVENTS_MAX, Hub};
+    use crate::api::types::{Event, EventKind};
+    use crate::moment::Moment;
+    use std::sync::Arc;
+
+    const NOW: Moment = Moment::from_ms(1_795_280_400_000);
+
+    fn publish(hub: &Hub, count: usize) {
+        for _ in 0..count {
+            hub.publish(Some("alice".into()), Event::new(EventKind::State, NOW));
+        }
+    }
+
+    #[test]
+    fn a_listener_goes_on_where_it_was() {
+        let hub = Hub::new(2, NOW);
+        let start = hub.last();
+        publish(&hub, 5);
+        let heard = hub.since(start, 3, |_| true);
+        assert!(!heard.is_gap);
+        assert_eq!((heard.events.len(), heard.last), (3, start + 3));
+        let rest = hub.since(heard.last, 100, |_| true);
+        assert_eq!((rest.events.len(), rest.last), (2, start + 5));
+        assert!(hub.since(rest.last, 100, |_| true).events.is_empty());
+        assert!(
+            hub.since(start, 100, |p| p.owner.is_none())
+                .events
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn who_missed_something_is_told() {
+        let hub = Hub::new(2, NOW);
+        let start = hub.last();
+        publish(&hub, EVENTS_MAX);
+        assert!(!hub.since(start, 1, |_| true).is_gap);
+        publish(&hub, 1);
+        let heard = hub.since(start, usize::MAX, |_| true);
+        assert!(heard.is_gap);
+        assert_eq!(heard.events.len(), EVENTS_MAX);
+        assert!(hub.since(start + 1, 1, |_| true).is_gap.eq(&false));
+        let later = Hub::new(2, Moment::from_ms(NOW.as_ms() + 1));
+        assert!(
+            later.since(hub.last(), 1, |_| true).is_gap,
+            "before a restart"
+        );
+        assert!(later.since(u64::MAX, 1, |_| true).is_gap);
+    }
+
+    #[test]
+    fn listeners_of_one_owner_are_bounded() {
+        let hub = Arc::new(Hub::new(2, NOW));
+        let one = hub.listen("alice").expect("a place");
+        let _two = hub.listen("alice").expect("a place");
+        assert!(hub.listen("alice").is_err());
+        assert!(hub.listen("bob").is_ok());
+        drop(one);
+        assert!(hub.listen("alice").is_ok());
+        assert_eq!(hub.listeners(), 1);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the API asks of the rest of the endpoint: each a trait, so that it can be tested without.
+
+use crate::access::Principal;
+use crate::api::types::{
+    AdmissionAnswer, Admitted, Decision, MintedTicket, RenewRequest, Request, Ticket, TicketList,
+    TicketQuery, TicketRequest,
+};
+use dray_core::{End, Error, ErrorKind, Result};
+use rustls::pki_types::CertificateDer;
+
+/// Tickets. Whether the caller may do to the paths what the ticket allows was asked before
+/// [`Tickets::mint`]. All calls may block.
+pub trait Tickets: Send + Sync {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket>;
+
+    /// The caller's, newest first; an administrator's are all.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a cursor that is none.
+    fn list(&self, caller: &Principal, query: &TicketQuery) -> Result<TicketList>;
+
+    /// One.
+    ///
+    /// # Errors
+    /// `NotFound`, another owner's as well.
+    fn show(&self, caller: &Principal, id: &str) -> Result<Ticket>;
+
+    /// Takes one back and ends its sessions. One that was taken back stays so.
+    ///
+    /// # Errors
+    /// `NotFound`, another owner's as well.
+    fn revoke(&self, caller: &Principal, id: &str) -> Result<Ticket>;
+
+    /// Makes one good for longer. `certificates` are those of the connection: the first one's key
+    /// must be the ticket's `peer_key`.
+    ///
+    /// # Errors
+    /// `Unauthorized` for a secret or a key that does not fit.
+    fn renew(
+        &self,
+        certificates: &[CertificateDer<'static>],
+        request: &RenewRequest,
+    ) -> Result<Ticket>;
+}
+
+/// Would these be served in time? Changes nothing. May block.
+pub trait Admission: Send + Sync {
+    /// What each would get.
+    ///
+    /// # Errors
+    /// When nobody can say.
+    fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
+}
+
+/// An endpoint without tickets: says so.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTickets;
+
+fn no_tickets<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unsupported, End::Here, "use tickets")
+        .cause("this endpoint does not issue any")
+        .remedy("submit the transfer to this endpoint instead"))
+}
+
+impl Tickets for NoTickets {
+    fn mint(&self, _: &Principal, _: &TicketRequest) -> Result<MintedTicket> {
+        no_tickets()
+    }
+
+    fn list(&self, _: &Principal, _: &TicketQuery) -> Result<TicketList> {
+        no_tickets()
+    }
+
+    fn show(&self, _: &Principal, _: &str) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn revoke(&self, _: &Principal, _: &str) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn renew(&self, _: &[CertificateDer<'static>], _: &RenewRequest) -> Result<Ticket> {
+        no_tickets()
+    }
+}
+
+/// Admits everything: what rate it would get is not planned, and said so.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AdmitAll {
+    /// The configured cap of the endpoint.
+    pub rate: Option<u64>,
+}
+
+impl Admission for AdmitAll {
+    fn decide(&self, _: &Principal, requests: &[Request]) -> Result<AdmissionAnswer> {
+        let each = |request: &Request| Admitted {
+            rate: match (self.rate, request.rate_max) {
+                (Some(cap), Some(asked)) => Some(cap.min(asked)),
+                (cap, _) => cap,
+            },
+            finish: None,
+            earliest_finish: None,
+            rate_needed: None,
+            reasons: vec!["rates are not yet planned".to_owned()],
+        };
+        Ok(AdmissionAnswer {
+            decision: Decision::Accept,
+            transfers: requests.iter().map(each).collect(),
+        })
+    }
+}

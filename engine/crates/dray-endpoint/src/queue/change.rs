@@ -1,0 +1,166 @@
+//! What callers change: pause, resume, cancel, retry, patch, forget.
+
+use super::row::Row;
+use super::states::{Command, Standing, Step, next};
+use super::submit::{renew, told};
+use super::{Effects, Queue, not_found};
+use crate::access::Principal;
+use crate::api::types::{Check, Patch, State, Transfer};
+use crate::moment::Moment;
+use dray_core::{Result, TransferId};
+use rusqlite::Connection;
+
+impl Queue {
+    /// Cancels one; with `purge` its partial data is removed as well.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists` for one that has ended otherwise.
+    pub fn cancel(&self, caller: &Principal, id: &str, purge: bool) -> Result<Transfer> {
+        self.change(caller, id, Command::Cancel { purge })
+    }
+
+    /// Pauses one.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
+    pub fn pause(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+        self.change(caller, id, Command::Pause)
+    }
+
+    /// Lets one go on.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
+    pub fn resume(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+        self.change(caller, id, Command::Resume)
+    }
+
+    /// A new attempt of one that has ended.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
+    pub fn retry(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+        self.change(caller, id, Command::Retry)
+    }
+
+    /// Changes what one is owed.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`]; `InvalidRequest` when it makes no sense together.
+    pub fn patch(&self, caller: &Principal, id: &str, patch: &Patch) -> Result<Transfer> {
+        let (caller, id, patch) = (caller.clone(), id.to_owned(), patch.clone());
+        let row = self.write(move |connection, effects| {
+            let mut row = find(connection, &caller, &id)?;
+            next(row.standing, Command::Patch)?;
+            let request = patch.apply(row.request.clone());
+            request.check()?;
+            if request == row.request {
+                return Ok(row);
+            }
+            row.request = request;
+            row.version += 1;
+            row.write(connection)?;
+            row.write_labels(connection)?;
+            let now = Moment::now();
+            told(effects, &row, now);
+            effects.is_woken = true;
+            if row.standing.state == State::Active {
+                effects.changes.push(TransferId::new(row.id.as_str())?);
+            }
+            Ok(row)
+        })?;
+        self.remember(&row);
+        Ok(self.view(row))
+    }
+
+    /// Forgets one that has ended, and what is known of its files. Answers with what it was.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
+    pub fn delete(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+        let (caller, wanted) = (caller.clone(), id.to_owned());
+        let row = self.write(move |connection, _| {
+            let row = find(connection, &caller, &wanted)?;
+            next(row.standing, Command::Delete)?;
+            forget(connection, &row.id)?;
+            Ok(row)
+        })?;
+        super::manifest::remove(&self.folder_of(&row.id));
+        Ok(self.view(row))
+    }
+
+    fn change(&self, caller: &Principal, id: &str, command: Command) -> Result<Transfer> {
+        let (caller, id) = (caller.clone(), id.to_owned());
+        let row = self.write(move |connection, effects| {
+            let mut row = find(connection, &caller, &id)?;
+            apply(connection, effects, &mut row, command, Moment::now())?;
+            Ok(row)
+        })?;
+        self.remember(&row);
+        let transfer = self.view(row);
+        self.asked_for(&transfer);
+        Ok(transfer)
+    }
+
+    /// What runs tells its version with its progress.
+    fn remember(&self, row: &Row) {
+        if let Some(run) = self.live.lock().get_mut(&row.id) {
+            run.version = run.version.max(row.version);
+        }
+    }
+}
+
+fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
+    let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
+    row.ok_or_else(|| not_found(id))
+}
+
+pub(super) fn forget(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached("DELETE FROM transfers WHERE id = ?1")
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(super::schema::sql("forget the transfer"))?;
+    Ok(())
+}
+
+/// Does what a command means, and tells who has to know. Says whether anything changed.
+pub(super) fn apply(
+    connection: &Connection,
+    effects: &mut Effects,
+    row: &mut Row,
+    command: Command,
+    now: Moment,
+) -> Result<bool> {
+    let Step::To(to) = next(row.standing, command)? else {
+        return Ok(false);
+    };
+    let id = TransferId::new(row.id.as_str())?;
+    if command == Command::Retry {
+        renew(connection, row, now)?;
+        effects.is_woken = true;
+    } else {
+        step(effects, row, to, &id, now);
+    }
+    row.write(connection)?;
+    told(effects, row, now);
+    Ok(true)
+}
+
+fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now: Moment) {
+    let from = std::mem::replace(&mut row.standing, to);
+    row.version += 1;
+    if to.state != State::Waiting {
+        row.next_try_at = None;
+    }
+    if to.state.is_terminal() {
+        row.ended_at.get_or_insert(now);
+    }
+    match (from.state, to.state, to.wish) {
+        (State::Active, State::Active, Some(wish)) => effects.stops.push((id.clone(), wish)),
+        (_, State::Cancelled, Some(_)) => effects.has_purges = true,
+        (_, State::Queued, _) => effects.is_woken = true,
+        _ => {}
+    }
+    // Room was made.
+    effects.is_woken |= from.state == State::Active && to.state != State::Active;
+}

@@ -1,0 +1,279 @@
+//! Counters of transfers that run: in memory, since they change all the time; written down once a
+//! second by the thread that writes.
+
+use super::schema::sql;
+use crate::api::types::{
+    Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State,
+};
+use crate::events::Hub;
+use crate::moment::Moment;
+use crate::place;
+use dray_core::{Error, RelPath, Result};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Failures, and notices, that stand with a transfer; all failures are in its list of files.
+pub const FAILURES_MAX: usize = 10;
+
+/// `file_failed` events of one transfer in one second; a tree of a million unreadable files must
+/// not wash all others' events away.
+const FAILED_EVENTS_MAX: u32 = 20;
+
+/// Longest notice.
+const NOTICE_BYTES_MAX: usize = 1_024;
+
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Over how long the rate of "just now" is smoothed: a few seconds of a sync group each (guess).
+const SMOOTH_SECONDS: f64 = 5.0;
+
+/// What a transfer has done in this attempt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Of files.
+    pub files: Files,
+    /// Of bytes.
+    pub bytes: Bytes,
+    /// Of objects.
+    pub objects: Objects,
+}
+
+impl Counters {
+    /// The counters of a session, after those of the sessions before it in the same attempt.
+    fn after(mut self, base: &Self) -> Self {
+        if base.bytes.sent > 0 {
+            // What an earlier session of this attempt sent is resumed for this one only.
+            self.bytes.resumed = base.bytes.resumed;
+            self.objects.resumed = base.objects.resumed;
+        }
+        self.bytes.sent = self.bytes.sent.saturating_add(base.bytes.sent);
+        self.objects.sent = self.objects.sent.saturating_add(base.objects.sent);
+        self
+    }
+}
+
+/// One transfer that runs.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) owner: Arc<str>,
+    pub(super) version: u64,
+    base: Counters,
+    pub(super) counters: Counters,
+    pub(super) failures: Vec<PathError>,
+    pub(super) notices: VecDeque<String>,
+    began: Instant,
+    sampled: (Instant, u64),
+    now: Option<f64>,
+    granted: Option<u64>,
+    told: Option<Instant>,
+    failed_told: (Instant, u32),
+    is_dirty: bool,
+}
+
+impl Run {
+    pub(super) fn new(
+        owner: Arc<str>,
+        version: u64,
+        base: Counters,
+        failures: Vec<PathError>,
+        notices: Vec<String>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            owner,
+            version,
+            base,
+            counters: base,
+            failures,
+            notices: notices.into(),
+            began: now,
+            sampled: (now, 0),
+            now: None,
+            granted: None,
+            told: None,
+            failed_told: (now, 0),
+            is_dirty: false,
+        }
+    }
+
+    pub(super) fn rates(&self) -> Rates {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let session = self
+            .counters
+            .bytes
+            .sent
+            .saturating_sub(self.base.bytes.sent);
+        Rates {
+            now: self.now.map(|rate| rate as u64),
+            mean: (seconds > 0.1).then(|| (session as f64 / seconds) as u64),
+            granted: self.granted,
+        }
+    }
+
+    pub(super) fn eta(&self, now: Moment) -> Option<Moment> {
+        let bytes = &self.counters.bytes;
+        let rate = self.rates().now.filter(|rate| *rate > 0)?;
+        if !self.counters.files.listing_done {
+            return None;
+        }
+        let rest = bytes.listed.saturating_sub(bytes.durable);
+        Some(now.after(Duration::from_secs(rest / rate)))
+    }
+
+    fn sample(&mut self, sent: u64) {
+        let (then, before) = self.sampled;
+        let seconds = then.elapsed().as_secs_f64();
+        if seconds < 0.2 {
+            return;
+        }
+        let rate = sent.saturating_sub(before) as f64 / seconds;
+        let weight = (seconds / SMOOTH_SECONDS).min(1.0);
+        self.now = Some(match self.now {
+            None => rate,
+            Some(now) => now + (rate - now) * weight,
+        });
+        self.sampled = (Instant::now(), sent);
+    }
+}
+
+/// All transfers that run.
+#[derive(Debug, Default)]
+pub(super) struct Live(Mutex<HashMap<String, Run>>);
+
+impl Live {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Moment) {
+        let mut runs = self.lock();
+        let Some(run) = runs.get_mut(id) else {
+            return;
+        };
+        run.sample(session.bytes.sent);
+        run.counters = session.after(&run.base);
+        run.is_dirty = true;
+        if run.told.is_some_and(|told| told.elapsed() < EVENT_INTERVAL) {
+            return;
+        }
+        run.told = Some(Instant::now());
+        let event = Event {
+            transfer: Some(id.to_owned()),
+            state: Some(State::Active),
+            version: Some(run.version),
+            files: Some(run.counters.files),
+            bytes: Some(run.counters.bytes),
+            rate: Some(run.rates()),
+            ..Event::new(EventKind::Progress, now)
+        };
+        let owner = Arc::clone(&run.owner);
+        drop(runs);
+        hub.publish(Some(owner), event);
+    }
+
+    pub(super) fn granted(&self, id: &str, rate: Option<u64>) {
+        if let Some(run) = self.lock().get_mut(id) {
+            run.granted = rate;
+        }
+    }
+
+    pub(super) fn file_failed(
+        &self,
+        hub: &Hub,
+        id: &str,
+        path: &RelPath,
+        error: &Error,
+        now: Moment,
+    ) {
+        let mut runs = self.lock();
+        let Some(run) = runs.get_mut(id) else {
+            return;
+        };
+        let failure = PathError {
+            path: place::encode(path.as_bytes()),
+            error: error.into(),
+        };
+        if run.failures.len() < FAILURES_MAX {
+            run.failures.push(failure.clone());
+        }
+        let (since, count) = &mut run.failed_told;
+        if since.elapsed() >= EVENT_INTERVAL {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        if *count > FAILED_EVENTS_MAX {
+            return;
+        }
+        let owner = Arc::clone(&run.owner);
+        drop(runs);
+        let event = Event {
+            transfer: Some(id.to_owned()),
+            path: Some(failure.path),
+            error: Some(failure.error),
+            ..Event::new(EventKind::FileFailed, now)
+        };
+        hub.publish(Some(owner), event);
+    }
+
+    pub(super) fn noticed(&self, hub: &Hub, id: &str, notice: &str, now: Moment) {
+        let mut runs = self.lock();
+        let Some(run) = runs.get_mut(id) else {
+            return;
+        };
+        let fits = |(at, character): &(usize, char)| at + character.len_utf8() <= NOTICE_BYTES_MAX;
+        let characters = notice.char_indices().take_while(fits);
+        let notice: String = characters.map(|(_, character)| character).collect();
+        if run.notices.len() == FAILURES_MAX {
+            run.notices.pop_front();
+        }
+        run.notices.push_back(notice.clone());
+        let owner = Arc::clone(&run.owner);
+        drop(runs);
+        let event = Event {
+            transfer: Some(id.to_owned()),
+            notice: Some(notice),
+            ..Event::new(EventKind::Notice, now)
+        };
+        hub.publish(Some(owner), event);
+    }
+
+    /// Writes down what changed.
+    pub(super) fn flush(&self, connection: &Connection) -> Result<()> {
+        let changed: Vec<(String, Counters)> = {
+            let mut runs = self.lock();
+            let changed = runs.iter_mut().filter(|(_, run)| run.is_dirty);
+            changed
+                .map(|(id, run)| {
+                    run.is_dirty = false;
+                    (id.clone(), run.counters)
+                })
+                .collect()
+        };
+        for (id, counters) in changed {
+            write(connection, &id, &counters)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> Result<()> {
+    let body = super::row::json(counters)?;
+    // Only where the transfer still is: it may have been forgotten meanwhile.
+    connection
+        .prepare_cached(
+            "INSERT INTO counters (transfer, body) SELECT id, ?2 FROM transfers WHERE id = ?1
+             ON CONFLICT (transfer) DO UPDATE SET body = excluded.body",
+        )
+        .and_then(|mut statement| statement.execute((id, body)))
+        .map_err(sql("write the counters down"))?;
+    Ok(())
+}
+
+/// An error as it stands with a transfer.
+pub(super) fn parts(error: &Error) -> ErrorParts {
+    error.into()
+}

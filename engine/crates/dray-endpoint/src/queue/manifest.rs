@@ -1,0 +1,191 @@
+//! What became of each file of an attempt: one JSON object a line, in a file of its own.
+//!
+//! Lines are added and never changed, so a page's cursor is a place in the file. A line that a
+//! crash tore off is left out; what it spoke of is known from the sink's log.
+
+use super::{Queue, io, not_found};
+use crate::access::Principal;
+use crate::api::types::{FileList, FileOutcome, FileState, FilesQuery};
+use dray_core::{End, Error, ErrorKind, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes gathered before they are written.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Longest line that is read: a path of 64 KiB with every byte as `%HH`, twice, and an error.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Lines looked at for one page: a page of few failures in a list of millions is short, and its
+/// cursor goes on.
+const LINES_PER_PAGE_MAX: usize = 100_000;
+
+/// Where the outcomes of one attempt's files are written.
+#[derive(Debug)]
+pub struct Manifest {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+/// A page of outcomes.
+pub type ManifestPage = FileList;
+
+impl Manifest {
+    pub(super) fn append(folder: &Path, attempt: u32) -> Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        super::make_private(folder)?;
+        let path = path_of(folder, attempt);
+        let failed = |error: std::io::Error| io("open the list of files", &path, &error);
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true).mode(0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        end_torn_line(&mut file).map_err(failed)?;
+        Ok(Self {
+            file: BufWriter::with_capacity(BUFFER_BYTES, file),
+            path,
+        })
+    }
+
+    /// Adds one. It can be read after [`Manifest::flush`] at the latest.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn add(&mut self, outcome: &FileOutcome) -> Result<()> {
+        let mut line = serde_json::to_vec(outcome).map_err(|error| {
+            Error::new(ErrorKind::Internal, End::Here, "write the list of files")
+                .cause(error.to_string())
+        })?;
+        line.push(b'\n');
+        let written = self.file.write_all(&line);
+        written.map_err(|error| io("write the list of files", &self.path, &error))
+    }
+
+    /// Lets others read what was added.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn flush(&mut self) -> Result<()> {
+        let written = self.file.flush();
+        written.map_err(|error| io("write the list of files", &self.path, &error))
+    }
+}
+
+/// What a crash tore off becomes a line of its own, which no reader can read.
+fn end_torn_line(file: &mut File) -> std::io::Result<()> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(());
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    if last != *b"\n" {
+        file.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn path_of(folder: &Path, attempt: u32) -> PathBuf {
+    folder.join(format!("{attempt}.jsonl"))
+}
+
+/// The folder of a transfer's lists: its id, unless that would be a direction or hidden.
+pub(super) fn folder_name(id: &str) -> String {
+    match id.strip_prefix('.') {
+        // No id has a percent sign.
+        Some(rest) => format!("%2E{rest}"),
+        None => id.to_owned(),
+    }
+}
+
+/// Forgets the lists of a transfer. What cannot be removed is in nobody's way.
+pub(super) fn remove(folder: &Path) {
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+impl Queue {
+    /// A page of what became of the files of a transfer's last attempt.
+    ///
+    /// # Errors
+    /// `NotFound`, another owner's as well; `InvalidRequest` for a cursor that is none.
+    pub fn files(&self, caller: &Principal, id: &str, query: &FilesQuery) -> Result<FileList> {
+        let row = self.read(|connection| super::Row::find(connection, id))?;
+        let row = row.filter(|row| caller.sees(&row.owner));
+        let row = row.ok_or_else(|| not_found(id))?;
+        let path = path_of(&self.folder_of(&row.id), row.attempt);
+        let (attempt, offset) = read_cursor(query.cursor.as_deref(), row.attempt)?;
+        if attempt != row.attempt {
+            return Err(bad_cursor("it is of an earlier attempt"));
+        }
+        let failed = |error: std::io::Error| io("read the list of files", &path, &error);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(FileList {
+                    files: Vec::new(),
+                    next: None,
+                });
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        read_page(file, offset, query.state, query.limit as usize)
+            .map_err(failed)
+            .map(|(files, next)| FileList {
+                files,
+                next: next.map(|offset| format!("{attempt}-{offset}")),
+            })
+    }
+}
+
+fn bad_cursor(cause: &str) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
+        .cause(cause)
+        .remedy("begin again without one")
+}
+
+fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
+    let Some(text) = cursor else {
+        return Ok((attempt, 0));
+    };
+    let parts = text.split_once('-');
+    let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
+    read.ok_or_else(|| bad_cursor("it is none that was given out"))
+}
+
+fn read_page(
+    mut file: File,
+    offset: u64,
+    state: Option<FileState>,
+    limit: usize,
+) -> std::io::Result<(Vec<FileOutcome>, Option<u64>)> {
+    let end = file.seek(SeekFrom::End(0))?;
+    if offset >= end {
+        return Ok((Vec::new(), None));
+    }
+    file.seek(SeekFrom::Start(offset))?;
+    let mut reader = BufReader::new(file);
+    let mut at = offset;
+    let mut files = Vec::new();
+    let mut line = Vec::new();
+    for _ in 0..LINES_PER_PAGE_MAX {
+        if files.len() == limit {
+            return Ok((files, Some(at).filter(|at| *at < end)));
+        }
+        line.clear();
+        let count = (&mut reader)
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)?;
+        // What is not a whole line yet is read next time.
+        if count == 0 || line.last() != Some(&b'\n') {
+            return Ok((files, None));
+        }
+        at += count as u64;
+        let Ok(outcome) = serde_json::from_slice::<FileOutcome>(&line) else {
+            continue;
+        };
+        if state.is_none_or(|state| state == outcome.state) {
+            files.push(outcome);
+        }
+    }
+    Ok((files, Some(at)))
+}

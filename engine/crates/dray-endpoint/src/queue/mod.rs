@@ -1,0 +1,270 @@
+//! Transfers and where they stand, kept in SQLite.
+//!
+//! Purpose: what was submitted, what became of it, and the changes between; tickets and staged
+//! files are kept beside them. Decisions are pure (`states`); what runs next is for the dispatcher.
+//!
+//! Not for: HTTP, sessions. All calls block, for a sync of the disk when they change something; they
+//! are made from threads that may.
+//!
+//! Invariant owned here: what a caller was told is on the disk, and no two callers are told
+//! different things of one transfer in an order that cannot be.
+
+mod change;
+mod list;
+mod live;
+mod manifest;
+mod row;
+mod run;
+mod schema;
+mod staging;
+mod states;
+mod submit;
+mod tickets;
+mod writer;
+
+pub use live::{Counters, FAILURES_MAX};
+pub use manifest::{Manifest, ManifestPage};
+pub use run::{Ending, Job, QueuedTransfer, Ticked};
+pub use staging::{StagedRow, Staging};
+pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};
+pub use submit::{Submission, Submitted};
+pub use tickets::{TicketRow, TicketTable};
+pub use writer::Commands;
+
+use crate::access::Principal;
+use crate::api::types::{RetryWish, Transfer};
+use crate::config::Config;
+use crate::events::Hub;
+use crate::moment::Moment;
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use live::Live;
+use row::Row;
+use rusqlite::Connection;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use writer::{Around, Effects, Writer};
+
+/// Connections that read. Lists are answered beside each other and beside writes.
+const READERS: usize = 4;
+
+/// The database's name in the state folder.
+const DATABASE: &str = "queue.db";
+
+/// Folder of the lists of files, there.
+const TRANSFERS: &str = "transfers";
+
+/// What the queue needs to know of the configuration.
+#[derive(Debug, Clone)]
+struct Rules {
+    live_max: u64,
+    retry: RetryWish,
+    keep: Duration,
+    keep_count: u64,
+}
+
+/// When somebody last asked for transfers that are bound to being asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    transfers: HashMap<String, Instant>,
+    owners: HashMap<String, Instant>,
+}
+
+/// The queue of one endpoint.
+pub struct Queue {
+    writer: Writer,
+    readers: Vec<Mutex<Connection>>,
+    turn: AtomicUsize,
+    live: Arc<Live>,
+    hub: Arc<Hub>,
+    commands: Arc<OnceLock<Arc<dyn Commands>>>,
+    asked: Mutex<Asked>,
+    opened: Instant,
+    folder: PathBuf,
+    rules: Rules,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue({})", self.folder.display())
+    }
+}
+
+impl Queue {
+    /// Opens the queue in the state folder, and makes both when missing. One process at a time.
+    ///
+    /// # Errors
+    /// Of the file system; `LogVersion` for one that a newer program wrote; `Busy` when another
+    /// process has it.
+    pub fn open(config: &Config, hub: Arc<Hub>) -> Result<Arc<Self>> {
+        let folder = config.state.clone();
+        let transfers = folder.join(TRANSFERS);
+        make_private(&folder)?;
+        make_private(&transfers)?;
+        let path = folder.join(DATABASE);
+        let connection = schema::open(&path)?;
+        let live = Arc::new(Live::default());
+        let commands = Arc::new(OnceLock::new());
+        let flushed = Arc::clone(&live);
+        let around = Around {
+            hub: Arc::clone(&hub),
+            commands: Arc::clone(&commands),
+            flush: Box::new(move |connection| flushed.flush(connection)),
+        };
+        let readers = (0..READERS).map(|_| schema::open_reader(&path).map(Mutex::new));
+        let readers = readers.collect::<Result<_>>()?;
+        Ok(Arc::new(Self {
+            writer: Writer::start(connection, around)?,
+            readers,
+            turn: AtomicUsize::new(0),
+            live,
+            hub,
+            commands,
+            asked: Mutex::default(),
+            opened: Instant::now(),
+            folder,
+            rules: Rules {
+                live_max: config.limits.transfers_queued,
+                retry: RetryWish {
+                    tries: config.retry.tries,
+                    interval_seconds: config.retry.interval_seconds,
+                },
+                keep: Duration::from_secs(u64::from(config.history.keep_days) * 86_400),
+                keep_count: config.history.keep_count,
+            },
+        }))
+    }
+
+    /// Who is told of what to do. Once; later calls change nothing.
+    pub fn set_commands(&self, commands: Arc<dyn Commands>) {
+        let _ = self.commands.set(commands);
+    }
+
+    /// Where what happens is told.
+    #[must_use]
+    pub const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// One transfer, if `caller` may see it. Counts as asking for it.
+    ///
+    /// # Errors
+    /// `NotFound`, another owner's as well.
+    pub fn show(&self, caller: &Principal, id: &str) -> Result<Transfer> {
+        let row = self.read(|connection| Row::find(connection, id))?;
+        let row = row.filter(|row| caller.sees(&row.owner));
+        let row = row.ok_or_else(|| not_found(id))?;
+        let transfer = self.view(row);
+        self.asked_for(&transfer);
+        Ok(transfer)
+    }
+
+    /// Whether a transfer of this id is known, whosever it is.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn is_known(&self, id: &TransferId) -> Result<bool> {
+        self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
+    }
+
+    /// Somebody listens to all that happens to an owner's transfers: that counts as asking for
+    /// them.
+    pub fn asked_for_all(&self, owner: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.owners.insert(owner.to_owned(), Instant::now());
+    }
+
+    fn asked_for(&self, transfer: &Transfer) {
+        if transfer.request.bound_seconds.is_some() && !transfer.state.is_terminal() {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.transfers.insert(transfer.id.clone(), Instant::now());
+        }
+    }
+
+    fn view(&self, row: Row) -> Transfer {
+        let runs = self.live.lock();
+        let run = runs.get(&row.id);
+        row.view(run, Moment::now())
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        work(&self.reader())
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut order = (0..READERS).map(|at| &self.readers[(turn + at) % READERS]);
+        match order.find_map(|reader| reader.try_lock().ok()) {
+            Some(reader) => reader,
+            None => self.readers[turn % READERS]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &mut Effects) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.write(work)
+    }
+
+    fn folder_of(&self, id: &str) -> PathBuf {
+        self.folder.join(TRANSFERS).join(manifest::folder_name(id))
+    }
+}
+
+/// Makes a folder that nobody else may look into: it holds tickets.
+fn make_private(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| io("make the folder of the state", folder, &error))
+}
+
+fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+        std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, End::Here, operation)
+        .cause(format!("{}: {error}", path.display()))
+        .remedy("look at `state` in the endpoint's configuration")
+}
+
+fn not_found(id: &str) -> Error {
+    let id: String = id.chars().take(TransferId::LENGTH_MAX).collect();
+    Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
+        .cause(format!("{id:?} is none of yours"))
+        .remedy("list your transfers with GET /v1/transfers")
+}
+
+/// The next number of what is kept in an order.
+fn next_seq(connection: &Connection) -> Result<i64> {
+    connection
+        .prepare_cached("UPDATE numbers SET value = value + 1 WHERE name = 'seq' RETURNING value")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(schema::sql("number the transfer"))
+}
+
+/// A cursor of a page that was given out here.
+fn read_cursor(cursor: Option<&str>) -> Result<i64> {
+    match cursor {
+        None => Ok(i64::MAX),
+        Some(text) => text.parse().map_err(|_| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
+                .cause("it is none that was given out")
+                .remedy("give what `next` of the last page held, or leave it out")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! A row of the table of transfers, and what it means.
+
+use super::live::{Counters, FAILURES_MAX, Run};
+use super::schema::sql;
+use super::states::{Standing, Wish};
+use crate::api::types::{ErrorParts, PathError, Place, Rates, Request, State, Transfer};
+use crate::moment::Moment;
+use dray_core::{End, Error, ErrorKind, Result};
+use rusqlite::{Connection, OptionalExtension};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// The columns that [`Row::read`] reads, counters included.
+pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t \
+                                 LEFT JOIN counters c ON c.transfer = t.id";
+
+/// Every column, in the order in which [`Row::write`] gives them.
+const COLUMNS: [&str; 27] = [
+    "id",
+    "seq",
+    "owner",
+    "principal",
+    "state",
+    "wish",
+    "version",
+    "attempt",
+    "tries",
+    "barren",
+    "source",
+    "essence",
+    "request",
+    "tickets",
+    "class",
+    "activity",
+    "source_url",
+    "destination_url",
+    "not_before",
+    "bound_seconds",
+    "submitted_at",
+    "started_at",
+    "ended_at",
+    "next_try_at",
+    "error",
+    "failures",
+    "notices",
+];
+
+// Not REPLACE: that removes the row first, and its labels and counters with it.
+static UPSERT: LazyLock<String> = LazyLock::new(|| {
+    let values: Vec<_> = (1..=COLUMNS.len()).map(|at| format!("?{at}")).collect();
+    let sets: Vec<_> = COLUMNS[1..]
+        .iter()
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect();
+    format!(
+        "INSERT INTO transfers ({}) VALUES ({}) ON CONFLICT (id) DO UPDATE SET {}",
+        COLUMNS.join(", "),
+        values.join(", "),
+        sets.join(", ")
+    )
+});
+
+/// What a ticket's answer held, of one place.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Secret {
+    ticket: Option<String>,
+    key: Option<String>,
+    address: Option<String>,
+}
+
+/// A transfer as it is kept.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) seq: i64,
+    pub(super) owner: String,
+    pub(super) principal: String,
+    pub(super) standing: Standing,
+    pub(super) version: u64,
+    pub(super) attempt: u32,
+    pub(super) tries: u32,
+    pub(super) barren: u32,
+    pub(super) source: u32,
+    pub(super) essence: String,
+    /// Patched, without tickets.
+    pub(super) request: Request,
+    pub(super) secrets: Vec<Secret>,
+    pub(super) submitted_at: Moment,
+    pub(super) started_at: Option<Moment>,
+    pub(super) ended_at: Option<Moment>,
+    pub(super) next_try_at: Option<Moment>,
+    pub(super) error: Option<ErrorParts>,
+    pub(super) failures: Vec<PathError>,
+    pub(super) notices: Vec<String>,
+    pub(super) counters: Counters,
+}
+
+pub(super) fn json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| {
+        Error::new(ErrorKind::Internal, End::Here, "write to the queue").cause(error.to_string())
+    })
+}
+
+fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+fn unknown(word: &str) -> rusqlite::Error {
+    let error = format!("{word:?} is no word of this version");
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+}
+
+fn moment(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Moment>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Moment::from_ms))
+}
+
+impl Row {
+    pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let text = |column: &str| row.get::<_, String>(column);
+        let state = text("state")?;
+        let wish: Option<String> = row.get("wish")?;
+        let wish = wish
+            .map(|word| Wish::from_word(&word).ok_or_else(|| unknown(&word)))
+            .transpose()?;
+        let error: Option<String> = row.get("error")?;
+        let counters: Option<String> = row.get("counters")?;
+        Ok(Self {
+            id: text("id")?,
+            seq: row.get("seq")?,
+            owner: text("owner")?,
+            principal: text("principal")?,
+            standing: Standing {
+                state: State::from_word(&state).ok_or_else(|| unknown(&state))?,
+                wish,
+            },
+            version: row.get("version")?,
+            attempt: row.get("attempt")?,
+            tries: row.get("tries")?,
+            barren: row.get("barren")?,
+            source: row.get("source")?,
+            essence: text("essence")?,
+            request: unjson(&text("request")?)?,
+            secrets: unjson(&text("tickets")?)?,
+            submitted_at: Moment::from_ms(row.get("submitted_at")?),
+            started_at: moment(row, "started_at")?,
+            ended_at: moment(row, "ended_at")?,
+            next_try_at: moment(row, "next_try_at")?,
+            error: error.map(|text| unjson(&text)).transpose()?,
+            failures: unjson(&text("failures")?)?,
+            notices: unjson(&text("notices")?)?,
+            counters: counters.map_or(Ok(Counters::default()), |text| unjson(&text))?,
+        })
+    }
+
+    pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<Self>> {
+        connection
+            .prepare_cached(&format!("{SELECT} WHERE t.id = ?1"))
+            .and_then(|mut statement| statement.query_row([id], Self::read).optional())
+            .map_err(sql("look the transfer up"))
+    }
+
+    /// Writes all of it, in the place of what stood there. Labels and counters are kept apart.
+    pub(super) fn write(&self, connection: &Connection) -> Result<()> {
+        let request = &self.request;
+        let first = request
+            .sources
+            .first()
+            .map_or("", |place| place.url.as_str());
+        let class = json(&request.class())?;
+        let ms = |moment: Option<Moment>| moment.map(Moment::as_ms);
+        connection
+            .prepare_cached(&UPSERT)
+            .and_then(|mut statement| {
+                statement.execute(rusqlite::params![
+                    self.id,
+                    self.seq,
+                    self.owner,
+                    self.principal,
+                    self.standing.state.word(),
+                    self.standing.wish.map(Wish::word),
+                    self.version,
+                    self.attempt,
+                    self.tries,
+                    self.barren,
+                    self.source,
+                    self.essence,
+                    json(request).map_err(to_sql)?,
+                    json(&self.secrets).map_err(to_sql)?,
+                    class.trim_matches('"'),
+                    request.activity,
+                    first,
+                    request.destination.url,
+                    ms(request.not_before),
+                    request.bound_seconds,
+                    self.submitted_at.as_ms(),
+                    ms(self.started_at),
+                    ms(self.ended_at),
+                    ms(self.next_try_at),
+                    self.error.as_ref().map(json).transpose().map_err(to_sql)?,
+                    json(&self.failures).map_err(to_sql)?,
+                    json(&self.notices).map_err(to_sql)?,
+                ])
+            })
+            .map_err(sql("write the transfer down"))?;
+        super::live::write(connection, &self.id, &self.counters)
+    }
+
+    /// Adds a notice; the oldest goes when there are too many.
+    pub(super) fn note(&mut self, notice: String) {
+        self.notices.push(notice);
+        let over = self.notices.len().saturating_sub(FAILURES_MAX);
+        self.notices.drain(..over);
+    }
+
+    /// Writes its labels anew.
+    pub(super) fn write_labels(&self, connection: &Connection) -> Result<()> {
+        let failed = sql("write the labels down");
+        connection
+            .prepare_cached("DELETE FROM labels WHERE transfer = ?1")
+            .and_then(|mut statement| statement.execute([&self.id]))
+            .map_err(&failed)?;
+        for (key, value) in &self.request.labels {
+            connection
+                .prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3)")
+                .and_then(|mut statement| statement.execute((&self.id, key, value)))
+                .map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// The request with its tickets: what runs.
+    pub(super) fn whole_request(&self) -> Request {
+        let mut request = self.request.clone();
+        for (place, secret) in request.places_mut().zip(&self.secrets) {
+            put(place, secret);
+        }
+        request
+    }
+
+    /// As callers see it. `run` is what is newer in memory, of one that runs.
+    pub(super) fn view(self, run: Option<&Run>, now: Moment) -> Transfer {
+        let counters = run.map_or(self.counters, |run| run.counters);
+        let rate = match run {
+            Some(run) => run.rates(),
+            None => Rates {
+                now: None,
+                mean: mean(&counters, self.started_at, self.ended_at),
+                granted: None,
+            },
+        };
+        Transfer {
+            id: self.id,
+            attempt: self.attempt,
+            tries: self.tries,
+            state: self.standing.state,
+            version: self.version,
+            attached: false,
+            owner: self.owner,
+            request: self.request,
+            submitted_at: self.submitted_at,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            next_try_at: self.next_try_at,
+            files: counters.files,
+            bytes: counters.bytes,
+            objects: counters.objects,
+            rate,
+            eta: run.and_then(|run| run.eta(now)),
+            error: self.error,
+            failures: run.map_or(self.failures, |run| run.failures.clone()),
+            source: self.source,
+            notices: run.map_or(self.notices, |run| run.notices.iter().cloned().collect()),
+        }
+    }
+}
+
+fn to_sql(error: Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}
+
+fn put(place: &mut Place, secret: &Secret) {
+    place.ticket.clone_from(&secret.ticket);
+    place.key.clone_from(&secret.key);
+    place.address.clone_from(&secret.address);
+}
+
+/// What a ticket's answer held, place by place.
+pub(super) fn secrets(request: &mut Request) -> Vec<Secret> {
+    request
+        .places_mut()
+        .map(|place| Secret {
+            ticket: place.ticket.take(),
+            // These two are no secrets and stay to be seen.
+            key: place.key.clone(),
+            address: place.address.clone(),
+        })
+        .collect()
+}
+
+fn mean(counters: &Counters, started: Option<Moment>, ended: Option<Moment>) -> Option<u64> {
+    let seconds = ended?.since(started?).as_secs_f64();
+    (seconds > 0.0).then(|| (counters.bytes.sent as f64 / seconds) as u64)
+}

@@ -1,0 +1,500 @@
+//! What the dispatcher does with the queue: takes what may run, tells how it goes, how it ended.
+
+use super::change::{apply, forget};
+use super::live::{self, Counters, Run};
+use super::manifest::{self, Manifest};
+use super::row::{Row, SELECT};
+use super::schema::sql;
+use super::states::{Command, EndKind, Wish, after_break};
+use super::submit::unasked;
+use super::{Queue, RetryWish};
+use crate::api::types::{Request, State};
+use crate::moment::Moment;
+use dray_core::{Error, RelPath, Result, Status, TransferId};
+use rusqlite::Connection;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// Transfers that one call of [`Queue::tick`] forgets at the most: the others' calls wait for it.
+const PRUNED_MAX: u32 = 500;
+
+/// A transfer that may run.
+#[derive(Debug, Clone)]
+pub struct QueuedTransfer {
+    /// Its id.
+    pub id: TransferId,
+    /// Give it to [`Queue::begin`].
+    pub version: u64,
+    /// Whose it is.
+    pub owner: String,
+    /// Grows in the order of submission.
+    pub seq: i64,
+    /// When it was submitted.
+    pub submitted_at: Moment,
+    /// As patched, without tickets.
+    pub request: Request,
+    /// What it has done before, in this attempt.
+    pub counters: Counters,
+}
+
+/// A transfer that runs.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its id.
+    pub id: TransferId,
+    /// Its version.
+    pub version: u64,
+    /// Whose it is.
+    pub owner: String,
+    /// Who submitted it.
+    pub principal: String,
+    /// Which attempt; names its list of files.
+    pub attempt: u32,
+    /// Which session of it, from 1.
+    pub tries: u32,
+    /// Which of the sources to begin with.
+    pub source: u32,
+    /// As patched, with its tickets.
+    pub request: Request,
+    /// What it did in earlier sessions of this attempt.
+    pub counters: Counters,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone)]
+pub enum Ending {
+    /// All of it is safe.
+    Done,
+    /// Some files failed, the others are safe.
+    Incomplete,
+    /// It will not be tried again.
+    Failed(Error),
+    /// It broke off. Whether it is tried again follows from the error's status and from how often
+    /// that happened.
+    Broken {
+        /// Why.
+        error: Error,
+        /// Whether anything new was made safe.
+        has_progressed: bool,
+        /// The source to begin with next time.
+        source: Option<u32>,
+    },
+    /// It was stopped: as somebody wished, or because the endpoint ends.
+    Stopped,
+}
+
+/// What a tick did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ticked {
+    /// Transfers whose time to be tried again has come.
+    pub due: usize,
+    /// Transfers nobody asked for.
+    pub forsaken: usize,
+    /// Transfers that were forgotten.
+    pub pruned: usize,
+}
+
+impl Queue {
+    /// Transfers that may run now, the oldest first.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn runnable(&self, now: Moment, limit: u32) -> Result<Vec<QueuedTransfer>> {
+        let statement = format!(
+            "{SELECT} WHERE t.state = 'queued' AND (t.not_before IS NULL OR t.not_before <= ?1)
+             ORDER BY t.seq LIMIT ?2"
+        );
+        let rows = self.read(|connection| rows(connection, &statement, (now.as_ms(), limit)))?;
+        let queued = rows.into_iter().map(|row| {
+            Ok(QueuedTransfer {
+                id: TransferId::new(row.id)?,
+                version: row.version,
+                owner: row.owner,
+                seq: row.seq,
+                submitted_at: row.submitted_at,
+                request: row.request,
+                counters: row.counters,
+            })
+        });
+        queued.collect()
+    }
+
+    /// Makes a queued transfer active, if it is still of that version; `None` when it was changed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<Job>> {
+        let wanted = id.to_string();
+        let row = self.write(move |connection, effects| {
+            let Some(mut row) = Row::find(connection, &wanted)? else {
+                return Ok(None);
+            };
+            if row.version != version || row.standing.state != State::Queued {
+                return Ok(None);
+            }
+            let now = Moment::now();
+            row.tries = row.tries.saturating_add(1);
+            row.started_at.get_or_insert(now);
+            row.error = None;
+            apply(connection, effects, &mut row, Command::Begin, now)?;
+            Ok(Some(row))
+        })?;
+        let Some(row) = row else { return Ok(None) };
+        let run = Run::new(
+            row.owner.as_str().into(),
+            row.version,
+            row.counters,
+            row.failures.clone(),
+            row.notices.clone(),
+        );
+        self.live.lock().insert(row.id.clone(), run);
+        Ok(Some(Job {
+            id: id.clone(),
+            version: row.version,
+            attempt: row.attempt,
+            tries: row.tries,
+            source: row.source,
+            request: row.whole_request(),
+            counters: row.counters,
+            owner: row.owner,
+            principal: row.principal,
+        }))
+    }
+
+    /// The counters of the session that runs, counted from its beginning. Cheap: in memory until
+    /// the next second.
+    pub fn progress(&self, id: &TransferId, session: &Counters) {
+        self.live
+            .progress(&self.hub, id.as_str(), session, Moment::now());
+    }
+
+    /// What a running transfer may use, in bytes per second.
+    pub fn granted(&self, id: &TransferId, rate: Option<u64>) {
+        self.live.granted(id.as_str(), rate);
+    }
+
+    /// A file of a running transfer failed.
+    pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
+        self.live
+            .file_failed(&self.hub, id.as_str(), path, error, Moment::now());
+    }
+
+    /// Something of a running transfer deserves a word.
+    pub fn noticed(&self, id: &TransferId, notice: &str) {
+        self.live
+            .noticed(&self.hub, id.as_str(), notice, Moment::now());
+    }
+
+    /// A running transfer goes on with another of its sources.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_source(&self, id: &TransferId, source: u32) -> Result<()> {
+        let wanted = id.to_string();
+        self.write(move |connection, _| {
+            connection
+                .execute(
+                    "UPDATE transfers SET source = ?2 WHERE id = ?1",
+                    (wanted, source),
+                )
+                .map_err(sql("note the source"))?;
+            Ok(())
+        })
+    }
+
+    /// What is wished of a running transfer: asked before and after a session is made, since the
+    /// wish may come in between.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn wish(&self, id: &TransferId) -> Result<Option<Wish>> {
+        let row = self.read(|connection| Row::find(connection, id.as_str()))?;
+        Ok(row.and_then(|row| row.standing.wish))
+    }
+
+    /// The request of a transfer as it is now, with its tickets: after
+    /// [`super::Commands::changed`].
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
+        let row = self.read(|connection| Row::find(connection, id.as_str()))?;
+        Ok(row.map(|row| row.whole_request()))
+    }
+
+    /// Keeps tickets of a transfer that were renewed: those of the places in `request`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn keep_tickets(&self, id: &TransferId, mut request: Request) -> Result<()> {
+        let wanted = id.to_string();
+        self.write(move |connection, _| {
+            if let Some(mut row) = Row::find(connection, &wanted)? {
+                row.secrets = super::row::secrets(&mut request);
+                row.write(connection)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The session of an active transfer ended. Says where the transfer stands now; `None` when it
+    /// was not active.
+    ///
+    /// # Errors
+    /// Of the database; the transfer is still active then: call it again.
+    pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
+        let wanted = id.to_string();
+        let last = {
+            let runs = self.live.lock();
+            runs.get(&wanted).map(|run| {
+                let notices: Vec<_> = run.notices.iter().cloned().collect();
+                (run.counters, run.failures.clone(), notices)
+            })
+        };
+        let retry = self.rules.retry;
+        let state = self.write(move |connection, effects| {
+            let Some(mut row) = Row::find(connection, &wanted)? else {
+                return Ok(None);
+            };
+            if row.standing.state != State::Active {
+                return Ok(None);
+            }
+            if let Some((counters, failures, notices)) = last {
+                (row.counters, row.failures, row.notices) = (counters, failures, notices);
+            }
+            let now = Moment::now();
+            let kind = settle(&mut row, ending, retry, now);
+            apply(connection, effects, &mut row, Command::End(kind), now)?;
+            Ok(Some(row.standing.state))
+        })?;
+        self.live.lock().remove(id.as_str());
+        Ok(state)
+    }
+
+    /// What was active or waiting when the process went is queued again, or what was wished of it.
+    /// Once, before anything runs. Says how many.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn requeue_interrupted(&self) -> Result<usize> {
+        self.write(|connection, effects| {
+            let statement = format!("{SELECT} WHERE t.state IN ('active', 'waiting')");
+            let found = rows(connection, &statement, ())?;
+            for mut row in found.iter().cloned() {
+                let now = Moment::now();
+                apply(connection, effects, &mut row, Command::Interrupted, now)?;
+            }
+            Ok(found.len())
+        })
+    }
+
+    /// What time alone does, each second or so: transfers whose time has come are queued, those
+    /// that nobody asked for are cancelled, old ones are forgotten.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn tick(&self, now: Moment) -> Result<Ticked> {
+        let due = self.queue_due(now)?;
+        let forsaken = self.cancel_forsaken(now)?;
+        let pruned = self.prune(now)?;
+        Ok(Ticked {
+            due,
+            forsaken,
+            pruned,
+        })
+    }
+
+    fn queue_due(&self, now: Moment) -> Result<usize> {
+        let statement = format!("{SELECT} WHERE t.state = 'waiting' AND t.next_try_at <= ?1");
+        let found = self.read(|connection| rows(connection, &statement, [now.as_ms()]))?;
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let count = found.len();
+        self.write(move |connection, effects| {
+            for row in found {
+                // It may have been changed since it was read.
+                if let Some(mut row) = Row::find(connection, &row.id)? {
+                    apply(connection, effects, &mut row, Command::Due, now)?;
+                }
+            }
+            Ok(count)
+        })
+    }
+
+    fn cancel_forsaken(&self, now: Moment) -> Result<usize> {
+        let statement = format!(
+            "{SELECT} WHERE t.bound_seconds IS NOT NULL
+             AND t.state IN ('queued', 'active', 'waiting', 'paused')"
+        );
+        let bound = self.read(|connection| rows(connection, &statement, ()))?;
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_bound = |id: &String| bound.iter().any(|row| row.id == *id);
+            asked.transfers.retain(|id, _| is_bound(id));
+            let owns = |owner: &String| bound.iter().any(|row| row.owner == *owner);
+            asked.owners.retain(|owner, _| owns(owner));
+        }
+        let is_forsaken = |row: &Row| {
+            let bound = row.request.bound_seconds.unwrap_or(u64::MAX);
+            let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
+            !is_cancelled && unasked(self, &row.id, &row.owner) >= Duration::from_secs(bound)
+        };
+        let forsaken: Vec<_> = bound.into_iter().filter(is_forsaken).collect();
+        if forsaken.is_empty() {
+            return Ok(0);
+        }
+        let count = forsaken.len();
+        self.write(move |connection, effects| {
+            for row in forsaken {
+                let Some(mut row) = Row::find(connection, &row.id)? else {
+                    continue;
+                };
+                if row.standing.state.is_terminal() {
+                    continue;
+                }
+                let seconds = row.request.bound_seconds.unwrap_or_default();
+                let notice = format!("nobody has asked for it in {seconds} seconds");
+                row.note(notice);
+                let command = Command::Cancel { purge: false };
+                apply(connection, effects, &mut row, command, now)?;
+            }
+            Ok(count)
+        })
+    }
+
+    fn prune(&self, now: Moment) -> Result<usize> {
+        let before = now.before(self.rules.keep).as_ms();
+        let keep = i64::try_from(self.rules.keep_count).unwrap_or(i64::MAX);
+        let failed = sql("forget old transfers");
+        // Those past their days, and the oldest of what are too many.
+        let old: Vec<String> = self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT id FROM transfers WHERE ended_at IS NOT NULL AND wish IS NULL
+                     AND state IN ('done', 'incomplete', 'failed', 'cancelled')
+                     AND (ended_at < ?1 OR ended_at < (SELECT ended_at FROM transfers
+                          WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1 OFFSET ?2 - 1))
+                     ORDER BY ended_at LIMIT ?3",
+                )
+                .map_err(&failed)?;
+            let ids = statement
+                .query_map((before, keep.max(1), PRUNED_MAX), |row| row.get(0))
+                .map_err(&failed)?;
+            ids.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })?;
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let ids = old.clone();
+        self.write(move |connection, _| {
+            for id in &ids {
+                let row = Row::find(connection, id)?;
+                if row.is_some_and(|row| row.standing.state.is_terminal()) {
+                    forget(connection, id)?;
+                }
+            }
+            Ok(())
+        })?;
+        for id in &old {
+            manifest::remove(&self.folder_of(id));
+        }
+        Ok(old.len())
+    }
+
+    /// Cancelled transfers whose partial data shall be removed, with their tickets.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn to_purge(&self, limit: u32) -> Result<Vec<(TransferId, String, Request)>> {
+        let statement = format!(
+            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
+        );
+        let found = self.read(|connection| rows(connection, &statement, [limit]))?;
+        let purges = found.into_iter().map(|row| {
+            let request = row.whole_request();
+            Ok((TransferId::new(row.id)?, row.owner, request))
+        });
+        purges.collect()
+    }
+
+    /// The partial data of a cancelled transfer is gone, or cannot be removed, as `notice` says.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn purged(&self, id: &TransferId, notice: Option<String>) -> Result<()> {
+        let wanted = id.to_string();
+        self.write(move |connection, effects| {
+            let Some(mut row) = Row::find(connection, &wanted)? else {
+                return Ok(());
+            };
+            if let Some(notice) = notice {
+                row.note(notice);
+            }
+            apply(
+                connection,
+                effects,
+                &mut row,
+                Command::Purged,
+                Moment::now(),
+            )?;
+            Ok(())
+        })
+    }
+
+    /// Where the outcomes of files of one attempt are written.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn manifest(&self, id: &TransferId, attempt: u32) -> Result<Manifest> {
+        Manifest::append(&self.folder_of(id.as_str()), attempt)
+    }
+}
+
+fn rows(
+    connection: &Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> Result<Vec<Row>> {
+    let failed = sql("read the queue");
+    let mut statement = connection.prepare_cached(statement).map_err(&failed)?;
+    let rows = statement.query_map(values, Row::read).map_err(&failed)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+}
+
+/// Writes an ending into the row; says what it means for its state.
+fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKind {
+    row.next_try_at = None;
+    match ending {
+        Ending::Done => EndKind::Done,
+        Ending::Incomplete => EndKind::Incomplete,
+        Ending::Stopped => EndKind::Stopped,
+        Ending::Failed(error) => {
+            row.error = Some(live::parts(&error));
+            EndKind::Failed
+        }
+        Ending::Broken {
+            error,
+            has_progressed,
+            source,
+        } => {
+            let retry = row.request.retry.unwrap_or(retry);
+            let verdict = after_break(retry, row.barren, error.status, has_progressed);
+            row.barren = verdict.barren;
+            row.source = source.unwrap_or(row.source);
+            if verdict.is_tried {
+                let wait = Duration::from_secs(retry.interval_seconds);
+                row.next_try_at = Some(now.after(wait));
+                row.error = Some(live::parts(&error));
+                return EndKind::Again;
+            }
+            let error = match error.status {
+                Status::Temporary => error.status(Status::Exhausted),
+                _ => error,
+            };
+            row.error = Some(live::parts(&error));
+            EndKind::Failed
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The database: its tables, how they came about, and how it is opened.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use rusqlite::{Connection, OpenFlags};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long somebody else (a backup, an administrator's shell) may hold the file.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// Each step from one version of the tables to the next. A step that was shipped never changes.
+const STEPS: &[&str] = &["
+CREATE TABLE transfers (
+    id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    state TEXT NOT NULL,
+    wish TEXT,
+    version INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    barren INTEGER NOT NULL,
+    source INTEGER NOT NULL,
+    essence TEXT NOT NULL,
+    request TEXT NOT NULL,
+    tickets TEXT NOT NULL,
+    class TEXT NOT NULL,
+    activity TEXT,
+    source_url TEXT NOT NULL,
+    destination_url TEXT NOT NULL,
+    not_before INTEGER,
+    bound_seconds INTEGER,
+    submitted_at INTEGER NOT NULL,
+    started_at INTEGER,
+    ended_at INTEGER,
+    next_try_at INTEGER,
+    error TEXT,
+    failures TEXT NOT NULL,
+    notices TEXT NOT NULL
+) STRICT;
+CREATE INDEX transfers_owner ON transfers (owner, seq);
+CREATE INDEX transfers_state ON transfers (state, seq);
+CREATE INDEX transfers_ended ON transfers (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX transfers_bound ON transfers (state) WHERE bound_seconds IS NOT NULL;
+
+CREATE TABLE counters (
+    transfer TEXT PRIMARY KEY REFERENCES transfers (id) ON DELETE CASCADE,
+    body TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE labels (
+    transfer TEXT NOT NULL REFERENCES transfers (id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (transfer, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX labels_value ON labels (key, value, transfer);
+
+CREATE TABLE tickets (
+    id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    secret_sha256 BLOB NOT NULL UNIQUE,
+    transfer TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    paths TEXT NOT NULL,
+    overwrite TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    peer_key TEXT NOT NULL,
+    issued_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    renewable_until INTEGER NOT NULL,
+    revoked INTEGER NOT NULL
+) STRICT;
+CREATE INDEX tickets_owner ON tickets (owner, seq);
+CREATE INDEX tickets_end ON tickets (renewable_until);
+
+CREATE TABLE staging (
+    id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    request TEXT NOT NULL,
+    application TEXT,
+    fast_path TEXT NOT NULL,
+    slow_path TEXT NOT NULL,
+    pinned_until INTEGER,
+    evicted_at INTEGER
+) STRICT;
+CREATE INDEX staging_owner ON staging (owner, seq);
+CREATE INDEX staging_fast ON staging (fast_path);
+
+CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO numbers VALUES ('seq', 0);
+"];
+
+/// An error of the database.
+pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error {
+    move |error| {
+        use rusqlite::ErrorCode as Code;
+        let kind = match error.sqlite_error_code() {
+            Some(Code::DiskFull) => ErrorKind::NoSpace,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,
+            Some(Code::ReadOnly) => ErrorKind::ReadOnly,
+            Some(Code::PermissionDenied) => ErrorKind::PermissionDenied,
+            Some(Code::ConstraintViolation) | None => ErrorKind::Internal,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, End::Here, operation)
+            .cause(format!("the queue's database: {error}"))
+            .remedy("look at the folder of the endpoint's state")
+    }
+}
+
+/// Opens the database to write; makes it, or brings it to the newest version, first.
+pub(super) fn open(path: &Path) -> Result<Connection> {
+    let failed = sql("open the queue");
+    let mut connection = Connection::open(path).map_err(&failed)?;
+    connection.busy_timeout(BUSY_WAIT).map_err(&failed)?;
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+        )
+        .map_err(&failed)?;
+    let version: usize = connection
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .map_err(&failed)?;
+    if version > STEPS.len() {
+        return Err(
+            Error::new(ErrorKind::LogVersion, End::Here, "open the queue")
+                .cause(format!(
+                    "{} has version {version}, this program knows {}",
+                    path.display(),
+                    STEPS.len()
+                ))
+                .remedy("run the newer program it was written by"),
+        );
+    }
+    let transaction = connection.transaction().map_err(&failed)?;
+    for step in &STEPS[version..] {
+        transaction.execute_batch(step).map_err(&failed)?;
+    }
+    transaction
+        .pragma_update(None, "user_version", STEPS.len())
+        .map_err(&failed)?;
+    transaction.commit().map_err(&failed)?;
+    Ok(connection)
+}
+
+/// Opens it to read, beside whoever writes.
+pub(super) fn open_reader(path: &Path) -> Result<Connection> {
+    let failed = sql("open the queue to read");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(&failed)?;
+    connection.busy_timeout(BUSY_WAIT).map_err(&failed)?;
+    Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{open, open_reader};
+    use dray_core::ErrorKind;
+
+    #[test]
+    fn a_database_of_a_newer_program_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let made = open(&path).expect("made");
+        assert!(open_reader(&path).is_ok());
+        made.pragma_update(None, "user_version", 99).expect("set");
+        drop(made);
+        let error = open(&path).expect_err("newer");
+        assert_eq!(error.kind, ErrorKind::LogVersion);
+    }
+}

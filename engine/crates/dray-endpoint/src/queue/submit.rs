@@ -1,0 +1,265 @@
+//! What becomes of a request: a new transfer, a new attempt, one that is there already, a conflict.
+
+use super::live::Counters;
+use super::row::{self, Row};
+use super::schema::sql;
+use super::states::{Command, Standing, next};
+use super::{Effects, Queue, next_seq};
+use crate::api::types::{Event, EventKind, Request, State, Transfer};
+use crate::moment::Moment;
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use rusqlite::Connection;
+use std::time::Instant;
+
+/// A request, and who makes it. It was checked, and what it names was allowed.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// The request.
+    pub request: Request,
+    /// Whose the transfer is.
+    pub owner: String,
+    /// Who submits it.
+    pub principal: String,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone)]
+pub struct Submitted {
+    /// Whether it is a new attempt; else it was there already.
+    pub is_new: bool,
+    /// The transfer.
+    pub transfer: Transfer,
+}
+
+impl Queue {
+    /// Submits one request.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for another body, or another owner's id; `Busy` when the endpoint is full.
+    pub fn submit(&self, submission: Submission) -> Result<Submitted> {
+        let mut results = self.submit_all(vec![Ok(submission)], false)?;
+        results.pop().unwrap_or_else(|| Err(internal()))
+    }
+
+    /// Submits many; what was refused before keeps its place. With `atomic` all or none: then those
+    /// that nothing is wrong with are `Cancelled`.
+    ///
+    /// # Errors
+    /// Of the database; then none is taken.
+    pub fn submit_all(
+        &self,
+        submissions: Vec<Result<Submission>>,
+        atomic: bool,
+    ) -> Result<Vec<Result<Submitted>>> {
+        let live_max = self.rules.live_max;
+        let taken = self.write(move |connection, effects| {
+            take_all(connection, effects, submissions, atomic, live_max)
+        })?;
+        let viewed = taken.into_iter().map(|taken| {
+            let (row, is_new) = taken?;
+            let mut transfer = self.view(row);
+            transfer.attached = !is_new;
+            self.asked_for(&transfer);
+            Ok(Submitted { is_new, transfer })
+        });
+        Ok(viewed.collect())
+    }
+}
+
+fn internal() -> Error {
+    Error::new(ErrorKind::Internal, End::Here, "submit the transfer")
+}
+
+type Taken = Result<(Row, bool)>;
+
+fn take_all(
+    connection: &Connection,
+    effects: &mut Effects,
+    submissions: Vec<Result<Submission>>,
+    atomic: bool,
+    live_max: u64,
+) -> Result<Vec<Taken>> {
+    let failed = sql("submit the transfers");
+    let mut room = live_max.saturating_sub(count_live(connection)?);
+    let now = Moment::now();
+    connection
+        .execute_batch("SAVEPOINT batch")
+        .map_err(&failed)?;
+    let mut own = Effects::default();
+    let mut taken: Vec<Taken> = submissions
+        .into_iter()
+        .map(|submission| take(connection, &mut own, submission?, &mut room, now))
+        .collect();
+    if atomic && taken.iter().any(Result::is_err) {
+        connection
+            .execute_batch("ROLLBACK TO batch")
+            .map_err(&failed)?;
+        for one in taken.iter_mut().filter(|one| one.is_ok()) {
+            *one = Err(
+                Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
+                    .cause("another request of the batch was refused")
+                    .remedy("submit the batch again without that one, or not atomic"),
+            );
+        }
+    } else {
+        effects.events.append(&mut own.events);
+        effects.is_woken |= own.is_woken;
+    }
+    connection.execute_batch("RELEASE batch").map_err(&failed)?;
+    Ok(taken)
+}
+
+fn count_live(connection: &Connection) -> Result<u64> {
+    connection
+        .prepare_cached(
+            "SELECT COUNT(*) FROM transfers
+             WHERE state IN ('queued', 'active', 'waiting', 'paused')",
+        )
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(sql("count the transfers"))
+}
+
+fn take(
+    connection: &Connection,
+    effects: &mut Effects,
+    submission: Submission,
+    room: &mut u64,
+    now: Moment,
+) -> Taken {
+    let Submission {
+        mut request,
+        owner,
+        principal,
+    } = submission;
+    let id = match &request.id {
+        Some(id) => id.clone(),
+        None => dray_runtime::prepare::new_transfer_id()?,
+    };
+    request.id = Some(id.clone());
+    let secrets = row::secrets(&mut request);
+    let essence = row::json(&request.clone().essence())?;
+    let Some(mut found) = Row::find(connection, id.as_str())? else {
+        take_room(room)?;
+        let row = Row {
+            id: id.to_string(),
+            seq: next_seq(connection)?,
+            owner,
+            principal,
+            standing: Standing::of(State::Queued),
+            version: 1,
+            attempt: 1,
+            tries: 0,
+            barren: 0,
+            source: 0,
+            essence,
+            request,
+            secrets,
+            submitted_at: now,
+            started_at: None,
+            ended_at: None,
+            next_try_at: None,
+            error: None,
+            failures: Vec::new(),
+            notices: Vec::new(),
+            counters: Counters::default(),
+        };
+        return keep_new(connection, effects, row, now);
+    };
+    if found.owner != owner {
+        // Not a word on what it is.
+        return Err(conflict(&id, "the id is taken", "choose another id"));
+    }
+    if found.essence != essence {
+        return Err(conflict(
+            &id,
+            "you have submitted another request under this id",
+            "choose another id, or forget the old one with DELETE when it has ended",
+        ));
+    }
+    if found.standing.state.is_terminal() {
+        take_room(room)?;
+        // Conflicts while its partial data is being removed.
+        next(found.standing, Command::Retry)?;
+        found.request = request;
+        found.principal = principal;
+        found.secrets = secrets;
+        renew(connection, &mut found, now)?;
+        return keep_new(connection, effects, found, now);
+    }
+    // The same request: its tickets are newer.
+    found.secrets = secrets;
+    for (kept, place) in found.request.places_mut().zip(request.places_mut()) {
+        kept.key.clone_from(&place.key);
+        kept.address.clone_from(&place.address);
+    }
+    found.write(connection)?;
+    Ok((found, false))
+}
+
+fn keep_new(connection: &Connection, effects: &mut Effects, row: Row, now: Moment) -> Taken {
+    row.write(connection)?;
+    row.write_labels(connection)?;
+    told(effects, &row, now);
+    effects.is_woken = true;
+    Ok((row, true))
+}
+
+/// A new attempt of a transfer that ended, as if it were new.
+pub(super) fn renew(connection: &Connection, row: &mut Row, now: Moment) -> Result<()> {
+    row.seq = next_seq(connection)?;
+    row.standing = Standing::of(State::Queued);
+    row.version += 1;
+    row.attempt = row.attempt.saturating_add(1);
+    (row.tries, row.barren, row.source) = (0, 0, 0);
+    row.submitted_at = now;
+    (row.started_at, row.ended_at, row.next_try_at) = (None, None, None);
+    row.error = None;
+    row.failures.clear();
+    row.notices.clear();
+    row.counters = Counters::default();
+    Ok(())
+}
+
+/// Tells those who listen where it stands now.
+pub(super) fn told(effects: &mut Effects, row: &Row, now: Moment) {
+    let event = Event {
+        transfer: Some(row.id.clone()),
+        state: Some(row.standing.state),
+        version: Some(row.version),
+        error: row.error.clone(),
+        ..Event::new(EventKind::State, now)
+    };
+    effects.events.push((row.owner.as_str().into(), event));
+}
+
+fn take_room(room: &mut u64) -> Result<()> {
+    *room = room.checked_sub(1).ok_or_else(|| {
+        Error::new(ErrorKind::Busy, End::Here, "submit the transfer")
+            .cause("the queue is full")
+            .remedy("try again later, or ask for a higher limits.transfers_queued")
+    })?;
+    Ok(())
+}
+
+fn conflict(id: &TransferId, cause: &str, remedy: &str) -> Error {
+    Error::new(
+        ErrorKind::AlreadyExists,
+        End::Here,
+        format!("submit transfer {id}"),
+    )
+    .cause(cause)
+    .remedy(remedy)
+}
+
+/// How long it is since somebody asked for a transfer.
+pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Duration {
+    let asked = queue
+        .asked
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let last = [asked.transfers.get(id), asked.owners.get(owner)];
+    let last = last.into_iter().flatten().max().copied();
+    // Nobody could ask while the endpoint was away.
+    let last: Instant = last.unwrap_or(queue.opened);
+    last.elapsed()
+}

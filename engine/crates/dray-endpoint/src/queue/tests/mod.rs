@@ -1,0 +1,603 @@
+use super::{Commands, Counters, Ending, Queue, Submission, Wish};
+use crate::access::{Principal, Rights};
+use crate::api::types::{
+    FileOutcome, FileState, FilesQuery, Patch, Request, State, StateWord, TransferQuery,
+};
+use crate::config::Config;
+use crate::events::Hub;
+use crate::moment::Moment;
+use dray_core::{End, Error, ErrorKind, RelPath, TransferId};
+use serde_json::json;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn config(state: &Path) -> Config {
+    let text = format!(
+        "name = \"a.example\"\nstate = {state:?}\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
+         [retry]\ntries = 1\n[limits]\ntransfers_queued = 2000\n[history]\nkeep_count = 5\n"
+    );
+    Config::parse("test", &text).expect("good")
+}
+
+fn open(state: &Path) -> Arc<Queue> {
+    let hub = Arc::new(Hub::new(4, Moment::now()));
+    Queue::open(&config(state), hub).expect("opened")
+}
+
+struct Place {
+    _folder: tempfile::TempDir,
+    queue: Arc<Queue>,
+}
+
+fn queue() -> Place {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(&folder.path().join("state"));
+    Place {
+        _folder: folder,
+        queue,
+    }
+}
+
+impl std::ops::Deref for Place {
+    type Target = Queue;
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+fn who(owner: &str) -> Principal {
+    Principal {
+        name: format!("{owner}@test"),
+        owner: owner.to_owned(),
+        is_administrator: owner == "root",
+        rights: Rights::Rules,
+    }
+}
+
+fn request(id: &str) -> Request {
+    serde_json::from_value(json!({
+        "id": id,
+        "sources": [{"url": "dray://b.example/data/x", "ticket": "drt_one"}],
+        "destination": {"url": "/data/x"},
+    }))
+    .expect("good")
+}
+
+fn by(owner: &str, request: Request) -> Submission {
+    Submission {
+        request,
+        owner: owner.to_owned(),
+        principal: format!("{owner}@test"),
+    }
+}
+
+fn id(text: &str) -> TransferId {
+    TransferId::new(text).expect("good")
+}
+
+fn begin(queue: &Queue, text: &str) -> super::Job {
+    let version = queue.show(&who("root"), text).expect("there").version;
+    queue
+        .begin(&id(text), version)
+        .expect("written")
+        .expect("still queued")
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Unreachable, End::Network, "send")
+}
+
+fn broken(has_progressed: bool) -> Ending {
+    Ending::Broken {
+        error: lost(),
+        has_progressed,
+        source: None,
+    }
+}
+
+#[test]
+fn submission_follows_the_table() {
+    let queue = queue();
+    let alice = who("alice");
+    let first = queue.submit(by("alice", request("t"))).expect("taken");
+    assert!(first.is_new && !first.transfer.attached);
+    assert_eq!((first.transfer.attempt, first.transfer.version), (1, 1));
+
+    // The same while it lives, with a newer ticket: attached.
+    let mut renewed = request("t");
+    renewed.sources[0].ticket = Some("drt_two".into());
+    let again = queue.submit(by("alice", renewed)).expect("taken");
+    assert!(!again.is_new && again.transfer.attached);
+    assert_eq!(again.transfer.attempt, 1);
+    let shown = serde_json::to_string(&again.transfer).expect("JSON");
+    assert!(!shown.contains("drt_"), "{shown}");
+    let job = begin(&queue, "t");
+    assert_eq!(job.request.sources[0].ticket.as_deref(), Some("drt_two"));
+
+    // Another body, another owner.
+    let mut other = request("t");
+    other.verify = true;
+    let error = queue.submit(by("alice", other.clone())).expect_err("other");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    let error = queue.submit(by("bob", request("t"))).expect_err("bob's");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    assert!(!error.to_string().contains("alice") && !error.to_string().contains("active"));
+    assert_eq!(
+        queue.show(&who("bob"), "t").expect_err("hidden").kind,
+        ErrorKind::NotFound
+    );
+
+    // Once it has ended: a new attempt.
+    queue.ended(&id("t"), Ending::Incomplete).expect("ended");
+    assert!(queue.submit(by("alice", other)).is_err());
+    let anew = queue.submit(by("alice", request("t"))).expect("taken");
+    assert!(anew.is_new);
+    assert_eq!(
+        (anew.transfer.attempt, anew.transfer.state),
+        (2, State::Queued)
+    );
+    assert!(anew.transfer.version > again.transfer.version);
+    let shown = queue.show(&alice, "t").expect("there");
+    assert_eq!(shown.tries, 0);
+    assert!(shown.ended_at.is_none() && shown.error.is_none());
+}
+
+#[test]
+fn a_patched_transfer_is_still_the_same_request() {
+    let queue = queue();
+    let alice = who("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let patch: Patch =
+        serde_json::from_value(json!({"priority": 9, "rate_max": 5, "labels": {"a": "b"}}))
+            .expect("good");
+    let changed = queue.patch(&alice, "t", &patch).expect("changed");
+    assert_eq!(changed.request.priority, 9);
+    assert_eq!(changed.version, 2);
+    let same = queue.patch(&alice, "t", &patch).expect("nothing to do");
+    assert_eq!(same.version, 2);
+    let back: Patch = serde_json::from_value(json!({"rate_max": null})).expect("good");
+    let changed = queue.patch(&alice, "t", &back).expect("changed");
+    assert_eq!(changed.request.rate_max, None);
+    assert!(
+        !queue
+            .submit(by("alice", request("t")))
+            .expect("taken")
+            .is_new
+    );
+    let bad: Patch = serde_json::from_value(json!({"rate_min": 7, "rate_max": 6})).expect("read");
+    assert!(queue.patch(&alice, "t", &bad).is_err());
+}
+
+#[test]
+fn a_batch_is_all_or_none_when_asked() {
+    let queue = queue();
+    queue.submit(by("bob", request("taken"))).expect("taken");
+    let batch = || {
+        vec![
+            Ok(by("alice", request("one"))),
+            Ok(by("alice", request("taken"))),
+            Err(lost()),
+        ]
+    };
+    let none = queue.submit_all(batch(), true).expect("answered");
+    let kinds: Vec<_> = none
+        .iter()
+        .map(|one| one.as_ref().expect_err("none").kind)
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ErrorKind::Cancelled,
+            ErrorKind::AlreadyExists,
+            ErrorKind::Unreachable
+        ]
+    );
+    assert!(queue.show(&who("alice"), "one").is_err());
+    let some = queue.submit_all(batch(), false).expect("answered");
+    assert!(some[0].is_ok() && some[1].is_err() && some[2].is_err());
+    assert!(queue.show(&who("alice"), "one").is_ok());
+}
+
+#[test]
+fn a_full_queue_says_so_and_takes_what_is_there() {
+    let queue = queue();
+    let many = (0..2000).map(|at| Ok(by("alice", request(&format!("t{at}")))));
+    let taken = queue.submit_all(many.collect(), false).expect("answered");
+    assert!(taken.iter().all(Result::is_ok));
+    let error = queue
+        .submit(by("alice", request("more")))
+        .expect_err("full");
+    assert_eq!(error.kind, ErrorKind::Busy);
+    assert!(queue.submit(by("alice", request("t7"))).is_ok(), "attached");
+}
+
+#[test]
+fn pages_are_stable_while_others_submit() {
+    let queue = queue();
+    for at in 0..10 {
+        let owner = if at % 2 == 0 { "alice" } else { "bob" };
+        queue
+            .submit(by(owner, request(&format!("t{at}"))))
+            .expect("taken");
+    }
+    let alice = who("alice");
+    let mut query = TransferQuery {
+        limit: 2,
+        ..TransferQuery::default()
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = queue.list(&alice, &query).expect("listed");
+        seen.extend(page.transfers.iter().map(|transfer| transfer.id.clone()));
+        queue
+            .submit(by("alice", request(&format!("new{}", seen.len()))))
+            .expect("taken");
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["t8", "t6", "t4", "t2", "t0"]);
+    query.cursor = Some("x".into());
+    assert!(queue.list(&alice, &query).is_err());
+    let all = TransferQuery {
+        limit: 1000,
+        ..TransferQuery::default()
+    };
+    assert_eq!(
+        queue
+            .list(&who("root"), &all)
+            .expect("listed")
+            .transfers
+            .len(),
+        13
+    );
+}
+
+#[test]
+fn filters_find_what_they_name() {
+    let queue = queue();
+    let mut labelled = request("one");
+    labelled.labels = [("run".to_owned(), "42:7".to_owned())].into();
+    labelled.activity = Some("Data'; DROP".into());
+    queue.submit(by("alice", labelled)).expect("taken");
+    queue.submit(by("alice", request("two"))).expect("taken");
+    begin(&queue, "two");
+    let alice = who("alice");
+    let count = |change: &dyn Fn(&mut TransferQuery)| {
+        let mut query = TransferQuery {
+            limit: 10,
+            ..TransferQuery::default()
+        };
+        change(&mut query);
+        let list = queue.list(&alice, &query).expect("listed");
+        let mut ids: Vec<_> = list.transfers.into_iter().map(|t| t.id).collect();
+        ids.sort();
+        ids.join(" ")
+    };
+    assert_eq!(count(&|q| q.state = vec![StateWord::Active]), "two");
+    assert_eq!(count(&|q| q.state = vec![StateWord::Live]), "one two");
+    assert_eq!(count(&|q| q.state = vec![StateWord::Terminal]), "");
+    assert_eq!(count(&|q| q.label = vec!["run:42:7".into()]), "one");
+    assert_eq!(count(&|q| q.label = vec!["run:42".into()]), "");
+    assert_eq!(count(&|q| q.activity = Some("Data'; DROP".into())), "one");
+    assert_eq!(count(&|q| q.source = Some("dray://b.".into())), "one two");
+    assert_eq!(count(&|q| q.source = Some("%".into())), "");
+    assert_eq!(count(&|q| q.owner = Some("bob".into())), "");
+    let soon = Moment::now().after(Duration::from_secs(60));
+    assert_eq!(count(&|q| q.submitted_after = Some(soon)), "");
+    assert_eq!(count(&|q| q.submitted_before = Some(soon)), "one two");
+    let found = queue
+        .query(&alice, &["one".into(), "three".into()])
+        .expect("asked");
+    assert!(found["one"].0.is_some() && found["three"].0.is_none());
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Heard {
+    fn say(&self, what: String) {
+        self.0.lock().expect("whole").push(what);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("whole"))
+    }
+}
+
+impl Commands for Heard {
+    fn wake(&self) {
+        self.say("wake".into());
+    }
+    fn stop(&self, id: &TransferId, wish: Wish) {
+        self.say(format!("stop {id} {}", wish.word()));
+    }
+    fn changed(&self, id: &TransferId) {
+        self.say(format!("changed {id}"));
+    }
+    fn purge(&self) {
+        self.say("purge".into());
+    }
+}
+
+#[test]
+fn what_is_asked_of_a_running_transfer_reaches_its_dispatcher() {
+    let queue = queue();
+    let heard = Arc::new(Heard::default());
+    queue.set_commands(Arc::clone(&heard) as Arc<dyn Commands>);
+    let alice = who("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    assert_eq!(heard.take(), ["wake"]);
+    begin(&queue, "t");
+    let patch: Patch = serde_json::from_value(json!({"weight": 7})).expect("good");
+    queue.patch(&alice, "t", &patch).expect("changed");
+    assert_eq!(heard.take(), ["changed t", "wake"]);
+    let asked = queue.pause(&alice, "t").expect("asked");
+    assert_eq!(asked.state, State::Active, "until its session has ended");
+    assert_eq!(heard.take(), ["stop t pause"]);
+    queue.pause(&alice, "t").expect("asked again");
+    assert_eq!(heard.take(), Vec::<String>::new());
+    assert_eq!(queue.wish(&id("t")).expect("read"), Some(Wish::Pause));
+    let state = queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    assert_eq!(state, Some(State::Paused));
+    queue.resume(&alice, "t").expect("asked");
+    begin(&queue, "t");
+    queue.cancel(&alice, "t", true).expect("asked");
+    assert!(heard.take().contains(&"stop t purge".to_owned()));
+    queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    assert!(heard.take().contains(&"purge".to_owned()));
+    assert_eq!(queue.to_purge(10).expect("read").len(), 1);
+    assert!(
+        queue.delete(&alice, "t").is_err(),
+        "not while it is removed"
+    );
+    assert!(queue.submit(by("alice", request("t"))).is_err());
+    queue.purged(&id("t"), None).expect("written");
+    assert!(queue.to_purge(10).expect("read").is_empty());
+    assert_eq!(
+        queue.delete(&alice, "t").expect("gone").state,
+        State::Cancelled
+    );
+    assert!(queue.show(&alice, "t").is_err());
+}
+
+#[test]
+fn a_transfer_that_breaks_off_waits_and_then_fails() {
+    let queue = queue();
+    let alice = who("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    let state = queue.ended(&id("t"), broken(false)).expect("ended");
+    assert_eq!(state, Some(State::Waiting));
+    let shown = queue.show(&alice, "t").expect("there");
+    let next = shown.next_try_at.expect("a time");
+    assert!(shown.error.is_some());
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").due, 0);
+    assert!(queue.runnable(Moment::now(), 9).expect("read").is_empty());
+    assert_eq!(queue.tick(next).expect("ticked").due, 1);
+    let runnable = queue.runnable(Moment::now(), 9).expect("read");
+    assert_eq!(runnable.len(), 1);
+    assert!(
+        queue.begin(&id("t"), 1).expect("asked").is_none(),
+        "an old version"
+    );
+    let job = queue
+        .begin(&id("t"), runnable[0].version)
+        .expect("asked")
+        .expect("queued");
+    assert_eq!(job.tries, 2);
+    assert!(queue.begin(&id("t"), job.version).expect("asked").is_none());
+    let state = queue.ended(&id("t"), broken(false)).expect("ended");
+    assert_eq!(state, Some(State::Failed));
+    let failed = queue.show(&alice, "t").expect("there");
+    assert_eq!(failed.error.expect("why").status, "exhausted");
+    assert!(failed.ended_at.is_some() && failed.next_try_at.is_none());
+    assert_eq!(queue.ended(&id("t"), Ending::Done).expect("asked"), None);
+    let retried = queue.retry(&alice, "t").expect("retried");
+    assert_eq!((retried.attempt, retried.state), (2, State::Queued));
+}
+
+#[test]
+fn a_killed_process_loses_nothing_it_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let alice = who("alice");
+    let queue = open(&state);
+    for name in ["a", "b", "c", "d"] {
+        queue.submit(by("alice", request(name))).expect("taken");
+    }
+    begin(&queue, "a");
+    begin(&queue, "b");
+    queue.cancel(&alice, "b", false).expect("asked");
+    begin(&queue, "c");
+    queue.ended(&id("c"), broken(true)).expect("ended");
+    queue.pause(&alice, "d").expect("paused");
+    let mut manifest = queue.manifest(&id("a"), 1).expect("opened");
+    manifest.add(&outcome("x")).expect("added");
+    manifest.flush().expect("written");
+    // As a kill leaves it: a copy of the files while the process still has them open.
+    let left = folder.path().join("left");
+    std::fs::create_dir(&left).expect("made");
+    for name in ["queue.db", "queue.db-wal"] {
+        std::fs::copy(state.join(name), left.join(name)).expect("copied");
+    }
+    let queue = open(&left);
+    assert_eq!(queue.requeue_interrupted().expect("requeued"), 3);
+    let states = ["a", "b", "c", "d"].map(|name| queue.show(&alice, name).expect("there").state);
+    assert_eq!(
+        states,
+        [
+            State::Queued,
+            State::Cancelled,
+            State::Queued,
+            State::Paused
+        ]
+    );
+    assert_eq!(queue.requeue_interrupted().expect("nothing"), 0);
+}
+
+fn outcome(path: &str) -> FileOutcome {
+    FileOutcome {
+        path: path.to_owned(),
+        state: if path.starts_with('x') {
+            FileState::Failed
+        } else {
+            FileState::Done
+        },
+        size: Some(3),
+        adler32: None,
+        crc32c: None,
+        error: None,
+    }
+}
+
+#[test]
+fn files_are_paged_and_a_torn_line_hides_no_other() {
+    let queue = queue();
+    let alice = who("alice");
+    queue.submit(by("alice", request("..x"))).expect("taken");
+    let page = |state, limit, cursor: Option<String>| {
+        let query = FilesQuery {
+            state,
+            limit,
+            cursor,
+        };
+        let page = queue.files(&alice, "..x", &query).expect("listed");
+        let paths: Vec<_> = page.files.iter().map(|file| file.path.clone()).collect();
+        (paths.join(" "), page.next)
+    };
+    assert_eq!(page(None, 10, None), (String::new(), None));
+    let mut manifest = queue.manifest(&id("..x"), 1).expect("opened");
+    for path in ["a", "x1", "b"] {
+        manifest.add(&outcome(path)).expect("added");
+    }
+    manifest.flush().expect("written");
+    let path = queue.folder_of("..x").join("1.jsonl");
+    assert!(path.starts_with(queue.folder.join("transfers")), "{path:?}");
+    let mut text = std::fs::read(&path).expect("read");
+    text.extend_from_slice(b"{\"path\": \"torn");
+    std::fs::write(&path, text).expect("torn");
+    assert_eq!(page(None, 10, None).0, "a x1 b");
+    let mut manifest = queue.manifest(&id("..x"), 1).expect("opened");
+    manifest.add(&outcome("x2")).expect("added");
+    manifest.flush().expect("written");
+    let (first, next) = page(None, 2, None);
+    assert_eq!(first, "a x1");
+    assert_eq!(page(None, 2, next).0, "b x2");
+    assert_eq!(page(Some(FileState::Failed), 10, None).0, "x1 x2");
+    let bad = FilesQuery {
+        cursor: Some("2-0".into()),
+        limit: 1,
+        state: None,
+    };
+    assert!(queue.files(&alice, "..x", &bad).is_err());
+    assert!(queue.files(&who("bob"), "..x", &bad).is_err());
+}
+
+#[test]
+fn counters_of_sessions_add_up_and_survive() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let alice = who("alice");
+    let queue = open(folder.path());
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let job = begin(&queue, "t");
+    let mut counters = Counters::default();
+    (
+        counters.bytes.sent,
+        counters.bytes.durable,
+        counters.bytes.resumed,
+    ) = (100, 90, 10);
+    queue.progress(&job.id, &counters);
+    queue.file_failed(&job.id, &RelPath::parse(b"a%\xff").expect("good"), &lost());
+    for at in 0..20 {
+        queue.noticed(&job.id, &format!("notice {at}"));
+    }
+    let shown = queue.show(&alice, "t").expect("there");
+    assert_eq!(shown.bytes.sent, 100);
+    assert_eq!(shown.failures[0].path, "a%25%FF");
+    assert_eq!(shown.notices.len(), 10);
+    queue.ended(&job.id, Ending::Stopped).expect("ended");
+    let job = begin(&queue, "t");
+    (
+        counters.bytes.sent,
+        counters.bytes.durable,
+        counters.bytes.resumed,
+    ) = (50, 140, 90);
+    queue.progress(&job.id, &counters);
+    let bytes = queue.show(&alice, "t").expect("there").bytes;
+    assert_eq!((bytes.sent, bytes.durable, bytes.resumed), (150, 140, 10));
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    drop(queue);
+    let shown = open(folder.path()).show(&alice, "t").expect("there");
+    assert_eq!((shown.state, shown.bytes.sent), (State::Done, 150));
+    assert_eq!(shown.notices[9], "notice 19");
+}
+
+#[test]
+fn nobody_asks_for_it_and_it_is_cancelled() {
+    let queue = queue();
+    let mut bound = request("bound");
+    bound.bound_seconds = Some(1);
+    queue.submit(by("alice", bound)).expect("taken");
+    queue.submit(by("alice", request("free"))).expect("taken");
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    std::thread::sleep(Duration::from_millis(600));
+    queue.show(&who("alice"), "bound").expect("asked for");
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 1);
+    let shown = queue.show(&who("alice"), "bound").expect("there");
+    assert_eq!(shown.state, State::Cancelled);
+    assert!(shown.notices[0].contains("nobody"));
+}
+
+#[test]
+fn history_forgets_the_oldest() {
+    let queue = queue();
+    let alice = who("alice");
+    for at in 0..8 {
+        let name = format!("t{at}");
+        queue.submit(by("alice", request(&name))).expect("taken");
+        queue.cancel(&alice, &name, false).expect("cancelled");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    queue.submit(by("alice", request("live"))).expect("taken");
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").pruned, 3);
+    assert!(queue.show(&alice, "t2").is_err());
+    assert!(queue.show(&alice, "t3").is_ok());
+    let later = Moment::now().after(Duration::from_secs(31 * 86_400));
+    assert_eq!(queue.tick(later).expect("ticked").pruned, 5);
+    assert!(queue.show(&alice, "live").is_ok());
+}
+
+#[test]
+fn many_callers_share_syncs_and_versions_grow() {
+    let queue = queue();
+    let start = Instant::now();
+    let shared = &queue.queue;
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || {
+                for at in 0..25 {
+                    let name = format!("t{thread}-{at}");
+                    shared.submit(by("alice", request(&name))).expect("taken");
+                    let paused = shared.pause(&who("alice"), &name).expect("paused");
+                    assert_eq!(paused.version, 2);
+                }
+            });
+        }
+    });
+    // 400 writes; each with a sync of its own would take far longer on a disk.
+    assert!(start.elapsed() < Duration::from_secs(60));
+    let heard = queue.hub().since(0, usize::MAX, |_| true);
+    assert_eq!(heard.events.len(), 400);
+    let mut versions = std::collections::HashMap::new();
+    for published in &heard.events {
+        let name = published.event.transfer.clone().expect("named");
+        let before = versions.insert(name, published.event.version);
+        assert!(before.flatten() < published.event.version);
+    }
+}

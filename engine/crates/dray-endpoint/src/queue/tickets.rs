@@ -1,0 +1,239 @@
+//! Tickets that this endpoint gave out. Secrets are not kept, their SHA-256 is.
+
+use super::schema::sql;
+use super::{Effects, Queue, next_seq, read_cursor};
+use crate::access::Principal;
+use crate::api::types::Direction;
+use crate::moment::Moment;
+use dray_core::Result;
+use dray_core::options::Overwrite;
+use rusqlite::{Connection, OptionalExtension};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A ticket as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TicketRow {
+    /// Its name.
+    pub id: String,
+    /// The transfer it is for.
+    pub transfer: String,
+    /// Which way.
+    pub direction: Direction,
+    /// API paths.
+    pub paths: Vec<String>,
+    /// What may be done with files that stand there.
+    pub overwrite: Overwrite,
+    /// On whose behalf.
+    pub owner: String,
+    /// Who asked for it.
+    pub principal: String,
+    /// Fingerprint of who may show it.
+    pub peer_key: String,
+    /// When it was issued.
+    pub issued_at: Moment,
+    /// Until when it is good.
+    pub expires_at: Moment,
+    /// Until when it can be made good for longer.
+    pub renewable_until: Moment,
+    /// Whether it was taken back.
+    pub is_revoked: bool,
+}
+
+/// The table of tickets.
+#[derive(Debug, Clone, Copy)]
+pub struct TicketTable<'q>(&'q Queue);
+
+fn word(value: &impl Serialize) -> Result<String> {
+    Ok(super::row::json(value)?.trim_matches('"').to_owned())
+}
+
+fn read_word<T: DeserializeOwned>(text: String) -> rusqlite::Result<T> {
+    serde_json::from_value(serde_json::Value::String(text)).map_err(from_sql)
+}
+
+fn from_sql(error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
+    let moment = |column: &str| row.get(column).map(Moment::from_ms);
+    let paths: String = row.get("paths")?;
+    Ok(TicketRow {
+        id: row.get("id")?,
+        transfer: row.get("transfer")?,
+        direction: read_word(row.get("direction")?)?,
+        paths: serde_json::from_str(&paths).map_err(from_sql)?,
+        overwrite: read_word(row.get("overwrite")?)?,
+        owner: row.get("owner")?,
+        principal: row.get("principal")?,
+        peer_key: row.get("peer_key")?,
+        issued_at: moment("issued_at")?,
+        expires_at: moment("expires_at")?,
+        renewable_until: moment("renewable_until")?,
+        is_revoked: row.get("revoked")?,
+    })
+}
+
+impl Queue {
+    /// The table of tickets.
+    #[must_use]
+    pub const fn tickets(&self) -> TicketTable<'_> {
+        TicketTable(self)
+    }
+}
+
+impl TicketTable<'_> {
+    /// Keeps a new one.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn insert(&self, ticket: &TicketRow, secret_sha256: [u8; 32]) -> Result<()> {
+        let ticket = ticket.clone();
+        self.0.write(move |connection, _: &mut Effects| {
+            let values = rusqlite::params![
+                ticket.id,
+                next_seq(connection)?,
+                secret_sha256,
+                ticket.transfer,
+                word(&ticket.direction)?,
+                super::row::json(&ticket.paths)?,
+                word(&ticket.overwrite)?,
+                ticket.owner,
+                ticket.principal,
+                ticket.peer_key,
+                ticket.issued_at.as_ms(),
+                ticket.expires_at.as_ms(),
+                ticket.renewable_until.as_ms(),
+                ticket.is_revoked,
+            ];
+            connection
+                .execute(
+                    "INSERT INTO tickets (id, seq, secret_sha256, transfer, direction, paths,
+                     overwrite, owner, principal, peer_key, issued_at, expires_at,
+                     renewable_until, revoked)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                    values,
+                )
+                .map_err(sql("keep the ticket"))?;
+            Ok(())
+        })
+    }
+
+    /// The one with this secret.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn by_secret(&self, secret_sha256: [u8; 32]) -> Result<Option<TicketRow>> {
+        self.0.read(|connection| {
+            one(
+                connection,
+                "SELECT * FROM tickets WHERE secret_sha256 = ?1",
+                [secret_sha256.as_slice()],
+            )
+        })
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn by_id(&self, id: &str) -> Result<Option<TicketRow>> {
+        self.0
+            .read(|connection| one(connection, "SELECT * FROM tickets WHERE id = ?1", [id]))
+    }
+
+    /// A page of those that `caller` may see, newest first, and the cursor of the next.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a cursor that is none.
+    pub fn list(
+        &self,
+        caller: &Principal,
+        transfer: Option<&str>,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<TicketRow>, Option<String>)> {
+        let before = read_cursor(cursor)?;
+        let owner = (!caller.is_administrator).then_some(caller.owner.as_str());
+        let failed = sql("list the tickets");
+        let mut rows: Vec<(TicketRow, i64)> = self.0.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT * FROM tickets WHERE seq < ?1 AND (?2 IS NULL OR owner = ?2)
+                     AND (?3 IS NULL OR transfer = ?3) ORDER BY seq DESC LIMIT ?4",
+                )
+                .map_err(&failed)?;
+            let rows = statement
+                .query_map((before, owner, transfer, u64::from(limit) + 1), |row| {
+                    Ok((read(row)?, row.get("seq")?))
+                })
+                .map_err(&failed)?;
+            rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })?;
+        let has_more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next = rows
+            .last()
+            .filter(|_| has_more)
+            .map(|(_, seq)| seq.to_string());
+        Ok((rows.into_iter().map(|(row, _)| row).collect(), next))
+    }
+
+    /// Good until then, if it was not taken back. Says whether.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn renew(&self, id: &str, expires_at: Moment) -> Result<bool> {
+        let id = id.to_owned();
+        self.0.write(move |connection, _| {
+            let changed = connection
+                .execute(
+                    "UPDATE tickets SET expires_at = ?2 WHERE id = ?1 AND revoked = 0",
+                    (id, expires_at.as_ms()),
+                )
+                .map_err(sql("renew the ticket"))?;
+            Ok(changed == 1)
+        })
+    }
+
+    /// Taken back. Says whether it is known.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn revoke(&self, id: &str) -> Result<bool> {
+        let id = id.to_owned();
+        self.0.write(move |connection, _| {
+            let changed = connection
+                .execute("UPDATE tickets SET revoked = 1 WHERE id = ?1", [id])
+                .map_err(sql("revoke the ticket"))?;
+            Ok(changed == 1)
+        })
+    }
+
+    /// Forgets those that can never be good again since before `before`. Says how many.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn prune(&self, before: Moment) -> Result<usize> {
+        self.0.write(move |connection, _| {
+            connection
+                .execute(
+                    "DELETE FROM tickets WHERE renewable_until < ?1 AND expires_at < ?1",
+                    [before.as_ms()],
+                )
+                .map_err(sql("forget old tickets"))
+        })
+    }
+}
+
+fn one(
+    connection: &Connection,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> Result<Option<TicketRow>> {
+    connection
+        .prepare_cached(statement)
+        .and_then(|mut statement| statement.query_row(values, read).optional())
+        .map_err(sql("look the ticket up"))
+}

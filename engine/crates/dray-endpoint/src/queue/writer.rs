@@ -1,0 +1,238 @@
+//! One thread writes. What waits when it comes round goes into one transaction, so that many
+//! callers share one sync of the disk; each has its own savepoint and fails alone.
+
+use super::schema::sql;
+use crate::api::types::Event;
+use crate::events::Hub;
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use rusqlite::Connection;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Wish;
+
+/// Writes that wait at the most; more are told to come back.
+const WAITING_MAX: usize = 4_096;
+
+/// Writes of one transaction.
+const GROUP_MAX: usize = 256;
+
+/// How often counters of running transfers are written down.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the dispatcher is told. Called from the thread that writes: must not block, nor write to
+/// the queue.
+pub trait Commands: Send + Sync {
+    /// There may be something to run.
+    fn wake(&self);
+
+    /// A running transfer shall stop, and why.
+    fn stop(&self, id: &TransferId, wish: Wish);
+
+    /// What a running transfer is owed was changed.
+    fn changed(&self, id: &TransferId);
+
+    /// A cancelled transfer's partial data shall be removed ([`super::Queue::to_purge`]).
+    fn purge(&self);
+}
+
+/// What follows once a write is on the disk.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) events: Vec<(Arc<str>, Event)>,
+    pub(super) is_woken: bool,
+    pub(super) has_purges: bool,
+    pub(super) stops: Vec<(TransferId, Wish)>,
+    pub(super) changes: Vec<TransferId>,
+}
+
+type Reply = Box<dyn FnOnce(Result<()>) + Send>;
+/// Does one write; says whether it is to be kept.
+type Job = Box<dyn FnOnce(&Connection, &mut Effects) -> (bool, Reply) + Send>;
+
+pub(super) struct Writer {
+    sender: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Writes the counters down.
+type Flush = Box<dyn Fn(&Connection) -> Result<()> + Send>;
+
+pub(super) struct Around {
+    pub(super) hub: Arc<Hub>,
+    pub(super) commands: Arc<OnceLock<Arc<dyn Commands>>>,
+    pub(super) flush: Flush,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, around: Around) -> Result<Self> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let thread = std::thread::Builder::new()
+            .name("queue".to_owned())
+            .spawn(move || run(&connection, &receiver, &around))
+            .map_err(|error| {
+                Error::new(ErrorKind::Busy, End::Here, "start the queue").cause(error.to_string())
+            })?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Does `work` on the writer's thread; returns when it is on the disk.
+    pub(super) fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &mut Effects) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let stopped = || {
+            Error::new(ErrorKind::Busy, End::Here, "write to the queue")
+                .cause("the endpoint stops")
+                .remedy("try again when it is back")
+        };
+        let (answer, answered) = sync_channel(1);
+        let job: Job = Box::new(move |connection, effects| {
+            let result = work(connection, effects);
+            let is_kept = result.is_ok();
+            let reply: Reply = Box::new(move |committed| {
+                // Who asked may have given up.
+                let _ = answer.send(committed.and(result));
+            });
+            (is_kept, reply)
+        });
+        let sender = self.sender.as_ref().ok_or_else(stopped)?;
+        sender.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => Error::new(ErrorKind::Busy, End::Here, "write to the queue")
+                .cause(format!("{WAITING_MAX} others wait already"))
+                .remedy("try again in a moment"),
+            TrySendError::Disconnected(_) => stopped(),
+        })?;
+        answered.recv().map_err(|_| stopped())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends once all that was handed in is written.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
+    let mut flushed = Instant::now();
+    let mut is_open = true;
+    while is_open {
+        let wait = FLUSH_INTERVAL.saturating_sub(flushed.elapsed());
+        let mut group = Vec::new();
+        match jobs.recv_timeout(wait) {
+            Ok(job) => {
+                group.push(job);
+                group.extend(jobs.try_iter().take(GROUP_MAX - 1));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => is_open = false,
+        }
+        let is_due = flushed.elapsed() >= FLUSH_INTERVAL || !is_open;
+        if is_due {
+            flushed = Instant::now();
+        }
+        if !group.is_empty() || is_due {
+            write_group(connection, group, is_due, around);
+        }
+    }
+}
+
+fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &Around) {
+    let failed = sql("write to the queue");
+    let mut replies = Vec::with_capacity(group.len());
+    let mut effects = Effects::default();
+    let mut written = connection.execute_batch("BEGIN IMMEDIATE").map_err(&failed);
+    if written.is_ok() && is_due {
+        // Counters that cannot be written down are written down next time.
+        let _ = savepoint(connection, || (around.flush)(connection));
+    }
+    for job in group {
+        if written.is_err() {
+            // Dropped: who asked hears that nobody answers.
+            continue;
+        }
+        let mut own = Effects::default();
+        let opened = connection.execute_batch("SAVEPOINT job").map_err(&failed);
+        let (is_kept, reply) = job(connection, &mut own);
+        let closed = opened.and_then(|()| {
+            let end = if is_kept {
+                "RELEASE job"
+            } else {
+                "ROLLBACK TO job; RELEASE job"
+            };
+            connection.execute_batch(end).map_err(&failed)
+        });
+        if is_kept {
+            effects.join(own);
+        }
+        written = closed;
+        replies.push(reply);
+    }
+    if written.is_ok() {
+        written = connection.execute_batch("COMMIT").map_err(&failed);
+    }
+    if written.is_err() {
+        // Nothing to roll back when even BEGIN failed.
+        let _ = connection.execute_batch("ROLLBACK");
+    } else {
+        effects.tell(around);
+    }
+    for reply in replies {
+        reply(written.clone());
+    }
+}
+
+fn savepoint(connection: &Connection, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let failed = sql("write the counters down");
+    connection
+        .execute_batch("SAVEPOINT part")
+        .map_err(&failed)?;
+    let done = work();
+    let end = match &done {
+        Ok(()) => "RELEASE part",
+        Err(_) => "ROLLBACK TO part; RELEASE part",
+    };
+    connection.execute_batch(end).map_err(&failed)?;
+    done
+}
+
+impl Effects {
+    fn join(&mut self, other: Self) {
+        self.events.extend(other.events);
+        self.stops.extend(other.stops);
+        self.changes.extend(other.changes);
+        self.is_woken |= other.is_woken;
+        self.has_purges |= other.has_purges;
+    }
+
+    /// Only what is on the disk is told: a listener never hears of what a crash undoes.
+    fn tell(self, around: &Around) {
+        for (owner, event) in self.events {
+            around.hub.publish(Some(owner), event);
+        }
+        let Some(commands) = around.commands.get() else {
+            return;
+        };
+        for (id, wish) in &self.stops {
+            commands.stop(id, *wish);
+        }
+        for id in &self.changes {
+            commands.changed(id);
+        }
+        if self.is_woken {
+            commands.wake();
+        }
+        if self.has_purges {
+            commands.purge();
+        }
+    }
+}
