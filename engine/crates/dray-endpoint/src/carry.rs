@@ -7,7 +7,7 @@ use crate::api::types::Request;
 use crate::config::Config;
 use crate::place::{ApiPath, Side};
 use crate::roots::Roots;
-use dray_core::options::{Options, Overwrite};
+use dray_core::options::Options;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::export::Within;
@@ -30,8 +30,6 @@ pub struct Job {
     pub request: Request,
     /// Whom it belongs to.
     pub owner: String,
-    /// Whether the owner may make new files but replace none.
-    pub creates_only: bool,
     /// Number of this session.
     pub session: u32,
     /// Which of the sources.
@@ -71,6 +69,18 @@ impl Carrier {
             identity,
             authority,
         }
+    }
+
+    /// The key that this endpoint shows.
+    #[must_use]
+    pub const fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// Whose certificates other endpoints may show.
+    #[must_use]
+    pub const fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
     }
 
     /// Runs a session to its end, on the calling thread.
@@ -246,10 +256,7 @@ fn task(job: &Job, place: &Destination) -> Task {
         },
         options: Options {
             durability: request.durability,
-            overwrite: match job.creates_only {
-                true => Overwrite::Never,
-                false => request.overwrite,
-            },
+            overwrite: request.overwrite,
             order: request.order.into(),
             object_bytes: request
                 .object_size

@@ -15,6 +15,7 @@ pub mod audit;
 pub mod carry;
 pub mod client;
 pub mod config;
+pub mod dispatch;
 pub mod events;
 pub mod live;
 pub mod moment;

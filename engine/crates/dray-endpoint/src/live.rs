@@ -57,7 +57,9 @@ pub struct Moving {
     pub peer: String,
     /// Which way the bytes go.
     pub way: Way,
-    /// The ticket that a driver showed for it, if it is another's transfer.
+    /// Whether this endpoint drives it; else it stands in no queue here.
+    pub is_own: bool,
+    /// The ticket that a driver showed for it, if another drives it.
     pub ticket: Option<String>,
     /// Changes it.
     pub handle: Handle,
@@ -77,6 +79,7 @@ impl Moving {
             owner,
             peer,
             way,
+            is_own: false,
             ticket: None,
             handle: Handle::default(),
             wish: Mutex::new(wish),

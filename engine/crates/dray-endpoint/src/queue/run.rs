@@ -443,6 +443,36 @@ impl Queue {
         })
     }
 
+    /// A page of transfers that are not ended and hold tickets, with them, by number; the next page
+    /// is behind the last number.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<(i64, TransferId, Request)>> {
+        let statement = format!(
+            "{SELECT} WHERE t.state IN ('queued', 'active', 'waiting', 'paused')
+             AND instr(t.tickets, 'drt_') > 0 AND t.seq > ?1 ORDER BY t.seq LIMIT ?2"
+        );
+        let found = self.read(|connection| rows(connection, &statement, (after, limit)))?;
+        let found = found.into_iter().map(|row| {
+            Ok((
+                row.seq,
+                TransferId::new(row.id.as_str())?,
+                row.whole_request(),
+            ))
+        });
+        found.collect()
+    }
+
+    /// Whether a transfer is known and not ended.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn is_live(&self, id: &TransferId) -> Result<bool> {
+        let row = self.read(|connection| Row::find(connection, id.as_str()))?;
+        Ok(row.is_some_and(|row| !row.standing.state.is_terminal()))
+    }
+
     /// Where the outcomes of files of one attempt are written.
     ///
     /// # Errors

@@ -1,0 +1,500 @@
+//! Starts what may run, and writes down how it ended.
+//!
+//! Which transfer is next is decided by dray-sched; how it ended means what `queue` says. One
+//! thread looks each second and whenever the queue wakes it; each session has a thread of its own.
+//!
+//! Invariant owned here: a transfer has at most one session of this endpoint at a time.
+
+mod monitor;
+mod outcome;
+mod renew;
+mod share;
+
+pub use share::Shares;
+
+use crate::audit::{Audit, Deed};
+use crate::carry::{Carrier, Job as Session};
+use crate::config::Config;
+use crate::live::{Live, Moving, Seat, Way, Wish as RateWish};
+use crate::moment::Moment;
+use crate::place::Side;
+use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use dray_core::{ErrorKind, Result, Time, TransferId};
+use dray_runtime::drive::{self, Handle};
+use dray_sched::queue::{Limits, OwnerRules, Running as Begun, Turns, Waiting};
+use monitor::Monitor;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it looks when nobody wakes it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Queued transfers that are looked at for one choice: those behind wait for the next.
+const WAITING_MAX: u32 = 2_000;
+
+/// Cancelled transfers whose partial data is removed in one look.
+const PURGES_MAX: u32 = 8;
+
+/// How long the sessions may take to leave when the endpoint ends.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// A transfer's session.
+struct Running {
+    owner: String,
+    peer: Option<String>,
+    moving: Arc<Moving>,
+}
+
+#[derive(Default)]
+struct State {
+    running: HashMap<TransferId, Running>,
+    purging: BTreeSet<TransferId>,
+    /// Owners without a free place, until when they are passed over.
+    is_woken: bool,
+    is_stopping: bool,
+}
+
+/// See the module's head.
+#[derive(Clone)]
+pub struct Dispatcher(Arc<Shared>);
+
+struct Shared {
+    queue: Arc<Queue>,
+    carrier: Arc<Carrier>,
+    config: Arc<Config>,
+    live: Live,
+    audit: Arc<Audit>,
+    state: Mutex<State>,
+    woken: Condvar,
+    turns: Mutex<Turns>,
+}
+
+impl Dispatcher {
+    /// Ready to run; hears of changes from now on.
+    #[must_use]
+    pub fn new(
+        queue: Arc<Queue>,
+        carrier: Arc<Carrier>,
+        config: Arc<Config>,
+        live: Live,
+        audit: Arc<Audit>,
+    ) -> Self {
+        let dispatcher = Self(Arc::new(Shared {
+            queue,
+            carrier,
+            config,
+            live,
+            audit,
+            state: Mutex::default(),
+            woken: Condvar::new(),
+            turns: Mutex::default(),
+        }));
+        dispatcher
+            .0
+            .queue
+            .set_commands(Arc::new(dispatcher.clone()));
+        dispatcher
+    }
+
+    /// Runs until [`Dispatcher::stop`], and then until all sessions have left.
+    ///
+    /// # Errors
+    /// When what was interrupted cannot be queued again.
+    pub fn run(&self) -> Result<()> {
+        let shared = &self.0;
+        let interrupted = shared.queue.requeue_interrupted()?;
+        if interrupted > 0 {
+            tracing::info!("{interrupted} interrupted transfers are queued again");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| renew::run(shared));
+            loop {
+                if let Err(error) = shared.queue.tick(Moment::now()) {
+                    tracing::error!("cannot look after the queue: {error}");
+                }
+                self.purge();
+                if let Err(error) = self.begin() {
+                    tracing::error!("cannot begin transfers: {error}");
+                }
+                if !shared.wait() {
+                    break;
+                }
+            }
+            self.drain();
+        });
+        Ok(())
+    }
+
+    /// Begins nothing more and ends what runs; what is safe stays.
+    pub fn stop(&self) {
+        let mut state = self.0.state();
+        state.is_stopping = true;
+        for running in state.running.values() {
+            running.moving.handle.cancel(false);
+        }
+        self.0.woken.notify_all();
+    }
+
+    /// Waits for the sessions that were told to stop.
+    fn drain(&self) {
+        let until = Instant::now() + DRAIN;
+        let mut state = self.0.state();
+        while !(state.running.is_empty() && state.purging.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("{} sessions did not leave in time", state.running.len());
+                return;
+            }
+            let waited = self.0.woken.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Begins what may.
+    fn begin(&self) -> Result<()> {
+        let shared = &self.0;
+        let now = Moment::now();
+        let queued = shared.queue.runnable(now, WAITING_MAX)?;
+        if queued.is_empty() {
+            return Ok(());
+        }
+        for id in shared.choose(&queued, now) {
+            let Some(chosen) = queued.iter().find(|one| one.id.as_str() == id) else {
+                continue;
+            };
+            let seat = match shared.seat(chosen) {
+                Ok(seat) => seat,
+                Err(error) if error.kind == ErrorKind::Busy => continue,
+                Err(error) => {
+                    // It names nothing that is here any more: the configuration was changed.
+                    if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
+                        shared.queue.ended(&chosen.id, Ending::Failed(error))?;
+                    }
+                    continue;
+                }
+            };
+            let Some(job) = shared.queue.begin(&chosen.id, chosen.version)? else {
+                continue;
+            };
+            self.start(job, seat);
+        }
+        Ok(())
+    }
+
+    /// Gives a session its thread.
+    fn start(&self, job: Job, seat: Seat) {
+        let shared = Arc::clone(&self.0);
+        let id = job.id.clone();
+        {
+            let mut state = shared.state();
+            if state.is_stopping {
+                seat.moving.handle.cancel(false);
+            }
+            let running = Running {
+                owner: job.owner.clone(),
+                peer: (!seat.moving.peer.is_empty()).then(|| seat.moving.peer.clone()),
+                moving: Arc::clone(&seat.moving),
+            };
+            state.running.insert(id.clone(), running);
+        }
+        let name = "dray-carry".to_owned();
+        let spawned = std::thread::Builder::new().name(name).spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.session(&job, seat)
+        });
+        if let Err(error) = spawned {
+            let error = dray_core::Error::new(
+                ErrorKind::Busy,
+                dray_core::End::Here,
+                "start a thread for a session",
+            )
+            .cause(error.to_string());
+            let broken = Ending::Broken {
+                error,
+                has_progressed: false,
+                source: None,
+            };
+            shared.write_down(&id, broken);
+            shared.leave(&id);
+        }
+    }
+
+    /// Removes partial data of what was cancelled so: a session that is cancelled as it begins finds
+    /// the log, and takes away what it names.
+    fn purge(&self) {
+        let found = match self.0.queue.to_purge(PURGES_MAX) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!("cannot look for what is to be purged: {error}");
+                return;
+            }
+        };
+        for (transfer, owner, request) in found {
+            let mut state = self.0.state();
+            if state.is_stopping || !state.purging.insert(transfer.clone()) {
+                continue;
+            }
+            drop(state);
+            let shared = Arc::clone(&self.0);
+            let id = transfer.clone();
+            let session = Session {
+                transfer,
+                session: u32::MAX,
+                source: 0,
+                memory: shared.config.limits.memory.0 / 64,
+                request,
+                owner,
+            };
+            let spawned = std::thread::Builder::new()
+                .name("dray-purge".to_owned())
+                .spawn(move || {
+                    let handle = Handle::default();
+                    handle.cancel(true);
+                    let ended = shared.carrier.carry(&session, &handle, &Nobody);
+                    let notice = match ended.ending {
+                        drive::Ending::Cancelled | drive::Ending::Done { .. } => None,
+                        drive::Ending::Refused(error)
+                        | drive::Ending::Unreachable(error)
+                        | drive::Ending::Interrupted(error) => {
+                            Some(format!("its partial data stays: {error}"))
+                        }
+                    };
+                    if let Err(error) = shared.queue.purged(&session.transfer, notice) {
+                        tracing::error!("cannot note what was purged: {error}");
+                    }
+                    shared.state().purging.remove(&session.transfer);
+                    shared.woken.notify_all();
+                });
+            if spawned.is_err() {
+                self.0.state().purging.remove(&id);
+            }
+        }
+    }
+}
+
+impl Commands for Dispatcher {
+    fn wake(&self) {
+        self.0.state().is_woken = true;
+        self.0.woken.notify_all();
+    }
+
+    fn stop(&self, id: &TransferId, wish: Wish) {
+        if let Some(running) = self.0.state().running.get(id) {
+            running.moving.handle.cancel(wish == Wish::Purge);
+        }
+    }
+
+    fn changed(&self, _id: &TransferId) {
+        // The shares ask for the request when they are given out next; the queue's order is looked
+        // at anew.
+        self.wake();
+    }
+
+    fn purge(&self) {
+        self.wake();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a wake or the next look; false when it is to end.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        if !state.is_woken && !state.is_stopping {
+            let waited = self.woken.wait_timeout(state, LOOK_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_woken = false;
+        !state.is_stopping
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.state().is_stopping
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = &self.config.limits;
+        let active = limits.transfers_active as usize;
+        let mut owners = BTreeMap::new();
+        for share in &self.config.share {
+            if let Some(owner) = &share.owner {
+                let rules = OwnerRules {
+                    weight: share.weight,
+                    running_max: None,
+                };
+                owners.insert(owner.clone(), rules);
+            }
+        }
+        Limits {
+            running_max: active,
+            owner_max: limits.per_owner_active as usize,
+            peer_max: active,
+            owners,
+        }
+    }
+
+    /// Which of the queued ones begin, in order.
+    fn choose(&self, queued: &[QueuedTransfer], now: Moment) -> Vec<String> {
+        let peers: Vec<Option<String>> = queued.iter().map(|one| self.peer(one)).collect();
+        let waiting: Vec<Waiting<'_>> = queued
+            .iter()
+            .zip(&peers)
+            .map(|(one, peer)| Waiting {
+                id: one.id.as_str(),
+                owner: &one.owner,
+                peer: peer.as_deref(),
+                class: one.request.class(),
+                priority: one.request.priority,
+                deadline: one.request.deadline.map(time),
+                not_before: one.request.not_before.map(time),
+                submitted: u64::try_from(one.seq).unwrap_or(0),
+            })
+            .collect();
+        let state = self.state();
+        if state.is_stopping {
+            return Vec::new();
+        }
+        let running: Vec<Begun<'_>> = state
+            .running
+            .values()
+            .map(|running| Begun {
+                owner: &running.owner,
+                peer: running.peer.as_deref(),
+            })
+            .collect();
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = turns.choose(&waiting, &running, &self.limits(), time(now));
+        let is_free = |id: &&&str| !state.running.keys().any(|other| other.as_str() == **id);
+        let chosen = choice.start.iter().filter(is_free);
+        chosen.map(|id| (*id).to_owned()).collect()
+    }
+
+    /// The other endpoint of a transfer.
+    fn peer(&self, one: &QueuedTransfer) -> Option<String> {
+        let request = &one.request;
+        let urls = request.sources.first().into_iter();
+        let urls = urls.chain(std::iter::once(&request.destination));
+        urls.filter_map(|place| Side::parse(&place.url, &self.config).ok())
+            .find_map(|side| match side {
+                Side::Remote { address, .. } => Some(address),
+                Side::Local(_) => None,
+            })
+    }
+
+    fn seat(&self, one: &QueuedTransfer) -> Result<Seat> {
+        let request = &one.request;
+        let from = request.sources.first().map(|place| place.url.as_str());
+        let from = Side::parse(from.unwrap_or_default(), &self.config)?;
+        let to = Side::parse(&request.destination.url, &self.config)?;
+        let way = match (from.is_local(), to.is_local()) {
+            (true, true) => Way::Within,
+            (true, false) => Way::Out,
+            (false, _) => Way::In,
+        };
+        let peer = self.peer(one).unwrap_or_default();
+        let wish = RateWish {
+            weight: request.weight,
+            rate_min: request.rate_min,
+            rate_max: request.rate_max,
+        };
+        let mut moving = Moving::new(one.id.clone(), one.owner.clone(), peer, way, wish);
+        moving.is_own = true;
+        self.live.enter(moving)
+    }
+
+    /// Runs one session and writes down how it ended.
+    fn session(self: &Arc<Self>, job: &Job, seat: Seat) {
+        let source = job.source as usize;
+        let session = Session {
+            transfer: job.id.clone(),
+            request: job.request.clone(),
+            owner: job.owner.clone(),
+            session: job.attempt.saturating_mul(1_000).saturating_add(job.tries),
+            source,
+            memory: seat.memory,
+        };
+        let monitor = Monitor::new(&self.queue, job, Arc::clone(&seat.moving));
+        // A wish may have come between the begin and the place in the table.
+        if let Ok(Some(wish)) = self.queue.wish(&job.id) {
+            seat.moving.handle.cancel(wish == Wish::Purge);
+        }
+        let carry = || self.carrier.carry(&session, &seat.moving.handle, &monitor);
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
+        let ended = ran.unwrap_or_else(|_| outcome::panicked());
+        let report = monitor.finish(&ended);
+        let is_stopped = seat.moving.handle.is_stopped();
+        let ending = outcome::ending(job, &ended, &report, is_stopped);
+        self.tell(job, &ended, &seat.moving);
+        // The place first: whoever is begun next finds it free.
+        drop(seat);
+        self.write_down(&job.id, ending);
+        self.leave(&job.id);
+    }
+
+    fn leave(&self, id: &TransferId) {
+        let mut state = self.state();
+        state.running.remove(id);
+        state.is_woken = true;
+        self.woken.notify_all();
+    }
+
+    /// Tries until it stands: a transfer that ended and is not known to have would be lost.
+    fn write_down(&self, id: &TransferId, ending: Ending) {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            match self.queue.ended(id, ending.clone()) {
+                Ok(_) => return,
+                Err(error) => tracing::error!(transfer = %id, "cannot note how it ended: {error}"),
+            }
+            if self.is_stopping() {
+                // The next process finds it interrupted.
+                return;
+            }
+            std::thread::sleep(wait);
+            wait = (2 * wait).min(Duration::from_secs(30));
+        }
+    }
+
+    fn tell(&self, job: &Job, ended: &drive::Ended, moving: &Moving) {
+        let error = match &ended.ending {
+            drive::Ending::Refused(error)
+            | drive::Ending::Unreachable(error)
+            | drive::Ending::Interrupted(error) => Some(error),
+            drive::Ending::Done { .. } | drive::Ending::Cancelled => None,
+        };
+        let deed = Deed {
+            owner: job.owner.clone(),
+            peer: SocketAddr::from(([0, 0, 0, 0], 0)),
+            what: match moving.way {
+                Way::Out => "push",
+                Way::In => "pull",
+                Way::Within => "copy",
+            },
+            transfer: Some(job.id.to_string()),
+            paths: vec![
+                job.request.sources[job.source as usize % job.request.sources.len().max(1)]
+                    .url
+                    .clone(),
+                job.request.destination.url.clone(),
+            ],
+        };
+        self.audit.session(&deed, &ended.progress, error);
+    }
+}
+
+/// A point on the clock that the choice is made on.
+fn time(moment: Moment) -> Time {
+    let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// Watches nothing.
+struct Nobody;
+
+impl dray_runtime::observe::Observer for Nobody {}
+impl drive::Watch for Nobody {}

@@ -1,0 +1,188 @@
+//! Watches one session: counters to the queue, outcomes of files to the list of files.
+
+use crate::api::types::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
+use crate::live::Moving;
+use crate::place;
+use crate::queue::{Counters, Job, Manifest, Queue};
+use dray_core::{End, Error, Status, StreamId, TransferId};
+use dray_runtime::drive::{Ended, Watch};
+use dray_runtime::observe::Observer;
+use dray_session::{Event, Progress};
+use dray_wire::message::{BlockHead, SegmentKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the files of a session tell of how it went.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Report {
+    /// The first failure that trying again may mend.
+    pub(super) temporary: Option<Error>,
+    /// The first failure of all.
+    pub(super) first: Option<Error>,
+    /// Whether all failures were the source's.
+    pub(super) is_sources: bool,
+    /// Counters at the end.
+    pub(super) counters: Counters,
+}
+
+#[derive(Default)]
+struct Notes {
+    report: Report,
+    failed_elsewhere: bool,
+    /// None after it could not be written: said once.
+    manifest: Option<Manifest>,
+}
+
+/// See the module's head.
+pub(super) struct Monitor<'q> {
+    queue: &'q Queue,
+    id: TransferId,
+    moving: Arc<Moving>,
+    notes: Mutex<Notes>,
+    /// What came in, at a sink: its machine does not know what was sent.
+    arrived_bytes: AtomicU64,
+    arrived_objects: AtomicU64,
+}
+
+impl<'q> Monitor<'q> {
+    pub(super) fn new(queue: &'q Queue, job: &Job, moving: Arc<Moving>) -> Self {
+        let manifest = queue.manifest(&job.id, job.attempt);
+        let manifest = manifest
+            .inspect_err(|error| tracing::error!(transfer = %job.id, "{error}"))
+            .ok();
+        Self {
+            queue,
+            id: job.id.clone(),
+            moving,
+            notes: Mutex::new(Notes {
+                manifest,
+                ..Notes::default()
+            }),
+            arrived_bytes: AtomicU64::new(0),
+            arrived_objects: AtomicU64::new(0),
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, outcome: &FileOutcome) {
+        let mut notes = self.notes();
+        if let Some(manifest) = &mut notes.manifest
+            && let Err(error) = manifest.add(outcome)
+        {
+            tracing::error!(transfer = %self.id, "{error}");
+            notes.manifest = None;
+            drop(notes);
+            self.queue
+                .noticed(&self.id, "the list of its files has an end: see the log");
+        }
+    }
+
+    fn counters(&self, progress: &Progress) -> Counters {
+        Counters {
+            files: Files {
+                listed: progress.files_listed,
+                done: progress.files_done.saturating_sub(progress.files_skipped),
+                failed: progress.files_failed,
+                skipped: progress.files_skipped,
+                adopted: progress.files_adopted,
+                listing_done: progress.listing_done,
+            },
+            bytes: Bytes {
+                listed: progress.bytes_listed,
+                durable: progress.bytes_durable,
+                resumed: progress.bytes_resumed,
+                sent: progress
+                    .bytes_sent
+                    .max(self.arrived_bytes.load(Ordering::Relaxed)),
+            },
+            objects: Objects {
+                sent: progress
+                    .objects_sent
+                    .max(self.arrived_objects.load(Ordering::Relaxed)),
+                resumed: progress.objects_resumed,
+            },
+        }
+    }
+
+    /// The session is over.
+    pub(super) fn finish(self, ended: &Ended) -> Report {
+        let counters = self.counters(&ended.progress);
+        self.queue.progress(&self.id, &counters);
+        let mut notes = self
+            .notes
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(manifest) = &mut notes.manifest
+            && let Err(error) = manifest.flush()
+        {
+            tracing::error!(transfer = %self.id, "{error}");
+        }
+        Report {
+            is_sources: !notes.failed_elsewhere,
+            counters,
+            ..notes.report
+        }
+    }
+}
+
+impl Observer for Monitor<'_> {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::FileDone { path, size, sums } => self.write(&FileOutcome {
+                path: place::encode(path.as_bytes()),
+                state: FileState::Done,
+                size: Some(*size),
+                adler32: sums.as_ref().map(|sums| format!("{:08x}", sums.adler32)),
+                crc32c: sums.as_ref().map(|sums| format!("{:08x}", sums.crc32c)),
+                error: None,
+            }),
+            Event::Failed(failure) => {
+                let error = &failure.error;
+                self.queue.file_failed(&self.id, &failure.path, error);
+                self.write(&FileOutcome {
+                    path: place::encode(failure.path.as_bytes()),
+                    state: FileState::Failed,
+                    size: None,
+                    adler32: None,
+                    crc32c: None,
+                    error: Some(ErrorParts::from(error)),
+                });
+                let mut notes = self.notes();
+                notes.report.first.get_or_insert_with(|| error.clone());
+                notes.failed_elsewhere |= error.end != End::Source;
+                if error.status == Status::Temporary {
+                    notes.report.temporary.get_or_insert_with(|| error.clone());
+                }
+            }
+            Event::Notice(error) => self.queue.noticed(&self.id, &error.to_string()),
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.moving.note(progress);
+        self.queue.progress(&self.id, &self.counters(progress));
+        let mut notes = self.notes();
+        if let Some(manifest) = &mut notes.manifest {
+            // What cannot be written is said at the next line.
+            let _ = manifest.flush();
+        }
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        // A source's own counter knows what it sends.
+        if stream.is_some() {
+            return;
+        }
+        let data = head.segments.iter();
+        let data = data.filter(|segment| segment.kind != SegmentKind::Hole);
+        let bytes = data.map(|segment| segment.range.length).sum();
+        self.arrived_objects.fetch_add(1, Ordering::Relaxed);
+        self.arrived_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.moving.arrived(bytes);
+    }
+}
+
+impl Watch for Monitor<'_> {}

@@ -1,0 +1,117 @@
+//! Keeps tickets of transfers that are not ended good: those at other endpoints, as long as the
+//! transfer waits or runs.
+
+use super::Shared;
+use crate::api::types::{Place, Request};
+use crate::client::Client;
+use crate::moment::Moment;
+use crate::place::Side;
+use dray_core::TransferId;
+use dray_runtime::net::Trust;
+use hyper::Method;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Transfers looked at in one look; the next go on behind them.
+const PAGE: u32 = 500;
+
+/// Calls in one look, so that the queue of a dead peer holds nobody else up for long.
+const CALLS_MAX: usize = 64;
+
+/// A ticket that could not be renewed is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// When each transfer's tickets are looked at next.
+type Due = HashMap<TransferId, Moment>;
+
+/// Runs until the endpoint stops.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut due = Due::new();
+    let mut after = 0;
+    while !shared.is_stopping() {
+        match shared.queue.with_tickets(after, PAGE) {
+            Ok(page) => {
+                after = page.last().map_or(0, |(seq, ..)| *seq);
+                if page.is_empty() {
+                    let live: Vec<_> = due.keys().cloned().collect();
+                    for id in live {
+                        if !shared.queue.is_live(&id).unwrap_or(true) {
+                            due.remove(&id);
+                        }
+                    }
+                }
+                look(shared, &mut due, page);
+            }
+            Err(error) => tracing::error!("cannot look for tickets: {error}"),
+        }
+        let until = std::time::Instant::now() + LOOK_INTERVAL;
+        while std::time::Instant::now() < until && !shared.is_stopping() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) {
+    let now = Moment::now();
+    let mut calls = 0;
+    for (_, id, request) in page {
+        if due.get(&id).is_some_and(|at| *at > now) {
+            continue;
+        }
+        let mut next = now.after(Duration::from_secs(24 * 3_600));
+        let places = request.sources.iter().chain([&request.destination]);
+        for place in places.filter(|place| place.ticket.is_some()) {
+            calls += 1;
+            let at = match renew(shared, place) {
+                Some(expires) => half_way(now, expires),
+                None => now.after(AGAIN),
+            };
+            next = next.min(at);
+        }
+        due.insert(id, next);
+        if calls >= CALLS_MAX {
+            return;
+        }
+    }
+}
+
+/// Renews one; says until when it is good now.
+fn renew(shared: &Shared, place: &Place) -> Option<Moment> {
+    let Side::Remote { address, .. } = Side::parse(&place.url, &shared.config).ok()? else {
+        return None;
+    };
+    let trust = match &place.key {
+        Some(key) => Trust::Key(key.parse().ok()?),
+        None => Trust::Authority(shared.carrier.authority()?.clone()),
+    };
+    let client = Client {
+        address: place.address.clone().unwrap_or(address),
+        trust,
+        identity: Some(Arc::clone(shared.carrier.identity())),
+        token: None,
+    };
+    let body = json!({"ticket": place.ticket});
+    let answer = client.call_and_wait(Method::POST, "/v1/tickets/renew", Some(&body));
+    match answer {
+        Ok(ticket) => {
+            let expires = ticket.get("expires_at").cloned().unwrap_or(Value::Null);
+            serde_json::from_value(expires).ok()
+        }
+        Err(error) => {
+            // The session itself will say it to whom it concerns.
+            tracing::debug!(peer = client.address, "cannot renew a ticket: {error}");
+            None
+        }
+    }
+}
+
+/// In the middle between now and then.
+fn half_way(now: Moment, then: Moment) -> Moment {
+    let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
+    Moment::from_ms(now.as_ms() + left / 2)
+}
