@@ -12,6 +12,7 @@
 pub mod access;
 pub mod api;
 pub mod audit;
+pub mod book;
 pub mod carry;
 pub mod client;
 pub mod config;

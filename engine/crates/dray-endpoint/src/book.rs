@@ -1,0 +1,244 @@
+//! The book of tickets: what was given out, to whom, and what of it is good. The table is in the
+//! queue's database.
+
+use crate::access::Principal;
+use crate::api::types::{
+    MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery, TicketRequest,
+};
+use crate::config;
+use crate::live::Live;
+use crate::moment::Moment;
+use crate::passive::TicketBook;
+use crate::place::ApiPath;
+use crate::ports::Tickets;
+use crate::queue::{Queue, TicketRow};
+use crate::tickets::{self, Grant, Secret};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_runtime::net::Fingerprint;
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the module's head.
+pub struct Book {
+    queue: Arc<Queue>,
+    live: Live,
+    lifetime: Duration,
+    lifetime_max: Duration,
+    /// This endpoint's key.
+    key: Fingerprint,
+    /// Where it listens, as others reach it.
+    address: String,
+}
+
+impl Book {
+    /// Tickets for the holder of `key` at `address`.
+    #[must_use]
+    pub const fn new(
+        queue: Arc<Queue>,
+        live: Live,
+        rules: &config::Tickets,
+        key: Fingerprint,
+        address: String,
+    ) -> Self {
+        Self {
+            queue,
+            live,
+            lifetime: Duration::from_secs(rules.lifetime),
+            lifetime_max: Duration::from_secs(rules.lifetime_max),
+            key,
+            address,
+        }
+    }
+
+    /// Looks after the sessions that run on tickets: those of a live ticket keep it good, those of
+    /// one that ended end. To be called every few seconds.
+    pub fn look(&self) {
+        let now = Moment::now();
+        for moving in self.live.all() {
+            let Some(id) = &moving.ticket else { continue };
+            let checked = self.queue.tickets().by_id(id).and_then(|row| {
+                let row = row.ok_or_else(tickets::unknown)?;
+                grant(&row)?.check(Some(peer_key(&row)?), now.as_ms())
+            });
+            match checked {
+                Ok(()) => self.used(id),
+                Err(error) if error.kind == ErrorKind::Unauthorized => moving.handle.leave(error),
+                Err(error) => tracing::error!("cannot look at ticket {id}: {error}"),
+            }
+        }
+        // A day longer than they are any good, for those who ask what became of one.
+        if let Err(error) = self
+            .queue
+            .tickets()
+            .prune(now.before(Duration::from_secs(86_400)))
+        {
+            tracing::error!("cannot forget old tickets: {error}");
+        }
+    }
+
+    fn shown(&self, row: TicketRow) -> Ticket {
+        let sessions = self.live.of_ticket(&row.id).len();
+        Ticket {
+            id: row.id,
+            transfer: row.transfer,
+            direction: row.direction,
+            paths: row.paths,
+            owner: row.owner,
+            peer_key: row.peer_key,
+            issued_at: row.issued_at,
+            expires_at: row.expires_at,
+            renewable_until: row.renewable_until,
+            revoked: row.is_revoked,
+            sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn find(&self, caller: &Principal, id: &str) -> Result<TicketRow> {
+        let row = self.queue.tickets().by_id(id)?;
+        row.filter(|row| caller.sees(&row.owner)).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, End::Here, "find the ticket")
+                .cause("it is none of yours")
+                .remedy("list your tickets with GET /v1/tickets")
+        })
+    }
+
+    /// Makes a ticket good for `wanted` from now, as far as it may be.
+    fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Moment> {
+        let until = Moment::now().after(wanted).min(row.renewable_until);
+        let until = until.max(row.expires_at);
+        self.queue.tickets().renew(&row.id, until)?;
+        Ok(until)
+    }
+}
+
+impl Tickets for Book {
+    fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket> {
+        let secret = Secret::draw()?;
+        let digest = secret.digest();
+        let now = Moment::now();
+        let asked = request.lifetime_seconds.map(Duration::from_secs);
+        let lifetime = asked.unwrap_or(self.lifetime).min(self.lifetime_max);
+        // The paths as they are understood here, so that what is shown is what is allowed.
+        let paths = request.paths.iter().map(|path| ApiPath::parse(path));
+        let paths: Vec<ApiPath> = paths.collect::<Result<_>>()?;
+        let row = TicketRow {
+            // Half of a digest of the secret: tells nothing, and no two are the same.
+            id: digest[..8]
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            transfer: request.transfer.clone(),
+            direction: request.direction,
+            paths: paths.iter().map(ApiPath::text).collect(),
+            overwrite: request.overwrite,
+            owner: caller.owner.clone(),
+            principal: caller.name.clone(),
+            peer_key: request.peer_key.parse::<Fingerprint>()?.to_string(),
+            issued_at: now,
+            expires_at: now.after(lifetime),
+            renewable_until: now.after(self.lifetime_max),
+            is_revoked: false,
+        };
+        self.queue.tickets().insert(&row, digest)?;
+        Ok(MintedTicket {
+            about: self.shown(row),
+            ticket: secret.expose().to_owned(),
+            key: self.key.to_string(),
+            address: self.address.clone(),
+        })
+    }
+
+    fn list(&self, caller: &Principal, query: &TicketQuery) -> Result<TicketList> {
+        let (rows, next) = self.queue.tickets().list(
+            caller,
+            query.transfer.as_deref(),
+            query.limit,
+            query.cursor.as_deref(),
+        )?;
+        Ok(TicketList {
+            tickets: rows.into_iter().map(|row| self.shown(row)).collect(),
+            next,
+        })
+    }
+
+    fn show(&self, caller: &Principal, id: &str) -> Result<Ticket> {
+        self.find(caller, id).map(|row| self.shown(row))
+    }
+
+    fn revoke(&self, caller: &Principal, id: &str) -> Result<Ticket> {
+        let mut row = self.find(caller, id)?;
+        self.queue.tickets().revoke(id)?;
+        row.is_revoked = true;
+        let refused = Error::new(ErrorKind::Unauthorized, End::Network, "use the ticket")
+            .cause(format!("ticket {id}: it was revoked"))
+            .remedy("get another with POST /v1/tickets, and submit the same request with it");
+        for moving in self.live.of_ticket(id) {
+            moving.handle.leave(refused.clone());
+        }
+        Ok(self.shown(row))
+    }
+
+    fn renew(
+        &self,
+        certificates: &[CertificateDer<'static>],
+        request: &RenewRequest,
+    ) -> Result<Ticket> {
+        let digest = tickets::digest_of(request.ticket.as_bytes());
+        let row = self.queue.tickets().by_secret(digest)?;
+        let mut row = row.ok_or_else(tickets::unknown)?;
+        let key = certificates.first().and_then(Fingerprint::of_certificate);
+        grant(&row)?.check(key, Moment::now().as_ms())?;
+        let asked = request.lifetime_seconds.map(Duration::from_secs);
+        row.expires_at = self.extend(&row, asked.unwrap_or(self.lifetime))?;
+        Ok(self.shown(row))
+    }
+}
+
+impl TicketBook for Book {
+    fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant> {
+        let row = self.queue.tickets().by_secret(*digest)?;
+        let grant = grant(&row.ok_or_else(tickets::unknown)?)?;
+        grant.check(key, Moment::now().as_ms())?;
+        Ok(grant)
+    }
+
+    fn used(&self, id: &str) {
+        let extended = self.queue.tickets().by_id(id).and_then(|row| match row {
+            Some(row) if is_half_gone(&row, self.lifetime) => {
+                self.extend(&row, self.lifetime).map(|_| ())
+            }
+            _ => Ok(()),
+        });
+        if let Err(error) = extended {
+            tracing::error!("cannot keep ticket {id} good: {error}");
+        }
+    }
+}
+
+/// Whether a ticket has less than half of a lifetime left: then writing it down anew is worth it.
+fn is_half_gone(row: &TicketRow, lifetime: Duration) -> bool {
+    row.expires_at < Moment::now().after(lifetime / 2)
+}
+
+fn peer_key(row: &TicketRow) -> Result<Fingerprint> {
+    row.peer_key.parse()
+}
+
+fn grant(row: &TicketRow) -> Result<Grant> {
+    Ok(Grant {
+        id: row.id.clone(),
+        transfer: TransferId::new(row.transfer.as_str())?,
+        direction: row.direction,
+        paths: row
+            .paths
+            .iter()
+            .map(|path| ApiPath::parse(path))
+            .collect::<Result<_>>()?,
+        owner: row.owner.clone(),
+        overwrite: row.overwrite,
+        peer_key: peer_key(row)?,
+        expires_at: row.expires_at.as_ms(),
+        revoked: row.is_revoked,
+    })
+}
