@@ -100,9 +100,6 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         }
         proxy.check_validity(now)?;
         issuer.check_usage()?;
-        if !is_signed(proxy, issuer) {
-            return Err(refuse("its signature is not by its issuer's key"));
-        }
         check_extensions(proxy).map_err(|why| refuse(&why))?;
         let info = extension(proxy, PROXY_CERT_INFO).and_then(|one| Info::read(one.value));
         let info = info.ok_or_else(|| refuse("its proxyCertInfo is malformed"))?;
@@ -110,6 +107,9 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
             return Err(refuse("more proxies were made from it than it allows"));
         }
         is_limited |= info.is_limited().map_err(&refuse)?;
+        if !is_signed(proxy, issuer) {
+            return Err(refuse("its signature is not by its issuer's key"));
+        }
     }
     Ok(is_limited)
 }

@@ -1,0 +1,77 @@
+//! Any bytes as a token, a key set and scopes: no panic, nothing is believed without a signature, no
+//! refusal tells the signature, no scope leaves its base.
+#![no_main]
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_auth::jwk::KeySet;
+use dray_auth::{Action, Issuer, Issuers, Resource, Scopes};
+use dray_core::{Error, RelPath};
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+
+const NOW: u64 = 1_800_000_000;
+const ISSUER: &str = "https://vo.example.org";
+/// Its private half is in RFC 7517, and not here.
+const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"2",
+    "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
+/// No signature of anything.
+const SIGNATURE: &str =
+    "cafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecafecA";
+
+static ISSUERS: LazyLock<Issuers> = LazyLock::new(|| {
+    let issuer = Issuer {
+        url: ISSUER.into(),
+        audiences: vec!["https://dtn.example.org".into()],
+        base: "/base".into(),
+        wlcg: true,
+    };
+    let mut issuers = Issuers::new([issuer]).expect("a good issuer");
+    let keys = KeySet::parse(KEYS.as_bytes(), NOW).expect("a key");
+    assert!(issuers.set_keys(ISSUER, keys));
+    issuers
+});
+
+fn refused(token: &[u8]) -> Error {
+    match ISSUERS.verify(token, NOW) {
+        Ok(verified) => panic!("believed: {verified:?}"),
+        Err(refusal) => refusal.into(),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    refused(data);
+    // A line of header, the rest claims: put together as a token, so that it is these that are
+    // tried and not base64.
+    if let Some(end) = data.iter().position(|byte| *byte == b'\n') {
+        let (header, claims) = (&data[..end], &data[end + 1..]);
+        let token = format!(
+            "{}.{}.{SIGNATURE}",
+            URL_SAFE_NO_PAD.encode(header),
+            URL_SAFE_NO_PAD.encode(claims)
+        );
+        assert!(!refused(token.as_bytes()).to_string().contains(SIGNATURE));
+    }
+    if let Ok(keys) = KeySet::parse(data, NOW) {
+        assert!(!keys.keys().is_empty());
+    }
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let base = RelPath::parse(b"base").expect("a path");
+    if let Ok(scopes) = Scopes::parse(text, &base) {
+        for scope in scopes.as_slice() {
+            assert!(scope.resource.path.starts_with(&base));
+            // Its own form is read as it is, and it allows nothing beside itself.
+            let shown = scope.resource.to_string();
+            assert_eq!(Resource::parse(&shown), Ok(scope.resource.clone()));
+        }
+        let outside = Resource::folder(RelPath::parse(b"other").expect("a path"));
+        assert!(
+            !Action::ALL
+                .iter()
+                .any(|action| scopes.allows(*action, &outside))
+        );
+    }
+});
