@@ -58,6 +58,26 @@ pub(crate) enum Command {
     Cp(Box<Cp>),
     /// Serves copies beneath one folder to other hosts
     Serve(Serve),
+    /// Runs and asks endpoints: services that carry transfers
+    #[command(subcommand)]
+    Endpoint(Endpoint),
+    /// Makes and shows bearer tokens
+    #[command(subcommand)]
+    Token(Token),
+    /// Lists an endpoint's transfers
+    Transfers(Transfers),
+    /// Shows one transfer of an endpoint
+    Show(Show),
+    /// Cancels a transfer of an endpoint
+    Cancel(Cancel),
+    /// Lists a folder at an endpoint
+    Ls(At),
+    /// Says what a path at an endpoint is
+    Stat(At),
+    /// Removes a file or folder at an endpoint
+    Rm(Rm),
+    /// Says the checksum of a file at an endpoint
+    Checksum(Sum),
     /// Says what a copy would do, and changes nothing
     Plan(Box<Plan>),
     /// Looks into object logs: what is safe of unfinished copies
@@ -255,14 +275,8 @@ pub(crate) struct Cp {
 /// The other host.
 #[derive(Debug, Args)]
 pub(crate) struct Peer {
-    /// Fingerprint of the other host's key, as dray serve prints it (else DRAY_PEER_KEY)
-    #[arg(long, value_name = "sha256:HEX", help_heading = "The other host")]
-    pub(crate) peer_key: Option<String>,
-
-    /// File with the token of the other host (else DRAY_TOKEN; never an argument, which all users
-    /// of this host could read)
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) who: Who,
 
     /// Address of this host to connect from (repeatable: data connections take turns)
     #[arg(long, value_name = "ADDR", help_heading = "The other host")]

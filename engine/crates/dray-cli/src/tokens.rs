@@ -1,0 +1,123 @@
+//! `dray token`: tokens of an endpoint's own issuer, and what tokens hold.
+
+use crate::args::{Mint, ShowToken, Token};
+use crate::endpoint;
+use crate::exit::{Exit, Stop, usage};
+use crate::output;
+use dray_auth::mint::{Grant, SigningKey};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_endpoint::access::own_url;
+use dray_endpoint::config::Config;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
+use std::io::Read;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes that are read as a token.
+const TOKEN_BYTES_MAX: u64 = 1 << 16;
+
+/// Runs `dray token`.
+pub(crate) fn run(token: &Token) -> Result<Exit, Stop> {
+    match token {
+        Token::Mint(mint) => self::mint(mint),
+        Token::Show(show) => self::show(show),
+    }
+}
+
+fn mint(mint: &Mint) -> Result<Exit, Stop> {
+    let config = Config::load(&mint.dir.join(endpoint::CONFIG_FILE))?;
+    let local = config.issuer_local.as_ref().ok_or_else(|| {
+        usage(
+            "this endpoint has no issuer of its own",
+            "set issuer_local.key in its configuration",
+        )
+    })?;
+    let pem = std::fs::read(&local.key).map_err(|error| {
+        let operation = format!("read the issuer's key {}", local.key.display());
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, End::Here, operation)
+            .cause(error.to_string())
+            .remedy("run this as the user that runs the endpoint")
+    })?;
+    let random = SystemRandom::new();
+    let key = SigningKey::from_pem(&pem, &random)?;
+    let mut id = [0; 16];
+    random
+        .fill(&mut id)
+        .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    let scope = mint.scope.join(" ");
+    // What no endpoint would read is not signed.
+    dray_auth::Scopes::parse(&scope, &dray_core::RelPath::root())?;
+    let audiences = match mint.aud.is_empty() {
+        true => vec![own_url(&config)],
+        false => mint.aud.clone(),
+    };
+    let token = key.mint(
+        &Grant {
+            issuer: own_url(&config),
+            subject: mint.sub.clone(),
+            audiences,
+            scope,
+            groups: mint.group.clone(),
+            issued_at: now,
+            expires: now + mint.lifetime.as_secs(),
+            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        },
+        &random,
+    )?;
+    output::result(&token);
+    Ok(Exit::Safe)
+}
+
+fn show(show: &ShowToken) -> Result<Exit, Stop> {
+    let mut text = String::new();
+    let read = match &show.file {
+        Some(file) => std::fs::File::open(file)
+            .and_then(|opened| opened.take(TOKEN_BYTES_MAX).read_to_string(&mut text)),
+        None => std::io::stdin()
+            .take(TOKEN_BYTES_MAX)
+            .read_to_string(&mut text),
+    };
+    read.map_err(|error| usage(format!("the token: {error}"), "give a file that holds one"))?;
+    let claims = dray_auth::token::claims_unchecked(text.trim().as_bytes())?;
+    if show.json {
+        output::result(&claims.to_string());
+        return Ok(Exit::Safe);
+    }
+    let Value::Object(claims) = claims else {
+        return Err(usage("the token holds no object", "give a bearer token").into());
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    for (name, value) in &claims {
+        let words = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        // Somebody else's text on a terminal.
+        output::result(&format!("{}: {}", name.escape_debug(), words.escape_debug()));
+    }
+    if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
+        let words = match expires.checked_sub(now) {
+            Some(left) => format!("good for another {left} s, if its signature is"),
+            None => format!("ended {} s ago", now - expires),
+        };
+        output::note(&words);
+    }
+    Ok(Exit::Safe)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_is_signed_that_no_endpoint_reads() {
+        let root = dray_core::RelPath::root();
+        assert!(dray_auth::Scopes::parse("storage.read:/a/../b", &root).is_err());
+        assert!(dray_auth::Scopes::parse("storage.read:/a storage.modify:/b", &root).is_ok());
+    }
+}
