@@ -129,7 +129,7 @@ impl Carrier {
     }
 
     fn read(&self, source: &ApiPath, request: &Request) -> Result<Vec<source::Root>> {
-        let root = self.roots.of(source)?;
+        let root = self.roots.find(source)?;
         let path = with_slash(source.path.as_bytes(), source.is_folder);
         root.export.roots(&[path], request.selection.links)
     }
@@ -140,7 +140,7 @@ impl Carrier {
         to: &ApiPath,
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
-        let root = self.roots.of(to)?;
+        let root = self.roots.find(to)?;
         root.export.destination(Within {
             folder: place.folder.as_bytes().to_vec(),
             claims: place.claims.clone(),

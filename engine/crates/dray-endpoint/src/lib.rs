@@ -25,4 +25,5 @@ pub mod place;
 pub mod ports;
 pub mod queue;
 pub mod roots;
+pub mod storage;
 pub mod tickets;

@@ -126,7 +126,7 @@ impl Passive {
         let (mut below, mut paths) = (Vec::new(), Vec::new());
         for path in named {
             let (other, rest) = self.roots.split(path).map_err(|error| error.at(end))?;
-            if other.name != root.name {
+            if other.name() != root.name() {
                 return Err(invalid("its paths lie in several roots")
                     .remedy("make a transfer of each root"));
             }

@@ -5,12 +5,15 @@ use crate::place::ApiPath;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::export::Export;
 use dray_runtime::prepare::Targets;
+use dray_store::Store;
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One exported root, open.
 pub struct Root {
-    /// First part of an API path.
-    pub name: String,
+    name: String,
     /// The folder; what is opened stays beneath it.
     pub export: Export,
     /// Who may read.
@@ -25,9 +28,40 @@ pub struct Root {
     pub tier: Option<Tier>,
 }
 
+impl std::fmt::Debug for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Root({} at {})", self.name, self.path().display())
+    }
+}
+
+impl Root {
+    /// Its name, the first part of an API path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is, every link resolved.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.export.path()
+    }
+
+    /// A store of the whole root that follows no link.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.export.store()
+    }
+
+    /// Opens what stands at `path`, without following any link.
+    pub(crate) fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        self.export.beneath(path, flags)
+    }
+}
+
 /// All of them.
-#[derive(Clone)]
-pub struct Roots(Arc<[Root]>);
+#[derive(Debug, Clone)]
+pub struct Roots(Arc<[Arc<Root>]>);
 
 impl Roots {
     /// Opens what the configuration names.
@@ -36,7 +70,7 @@ impl Roots {
     /// When a folder is not there or cannot be opened, with its root's name; when two roots have one
     /// name.
     pub fn open(config: &Config) -> Result<Self> {
-        let mut roots: Vec<Root> = Vec::with_capacity(config.root.len());
+        let mut roots: Vec<Arc<Root>> = Vec::with_capacity(config.root.len());
         for root in &config.root {
             let name = root.name.as_str();
             if roots.iter().any(|other| other.name == name) {
@@ -56,7 +90,7 @@ impl Roots {
                 folders: root.targets.iter().map(folder).collect(),
                 limits: root.limit_targets.iter().map(limit).collect(),
             };
-            roots.push(Root {
+            roots.push(Arc::new(Root {
                 name: name.to_owned(),
                 export: Export::open(path, targets)?,
                 read: root.read.clone(),
@@ -64,7 +98,7 @@ impl Roots {
                 stage: root.stage.clone(),
                 is_read_only: root.read_only,
                 tier: root.tier,
-            });
+            }));
         }
         Ok(Self(roots.into()))
     }
@@ -73,7 +107,7 @@ impl Roots {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when there is none.
-    pub fn named(&self, name: &str) -> Result<&Root> {
+    pub fn named(&self, name: &str) -> Result<&Arc<Root>> {
         self.0.iter().find(|root| root.name == name).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the root")
                 .cause(format!("this endpoint exports no root {:?}", shown(name)))
@@ -81,22 +115,22 @@ impl Roots {
         })
     }
 
-    /// The root of a path.
+    /// The root that a path lies in.
     ///
     /// # Errors
     /// As [`Roots::named`].
-    pub fn of(&self, path: &ApiPath) -> Result<&Root> {
+    pub fn find(&self, path: &ApiPath) -> Result<&Arc<Root>> {
         self.named(&path.root)
     }
 
     /// All, in the order of the configuration.
-    pub fn iter(&self) -> impl Iterator<Item = &Root> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Root>> {
         self.0.iter()
     }
 
     /// The first root of a tier.
     #[must_use]
-    pub fn of_tier(&self, tier: Tier) -> Option<&Root> {
+    pub fn of_tier(&self, tier: Tier) -> Option<&Arc<Root>> {
         self.iter().find(|root| root.tier == Some(tier))
     }
 
@@ -105,7 +139,7 @@ impl Roots {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] for what is no such path; as [`Roots::named`].
-    pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Root, &'p [u8])> {
+    pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Arc<Root>, &'p [u8])> {
         let whole = path.strip_prefix(b"/").unwrap_or(path);
         let end = whole.iter().position(|byte| *byte == b'/');
         let (name, rest) = match end {

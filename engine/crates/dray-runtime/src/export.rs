@@ -21,6 +21,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How often a lookup is asked again that the kernel was not sure of, because something was renamed
+/// meanwhile.
+const UNSURE_MAX: u32 = 100;
+
 /// An exported folder.
 pub struct Export {
     root: PathBuf,
@@ -88,18 +92,11 @@ impl Export {
         if path.is_root() {
             return Ok(Arc::clone(&self.sink));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let opened = rustix::fs::openat2(
-            &self.root_fd,
-            path.as_bytes(),
-            flags,
-            Mode::empty(),
-            resolve,
-        )
-        .map_err(|errno| {
-            dray_store::errno::error(End::Sink, "open the destination", path, errno)
-        })?;
+        let opened = self
+            .beneath(path, OFlags::PATH | OFlags::DIRECTORY)
+            .map_err(|errno| {
+                dray_store::errno::error(End::Sink, "open the destination", path, errno)
+            })?;
         let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         let options = dray_store::PosixOptions {
             targets: place::target_map(
@@ -110,6 +107,28 @@ impl Export {
         };
         let store = dray_store::PosixStore::open(&held, End::Sink, options)?;
         Ok(self.targets.limit(Arc::new(store)))
+    }
+
+    /// Opens what stands at `path`, without following any link.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let bytes = match path.is_root() {
+            true => b".",
+            false => path.as_bytes(),
+        };
+        let mut tries = 0;
+        loop {
+            let flags = flags | OFlags::CLOEXEC;
+            match rustix::fs::openat2(&self.root_fd, bytes, flags, Mode::empty(), resolve) {
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if tries < UNSURE_MAX => {
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Opens a folder to write to, with its log and lease, and says what its storage can do.

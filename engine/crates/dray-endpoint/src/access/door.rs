@@ -206,7 +206,7 @@ impl Access for Door {
     }
 
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
-        let root = self.roots.of(path)?;
+        let root = self.roots.find(path)?;
         let denied = |cause: String| {
             let operation = format!("{} {}", words(action), path.text());
             Error::new(ErrorKind::PermissionDenied, End::Here, operation)
@@ -215,7 +215,7 @@ impl Access for Door {
         };
         let changes = matches!(action, Action::Create | Action::Modify);
         if changes && root.is_read_only {
-            return Err(denied(format!("the root {} may only be read", root.name)));
+            return Err(denied(format!("the root {} may only be read", root.name())));
         }
         match &principal.rights {
             Rights::Scopes(scopes) => {
@@ -231,7 +231,7 @@ impl Access for Door {
                 if who.include(&principal.owner) {
                     return Ok(());
                 }
-                let (root, owner) = (&root.name, &principal.owner);
+                let (root, owner) = (root.name(), &principal.owner);
                 Err(denied(format!(
                     "the root {root} does not let {owner} {rule}"
                 )))

@@ -1,0 +1,321 @@
+//! What callers do with files and folders beside transferring them: look, make, remove, rename, sum.
+//!
+//! Calls block. Memory does not grow with what is listed or removed. A call whose caller has gone
+//! away is given up between two entries ([`Given`]).
+//!
+//! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
+
+mod remove;
+
+use crate::api::types::{
+    Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnswer, SumOrigin,
+};
+use crate::moment::Moment;
+use crate::place::{self, ApiPath};
+use crate::roots::Root;
+use dray_core::checksum::Summer;
+use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
+use dray_store::{MadeDir, ReadExt, ReadPurpose, StoreExt, SyncItem, errno};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use remove::remove;
+
+/// Bytes read at once to sum a file.
+const READ_BYTES: usize = 1 << 20;
+
+/// Whether the caller still waits.
+#[derive(Debug, Default)]
+pub struct Given(AtomicBool);
+
+impl Given {
+    /// Nobody waits any more.
+    pub fn up(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// `Cancelled` when nobody waits.
+    fn check(&self, operation: &str) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Cancelled, End::Here, operation)
+                .cause("the caller has gone away"));
+        }
+        Ok(())
+    }
+}
+
+fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error + 'a {
+    move |errno| errno::error(End::Here, operation, path, errno)
+}
+
+/// The folder that `path` lies in, open, and its name there.
+fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)> {
+    let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
+        return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+            .cause("it is a root itself")
+            .remedy("name a path beneath it"));
+    };
+    let folder = root
+        .beneath(&parent, OFlags::PATH | OFlags::DIRECTORY)
+        .map_err(failed(operation, path))?;
+    Ok((folder, name))
+}
+
+/// What stands at a path.
+///
+/// # Errors
+/// `NotFound`; of the store.
+pub fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
+    let operation = "look at the file";
+    let wrong = failed(operation, &path.path);
+    if path.path.is_root() {
+        let folder = root.beneath(&path.path, OFlags::PATH).map_err(&wrong)?;
+        let stat = rustix::fs::fstat(&folder).map_err(&wrong)?;
+        return Ok(entry(path, &stat, None));
+    }
+    let (folder, name) = above(root, &path.path, operation)?;
+    entry_in(&folder, &name, path).map_err(wrong)
+}
+
+fn entry_in(folder: &OwnedFd, name: &Name, path: &ApiPath) -> rustix::io::Result<Entry> {
+    let stat = rustix::fs::statat(folder, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)?;
+    let link = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => {
+            let text = rustix::fs::readlinkat(folder, name.as_bytes(), Vec::new())?;
+            Some(place::encode(text.as_bytes()))
+        }
+        _ => None,
+    };
+    Ok(entry(path, &stat, link))
+}
+
+fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
+    let name = path.path.name();
+    let seconds = stat.st_mtime.saturating_mul(1000);
+    let ms = i64::try_from(stat.st_mtime_nsec / 1_000_000).unwrap_or(0);
+    Entry {
+        path: path.text(),
+        name: name.map_or_else(|| path.root.clone(), |name| place::encode(name.as_bytes())),
+        kind: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => EntryType::File,
+            FileType::Directory => EntryType::Directory,
+            FileType::Symlink => EntryType::Symlink,
+            _ => EntryType::Other,
+        },
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        modified_at: Moment::from_ms(seconds.saturating_add(ms)),
+        mode: format!("{:04o}", stat.st_mode & 0o7777),
+        link,
+    }
+}
+
+/// A page of a folder, sorted by name. Each page looks at all names and keeps its own: a folder of
+/// any size is listed in the memory of a page.
+///
+/// # Errors
+/// `NotFound`, `NotADirectory`; `InvalidRequest` for a cursor that is none.
+pub fn list(
+    root: &Root,
+    path: &ApiPath,
+    limit: u32,
+    cursor: Option<&str>,
+    given: &Given,
+) -> Result<EntryList> {
+    let operation = "list the folder";
+    let wrong = failed(operation, &path.path);
+    let after = cursor.map(place::decode).transpose()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let folder = root.beneath(&path.path, flags).map_err(&wrong)?;
+    let limit = limit as usize;
+    // The first names behind the cursor, the last of them on top; one more than a page tells
+    // whether there is a next one.
+    let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::with_capacity(limit + 2);
+    for item in rustix::fs::Dir::read_from(&folder).map_err(&wrong)? {
+        given.check(operation)?;
+        let item = item.map_err(&wrong)?;
+        let name = item.file_name().to_bytes();
+        if is_hidden(name) || after.as_deref().is_some_and(|after| name <= after) {
+            continue;
+        }
+        if page.len() > limit && page.peek().is_some_and(|last| name >= last.as_slice()) {
+            continue;
+        }
+        page.push(name.to_vec());
+        if page.len() > limit + 1 {
+            page.pop();
+        }
+    }
+    let mut names = page.into_sorted_vec();
+    let has_more = names.len() > limit;
+    names.truncate(limit);
+    let next = names
+        .last()
+        .filter(|_| has_more)
+        .map(|name| place::encode(name));
+    let mut entries = Vec::with_capacity(names.len());
+    for name in names {
+        let name = Name::new(&name)?;
+        let below = path.with(path.path.join(&name)?);
+        match entry_in(&folder, &name, &below) {
+            Ok(entry) => entries.push(entry),
+            // It was removed just now.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(operation, &below.path)(errno)),
+        }
+    }
+    Ok(EntryList { entries, next })
+}
+
+fn is_hidden(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..") || name.starts_with(dray_core::path::RESERVED_PREFIX)
+}
+
+/// Makes a folder. Says whether it was made.
+///
+/// # Errors
+/// `NotADirectory` when something else stands there; `NotFound` when what is above it is not there.
+pub fn make_folder(root: &Root, path: &ApiPath, parents: bool) -> Result<(Entry, bool)> {
+    let mode = dray_store::posix::default_folder_mode();
+    let made = if parents || path.path.is_root() {
+        root.store().make_dirs(&path.path, mode)?
+    } else {
+        make_one(root, &path.path, mode)?
+    };
+    Ok((stat(root, path)?, made == MadeDir::Created))
+}
+
+fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
+    let store = root.store();
+    let made = store.make_dir(path)?;
+    if made == MadeDir::Created {
+        let state = store.stat(path)?;
+        let metadata = Metadata {
+            mode,
+            modified: state.map_or_else(ModifiedTime::default, |state| state.modified),
+            ..Metadata::default()
+        };
+        store.set_directory(path, &metadata)?;
+        let parent = path.parent().unwrap_or_else(RelPath::root);
+        store.sync_all(&[SyncItem::Folder(&parent)])?;
+    }
+    Ok(made)
+}
+
+/// Gives a file or a folder another name within its root, durably.
+///
+/// # Errors
+/// `NotFound`; `AlreadyExists` when something stands there, unless `replace`; `IsADirectory` for a
+/// folder, which is never replaced.
+pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Result<Entry> {
+    let operation = "rename";
+    if from.root != to.root {
+        return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+            .cause("the two lie in different roots")
+            .remedy("submit a transfer, and remove the source when it is done"));
+    }
+    let (from_folder, from_name) = above(root, &from.path, operation)?;
+    let (to_folder, to_name) = above(root, &to.path, operation)?;
+    let (old, new) = (from_name.as_bytes(), to_name.as_bytes());
+    let renamed = if replace {
+        let there = rustix::fs::statat(&to_folder, new, AtFlags::SYMLINK_NOFOLLOW);
+        match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => Err(Errno::ISDIR),
+            _ => rustix::fs::renameat(&from_folder, old, &to_folder, new),
+        }
+    } else {
+        rustix::fs::renameat_with(&from_folder, old, &to_folder, new, RenameFlags::NOREPLACE)
+    };
+    renamed.map_err(|errno| match errno {
+        Errno::INVAL if to.path.starts_with(&from.path) => {
+            Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+                .cause("a folder cannot be moved into itself")
+                .remedy("name another place")
+        }
+        Errno::NOENT => failed(operation, &from.path)(errno),
+        errno => failed(operation, &to.path)(errno)
+            .remedy("remove what stands there, or say \"replace\": true if it is a file"),
+    })?;
+    let folders = [from, to].map(|path| path.path.parent().unwrap_or_else(RelPath::root));
+    let folders = folders.each_ref().map(SyncItem::Folder);
+    root.store().sync_all(&folders)?;
+    entry_in(&to_folder, &to_name, to).map_err(failed(operation, &to.path))
+}
+
+/// A checksum of a file: kept with it, if it is as it was then, else by reading it.
+///
+/// # Errors
+/// `IsADirectory`; `SourceChanged` when it was written meanwhile.
+pub fn checksum(
+    root: &Root,
+    path: &ApiPath,
+    algorithm: Algorithm,
+    given: &Given,
+) -> Result<ChecksumAnswer> {
+    let operation = "sum the file";
+    let file = root.store().open_read(&path.path, ReadPurpose::Transfer)?;
+    let before = file.state()?;
+    let known = root.store().known_sums(&path.path).unwrap_or_default();
+    let (sums, from) = match known {
+        Some(sums) => (sums, SumOrigin::Attribute),
+        None => {
+            let mut summer = Summer::new();
+            let mut buffer = vec![0; READ_BYTES];
+            let mut offset = 0;
+            loop {
+                given.check(operation)?;
+                let count = file.read_full_at(offset, &mut buffer)?;
+                summer.update(&buffer[..count]);
+                offset += count as u64;
+                if count < buffer.len() {
+                    break;
+                }
+            }
+            (summer.finish(), SumOrigin::Read)
+        }
+    };
+    if file.state()? != before {
+        return Err(Error::new(ErrorKind::SourceChanged, End::Here, operation)
+            .file(&path.path)
+            .remedy("ask again when nobody writes to it"));
+    }
+    Ok(ChecksumAnswer {
+        path: path.text(),
+        algorithm,
+        checksum: digits(algorithm, sums),
+        size: before.size,
+        from,
+    })
+}
+
+fn digits(algorithm: Algorithm, sums: Sums) -> String {
+    match algorithm {
+        Algorithm::Adler32 => format!("{:08x}", sums.adler32),
+        Algorithm::Crc32c => format!("{:08x}", sums.crc32c),
+    }
+}
+
+/// Space of the storage under a path.
+///
+/// # Errors
+/// `NotFound` when the path's folder does not exist.
+pub fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
+    let operation = "ask for free space";
+    let opened = match root.beneath(&path.path, OFlags::PATH) {
+        Err(Errno::NOENT | Errno::NOTDIR) => above(root, &path.path, operation)?.0,
+        other => other.map_err(failed(operation, &path.path))?,
+    };
+    let told = rustix::fs::fstatvfs(&opened).map_err(failed(operation, &path.path))?;
+    let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+    Ok(SpaceAnswer {
+        total: bytes(told.f_blocks),
+        free: bytes(told.f_bfree),
+        available: bytes(told.f_bavail),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Removing files, links and folders, with everything in them if asked.
+//!
+//! Folders are read and emptied by handle, from the root down, so that a link put in the way leads
+//! nowhere. Open folders are those on the way down, no more.
+
+use super::{Given, above, failed};
+use crate::place::ApiPath;
+use crate::roots::Root;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_store::{StoreExt, SyncItem};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Folders in each other that are removed at once: each is open meanwhile (guess, revisit).
+const DEPTH_MAX: usize = 128;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Removes what stands at `path`. Says how many entries went; what dray itself left in a folder
+/// that goes is not counted.
+///
+/// # Errors
+/// `NotFound`; `AlreadyExists` for a folder that is not empty, unless `recursive`. What was removed
+/// before an error stays removed.
+pub fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
+    let operation = "remove";
+    let (folder, name) = above(root, &path.path, operation)?;
+    let removed = match rustix::fs::unlinkat(&folder, name.as_bytes(), AtFlags::empty()) {
+        Ok(()) => 1,
+        Err(Errno::ISDIR) if recursive => {
+            let mut sweep = Sweep { given, removed: 0 };
+            sweep.folder(&folder, &name, &path.path, 0)?;
+            sweep.removed
+        }
+        Err(Errno::ISDIR) => {
+            rustix::fs::unlinkat(&folder, name.as_bytes(), AtFlags::REMOVEDIR).map_err(
+                |errno| {
+                    let error = failed(operation, &path.path)(errno);
+                    match errno {
+                        Errno::NOTEMPTY => error.remedy("say \"recursive\": true"),
+                        _ => error,
+                    }
+                },
+            )?;
+            1
+        }
+        Err(errno) => return Err(failed(operation, &path.path)(errno)),
+    };
+    let parent = path.path.parent().unwrap_or_else(RelPath::root);
+    root.store().sync_all(&[SyncItem::Folder(&parent)])?;
+    Ok(removed)
+}
+
+struct Sweep<'a> {
+    given: &'a Given,
+    removed: u64,
+}
+
+impl Sweep<'_> {
+    /// Empties the folder `name` in `above`, then removes it.
+    fn folder(&mut self, above: &OwnedFd, name: &Name, path: &RelPath, depth: usize) -> Result<()> {
+        let wrong = failed("remove", path);
+        if depth == DEPTH_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, End::Here, "remove")
+                .file(path)
+                .cause(format!("more than {DEPTH_MAX} folders in each other"))
+                .remedy("remove what is deeper first"));
+        }
+        let folder =
+            rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty()).map_err(&wrong)?;
+        // What is read while it changes may lack entries: again, until a round finds nothing.
+        while self.round(&folder, path, depth)? {}
+        match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
+            Ok(()) => self.removed += 1,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(wrong(errno)),
+        }
+        Ok(())
+    }
+
+    /// Removes what a look at the folder finds. Says whether it found anything: each round either
+    /// removes something or fails, so the rounds end when others stop to write here.
+    fn round(&mut self, folder: &OwnedFd, path: &RelPath, depth: usize) -> Result<bool> {
+        let mut has_found = false;
+        for item in Dir::read_from(folder).map_err(failed("remove", path))? {
+            self.given.check("remove")?;
+            let item = item.map_err(failed("remove", path))?;
+            let name = item.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = Name::new(name)?;
+            let below = path.join(&name)?;
+            if item.file_type() == FileType::Directory {
+                self.folder(folder, &name, &below, depth + 1)?;
+                has_found = true;
+                continue;
+            }
+            match rustix::fs::unlinkat(folder, name.as_bytes(), AtFlags::empty()) {
+                Ok(()) => {
+                    self.removed += u64::from(!name.is_reserved());
+                    has_found = true;
+                }
+                Err(Errno::NOENT) => {}
+                // File systems that do not say in a listing what an entry is.
+                Err(Errno::ISDIR) => {
+                    self.folder(folder, &name, &below, depth + 1)?;
+                    has_found = true;
+                }
+                Err(errno) => return Err(failed("remove", &below)(errno)),
+            }
+        }
+        Ok(has_found)
+    }
+}

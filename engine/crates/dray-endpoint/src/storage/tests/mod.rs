@@ -1,0 +1,257 @@
+use super::{Given, checksum, list, make_folder, remove, rename, space, stat};
+use crate::api::types::{Algorithm, EntryType, SumOrigin};
+use crate::config::Config;
+use crate::place::ApiPath;
+use crate::roots::{Root, Roots};
+use dray_core::ErrorKind;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+struct House {
+    _folder: tempfile::TempDir,
+    root: Arc<Root>,
+    inside: PathBuf,
+    outside: PathBuf,
+}
+
+fn house() -> House {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+    fs::create_dir_all(inside.join("a/b")).expect("made");
+    fs::create_dir(&outside).expect("made");
+    fs::write(inside.join("a/file"), b"123456789").expect("written");
+    fs::write(outside.join("secret"), b"secret").expect("written");
+    symlink("../out", inside.join("link")).expect("linked");
+    symlink("file", inside.join("a/inner")).expect("linked");
+    let text = format!(
+        "name = \"a.example\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = {inside:?}\n"
+    );
+    let roots = Roots::open(&Config::parse("test", &text).expect("good")).expect("opened");
+    let root = Arc::clone(roots.find(&path("/data")).expect("there"));
+    assert!(roots.find(&path("/other")).is_err());
+    House {
+        _folder: folder,
+        root,
+        inside,
+        outside,
+    }
+}
+
+fn path(text: &str) -> ApiPath {
+    ApiPath::parse(text).expect("good")
+}
+
+fn names(
+    house: &House,
+    folder: &str,
+    limit: u32,
+    cursor: Option<&str>,
+) -> (String, Option<String>) {
+    let page = list(&house.root, &path(folder), limit, cursor, &Given::default()).expect("listed");
+    let names: Vec<_> = page.entries.into_iter().map(|entry| entry.name).collect();
+    (names.join(" "), page.next)
+}
+
+#[test]
+fn nothing_behind_a_link_is_seen_or_touched() {
+    let house = house();
+    let root = &house.root;
+    let given = Given::default();
+    for text in ["/data/link/secret", "/data/link/new"] {
+        let at = path(text);
+        let kinds = [
+            stat(root, &at).map(drop).expect_err("stat").kind,
+            checksum(root, &at, Algorithm::Adler32, &given)
+                .map(drop)
+                .expect_err("sum")
+                .kind,
+            make_folder(root, &at, true)
+                .map(drop)
+                .expect_err("mkdir")
+                .kind,
+            make_folder(root, &at, false)
+                .map(drop)
+                .expect_err("mkdir")
+                .kind,
+            remove(root, &at, true, &given)
+                .map(drop)
+                .expect_err("rm")
+                .kind,
+            rename(root, &path("/data/a/file"), &at, true)
+                .map(drop)
+                .expect_err("to")
+                .kind,
+            rename(root, &at, &path("/data/stolen"), true)
+                .map(drop)
+                .expect_err("from")
+                .kind,
+        ];
+        for kind in kinds {
+            assert!(
+                matches!(kind, ErrorKind::PathEscapes | ErrorKind::NotADirectory),
+                "{text}: {kind:?}"
+            );
+        }
+    }
+    assert!(list(root, &path("/data/link"), 10, None, &given).is_err());
+    assert!(checksum(root, &path("/data/a/inner"), Algorithm::Crc32c, &given).is_err());
+    let link = stat(root, &path("/data/link")).expect("the link itself");
+    assert_eq!(
+        (link.kind, link.link.as_deref()),
+        (EntryType::Symlink, Some("../out"))
+    );
+    assert_eq!(
+        remove(root, &path("/data/link"), true, &given).expect("the link"),
+        1
+    );
+    assert!(house.outside.join("secret").exists());
+}
+
+#[test]
+fn a_folder_is_listed_in_pages_by_name() {
+    let house = house();
+    let folder = house.inside.join("many");
+    fs::create_dir(&folder).expect("made");
+    for at in 0..25 {
+        fs::write(folder.join(format!("f{at:02}")), b"x").expect("written");
+    }
+    fs::write(folder.join("100%"), b"x").expect("written");
+    fs::write(folder.join(".dray-0123456789abcdef.part"), b"x").expect("written");
+    let (first, next) = names(&house, "/data/many", 10, None);
+    assert!(first.starts_with("100%25 f00 f01"), "{first}");
+    let (_, next) = names(&house, "/data/many", 10, next.as_deref());
+    let (last, end) = names(&house, "/data/many", 10, next.as_deref());
+    assert_eq!(last, "f19 f20 f21 f22 f23 f24");
+    assert_eq!(end, None);
+    assert_eq!(names(&house, "/data/many", 26, None).1, None);
+    assert_eq!(names(&house, "/data", 10, None).0, "a link many");
+    let file = list(
+        &house.root,
+        &path("/data/a/file"),
+        10,
+        None,
+        &Given::default(),
+    );
+    assert_eq!(file.expect_err("a file").kind, ErrorKind::NotADirectory);
+    let gone = Given::default();
+    gone.up();
+    let stopped = list(&house.root, &path("/data/many"), 10, None, &gone);
+    assert_eq!(stopped.expect_err("given up").kind, ErrorKind::Cancelled);
+}
+
+#[test]
+fn entries_say_what_they_are() {
+    let house = house();
+    let file = stat(&house.root, &path("/data/a/file")).expect("there");
+    assert_eq!((file.kind, file.size), (EntryType::File, 9));
+    assert_eq!(file.path, "/data/a/file");
+    assert!(file.modified_at.as_ms() > 1_600_000_000_000);
+    assert_eq!(file.mode.len(), 4);
+    let root = stat(&house.root, &path("/data")).expect("there");
+    assert_eq!(
+        (root.kind, root.name.as_str()),
+        (EntryType::Directory, "data")
+    );
+    let missing = stat(&house.root, &path("/data/a/none")).expect_err("missing");
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+}
+
+#[test]
+fn folders_are_made_once() {
+    let house = house();
+    let root = &house.root;
+    assert!(
+        make_folder(root, &path("/data/x/y/z"), true)
+            .expect("made")
+            .1
+    );
+    assert!(
+        !make_folder(root, &path("/data/x/y/z"), true)
+            .expect("there")
+            .1
+    );
+    assert!(!make_folder(root, &path("/data"), false).expect("there").1);
+    assert!(
+        make_folder(root, &path("/data/x/w"), false)
+            .expect("made")
+            .1
+    );
+    let missing = make_folder(root, &path("/data/no/w"), false).expect_err("missing");
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+    let file = make_folder(root, &path("/data/a/file"), true).expect_err("a file");
+    assert_eq!(file.kind, ErrorKind::NotADirectory);
+}
+
+#[test]
+fn what_is_removed_is_counted_and_nothing_else_goes() {
+    let house = house();
+    let (root, given) = (&house.root, Given::default());
+    let deep = house.inside.join("deep");
+    fs::create_dir_all(deep.join("1/2/3")).expect("made");
+    for at in 0..300 {
+        fs::write(deep.join(format!("1/f{at}")), b"x").expect("written");
+    }
+    fs::write(deep.join("1/.dray-0123456789abcdef.part"), b"x").expect("written");
+    symlink(&house.outside, deep.join("1/2/out")).expect("linked");
+    let error = remove(root, &path("/data/deep"), false, &given).expect_err("not empty");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    assert_eq!(
+        remove(root, &path("/data/deep"), true, &given).expect("gone"),
+        305
+    );
+    assert!(!deep.exists() && house.outside.join("secret").exists());
+    let again = remove(root, &path("/data/deep"), true, &given).expect_err("gone");
+    assert_eq!(again.kind, ErrorKind::NotFound);
+    assert!(
+        remove(root, &path("/data"), true, &given).is_err(),
+        "the root itself"
+    );
+    assert_eq!(
+        remove(root, &path("/data/a/file"), false, &given).expect("gone"),
+        1
+    );
+    let mut too_deep = house.inside.clone();
+    for _ in 0..140 {
+        too_deep.push("d");
+        fs::create_dir(&too_deep).expect("made");
+    }
+    let error = remove(root, &path("/data/d"), true, &given).expect_err("deep");
+    assert_eq!(error.kind, ErrorKind::LimitExceeded);
+}
+
+#[test]
+fn a_rename_replaces_only_files_and_only_when_told() {
+    let house = house();
+    let root = &house.root;
+    fs::write(house.inside.join("other"), b"other").expect("written");
+    let (file, other) = (path("/data/a/file"), path("/data/other"));
+    let error = rename(root, &file, &other, false).expect_err("stands there");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    let entry = rename(root, &file, &other, true).expect("renamed");
+    assert_eq!((entry.path.as_str(), entry.size), ("/data/other", 9));
+    let folder = rename(root, &other, &path("/data/a/b"), true).expect_err("a folder");
+    assert_eq!(folder.kind, ErrorKind::IsADirectory);
+    let itself = rename(root, &path("/data/a"), &path("/data/a/b/c"), false).expect_err("itself");
+    assert_eq!(itself.kind, ErrorKind::InvalidRequest);
+    let missing = rename(root, &file, &path("/data/y"), false).expect_err("gone");
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+    assert!(rename(root, &other, &path("/else/y"), false).is_err());
+}
+
+#[test]
+fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
+    let house = house();
+    let (root, given) = (&house.root, Given::default());
+    let file = path("/data/a/file");
+    let read = checksum(root, &file, Algorithm::Adler32, &given).expect("summed");
+    assert_eq!((read.checksum.as_str(), read.size), ("091e01de", 9));
+    assert_eq!(read.from, SumOrigin::Read);
+    let crc = checksum(root, &file, Algorithm::Crc32c, &given).expect("summed");
+    assert_eq!(crc.checksum, "e3069283");
+    let folder = checksum(root, &path("/data/a"), Algorithm::Adler32, &given);
+    assert_eq!(folder.expect_err("a folder").kind, ErrorKind::IsADirectory);
+    let total = space(root, &path("/data/a/none")).expect("told");
+    assert!(total.total >= total.free && total.free >= total.available);
+}
