@@ -1,5 +1,12 @@
 //! The command line: what can be asked, and the words of the help.
 
+mod endpoint;
+
+pub(crate) use endpoint::{
+    Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Rm, RunEndpoint, Show, ShowToken, Status,
+    Sum, Token, Transfers, Who,
+};
+
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dray_core::options::{self, Order};
@@ -224,6 +231,10 @@ pub(crate) struct Cp {
     /// Say what would be done, and change nothing (as dray plan)
     #[arg(long, help_heading = "How to copy")]
     pub(crate) dry_run: bool,
+
+    /// Between two other hosts: do not wait for the transfer's end
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) detach: bool,
 
     /// Data connections to the other host, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 4,

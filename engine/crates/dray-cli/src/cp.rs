@@ -4,7 +4,7 @@ use crate::args::Cp;
 use crate::exit::{Exit, Stop};
 use crate::progress::Feed;
 use crate::report::Report;
-use crate::{output, plan, remote, signals};
+use crate::{output, plan, remote, signals, third_party};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::drive::{self, Ended, Ending, Handle};
@@ -42,6 +42,14 @@ impl Run<'_> {
 pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     if cp.dry_run {
         return plan::run(&cp.what);
+    }
+    if third_party::is_meant(&cp.what.paths) {
+        let transfer = match &cp.transfer_id {
+            Some(id) => id.clone(),
+            None => prepare::new_transfer_id()?,
+        };
+        signals::watch("stopping to watch; the transfer goes on")?;
+        return third_party::run(cp, &transfer);
     }
     let places = cp.what.places()?;
     Filter::new(&cp.what.selection())?;

@@ -6,17 +6,22 @@
 //! Non-goals: decisions. What is sent, adopted, retried or trusted is the session's and the log's.
 
 mod args;
+mod asks;
 mod cp;
 mod docs;
+mod endpoint;
 mod exit;
 mod log;
 mod output;
+mod peer;
 mod plan;
 mod progress;
 mod remote;
 mod report;
 mod serve;
 mod signals;
+mod third_party;
+mod tokens;
 mod trace;
 mod units;
 
@@ -34,6 +39,15 @@ fn main() -> ExitCode {
     let done = match &dray.command {
         Command::Cp(cp) => cp::run(cp),
         Command::Serve(serve) => serve::run(serve),
+        Command::Endpoint(command) => endpoint::run(command),
+        Command::Token(token) => tokens::run(token),
+        Command::Transfers(list) => asks::transfers(list),
+        Command::Show(show) => asks::show(show),
+        Command::Cancel(cancel) => asks::cancel(cancel),
+        Command::Ls(at) => asks::list(at),
+        Command::Stat(at) => asks::stat(at),
+        Command::Rm(rm) => asks::remove(rm),
+        Command::Checksum(sum) => asks::checksum(sum),
         Command::Plan(plan) => plan::run(&plan.what),
         Command::Log(log) => log::run(log),
         Command::Version => {

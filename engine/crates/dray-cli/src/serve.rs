@@ -2,7 +2,7 @@
 
 use crate::args::Serve;
 use crate::exit::{Exit, Stop, usage};
-use crate::remote::read_token;
+use crate::peer::read_token;
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::{End, Error, ErrorKind, Result, plan};

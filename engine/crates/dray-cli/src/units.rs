@@ -82,6 +82,23 @@ pub(crate) fn target_rate(text: &str) -> Result<(String, u64), String> {
     Ok((name.to_owned(), rate(value)?))
 }
 
+/// A length of time as people write it: `30s`, `20m`, `12h`, `7d`.
+pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("{text:?} is no length of time: write 30s, 20m, 12h or 7d");
+    let (number, seconds) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3_600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let seconds = number.checked_mul(seconds).filter(|seconds| *seconds > 0);
+    seconds
+        .map(std::time::Duration::from_secs)
+        .ok_or_else(wrong)
+}
+
 /// A time for people: `1h02m`, `3m05s`, `12s`.
 pub(crate) fn duration(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

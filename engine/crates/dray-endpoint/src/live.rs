@@ -252,10 +252,19 @@ impl Drop for Seat {
     }
 }
 
+impl Bounds {
+    /// Bytes that every session gets at the least: four fifths of the memory are kept for that.
+    #[must_use]
+    pub fn least(&self) -> u64 {
+        let places = u64::from(self.sessions.max(1));
+        self.memory / (5 * places) * 4
+    }
+}
+
 /// Memory for one more session when `count` have `used` bytes.
 fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
     let places = u64::from(bounds.sessions.max(1));
-    let least = bounds.memory / (2 * places);
+    let least = bounds.least();
     let kept = least * places.saturating_sub(u64::from(count));
     let extra = bounds.memory.saturating_sub(used).saturating_sub(kept);
     least + extra / EXTRA_PART
@@ -288,7 +297,7 @@ mod tests {
             let mut used = 0;
             for count in 0..sessions {
                 let memory = share(&bounds, count, used);
-                assert!(memory >= bounds.memory / (2 * u64::from(sessions)));
+                assert!(memory >= bounds.least());
                 used += memory;
                 assert!(used <= bounds.memory, "{sessions} {count} {used}");
             }

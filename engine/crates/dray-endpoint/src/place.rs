@@ -108,9 +108,7 @@ impl Side {
         }
         let address = dray_runtime::place::with_port(authority).ok_or_else(|| invalid_url(url))?;
         let path = ApiPath::parse(path)?;
-        let (host, _) = address.rsplit_once(':').unwrap_or((&address, ""));
-        let is_own = config.is_own_name(host);
-        Ok(match is_own {
+        Ok(match config.is_own(&address) {
             true => Self::Local(path),
             false => Self::Remote { address, path },
         })

@@ -141,7 +141,7 @@ pub(crate) struct Mint {
     pub(crate) group: Vec<String>,
 
     /// How long it is good: 30s, 20m, 12h, 7d
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::time)]
     pub(crate) lifetime: std::time::Duration,
 }
 

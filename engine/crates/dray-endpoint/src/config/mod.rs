@@ -17,6 +17,7 @@ pub use values::{Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimi
 
 use dray_auth::Mapping;
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// A configuration with every key in it and what it is for; as shipped.
@@ -86,6 +87,14 @@ pub struct Config {
     /// Whether files are read and written as the owner's account.
     #[serde(default)]
     pub setuid: bool,
+    /// Whether data may run outside of TLS when a transfer asks for it.
+    #[serde(default)]
+    pub clear_data: bool,
+    /// Where others reach this endpoint, `HOST:PORT`, where that is not its name and port.
+    pub advertise: Option<Address>,
+    /// Where it listens; known once it does.
+    #[serde(skip)]
+    own_addresses: Vec<SocketAddr>,
 }
 
 /// Plain HTTP.
@@ -189,12 +198,41 @@ impl Config {
         self.identity.as_deref().unwrap_or(&self.state)
     }
 
-    /// Whether a host of a URL, without its port, is this endpoint.
+    /// Notes where it listens: URLs of these addresses, and of its names at these ports, are local.
+    pub fn listens_at(&mut self, addresses: &[SocketAddr]) {
+        self.own_addresses = addresses.to_vec();
+    }
+
+    /// Whether `HOST:PORT` of a URL is this endpoint.
     #[must_use]
-    pub fn is_own_name(&self, host: &str) -> bool {
-        std::iter::once(&self.name)
-            .chain(&self.aliases)
-            .any(|name| name.eq_ignore_ascii_case(host))
+    pub fn is_own(&self, address: &str) -> bool {
+        let advertised = self.advertise.as_ref().map(Address::as_str);
+        if advertised.is_some_and(|own| own.eq_ignore_ascii_case(address)) {
+            return true;
+        }
+        let Some((host, port)) = address.rsplit_once(':') else {
+            return false;
+        };
+        let own = &self.own_addresses;
+        let is_own_port = own.is_empty() || own.iter().any(|at| at.port().to_string() == port);
+        let mut names = std::iter::once(&self.name).chain(&self.aliases);
+        let is_own_name = names.any(|name| name.eq_ignore_ascii_case(host));
+        let is_own_address = own.iter().any(|at| at.to_string() == address);
+        (is_own_name && is_own_port) || is_own_address
+    }
+
+    /// Where others reach it.
+    #[must_use]
+    pub fn advertised(&self, addresses: &[SocketAddr]) -> String {
+        if let Some(address) = &self.advertise {
+            return address.as_str().to_owned();
+        }
+        match addresses.first() {
+            // An endpoint that only this host can reach is reached as it listens.
+            Some(at) if at.ip().is_loopback() => at.to_string(),
+            Some(at) => format!("{}:{}", self.name, at.port()),
+            None => self.name.clone(),
+        }
     }
 }
 

@@ -263,7 +263,7 @@ mod tests {
         assert!(config.root[0].read.include("anybody"));
         assert!(!config.root[0].write.include("anybody"));
         assert_eq!(config.identity_folder(), config.state);
-        assert!(config.is_own_name("A.Example") && !config.is_own_name("b.example"));
+        assert!(config.is_own("A.Example:4735") && !config.is_own("b.example:4735"));
     }
 
     #[test]

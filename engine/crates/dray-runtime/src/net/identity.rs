@@ -150,6 +150,16 @@ impl Identity {
         &self.certificates
     }
 
+    /// The same once more.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self {
+            certificates: self.certificates.clone(),
+            key: self.key.clone_key(),
+            fingerprint: self.fingerprint,
+        }
+    }
+
     pub(super) fn key(&self) -> PrivateKeyDer<'static> {
         self.key.clone_key()
     }

@@ -31,6 +31,20 @@ impl Token {
         )
     }
 
+    /// As text, for an `Authorization` header; nowhere else.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] when it holds what a header may not.
+    pub fn text(&self) -> Result<String> {
+        let text = str::from_utf8(&self.0).ok();
+        let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
+        text.map(str::to_owned).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the token")
+                .cause("it holds blanks or other than ASCII characters")
+                .remedy("give a file with one bearer token")
+        })
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,0 +1,336 @@
+//! Commands that ask an endpoint: its transfers, and what lies beneath its roots.
+
+use crate::args::{Algorithm, Ask, At, Cancel, Rm, Show, Sum, Transfers};
+use crate::exit::{Exit, Stop, usage};
+use crate::output;
+use crate::peer::{self, odd_answer};
+use crate::units::{count, human};
+use dray_core::{Error, ErrorKind, Result};
+use dray_endpoint::client::Client;
+use hyper::Method;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Entries that one answer may hold.
+const PAGE: u32 = 1_000;
+
+/// Seconds of one long poll.
+const POLL_SECONDS: u64 = 30;
+
+/// Wait before an endpoint is asked again that could not be reached.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Text of a query with all that may not stand in one as it is written as `%HH`.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
+                quoted.push(char::from(byte));
+            }
+            // Into a string nothing fails.
+            other => drop(write!(quoted, "%{other:02X}")),
+        }
+    }
+    quoted
+}
+
+/// The text of a field, escaped for a terminal; nothing for what is none.
+fn text(value: &Value, field: &str) -> String {
+    match value.get(field) {
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn number(value: &Value, group: &str, field: &str) -> u64 {
+    let group = if group.is_empty() { Some(value) } else { value.get(group) };
+    let number = group.and_then(|group| group.get(field));
+    number.and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn client(endpoint: Option<&str>, ask: &Ask) -> Result<Client> {
+    peer::client(&ask.who, &peer::endpoint(endpoint)?)
+}
+
+/// Runs `dray transfers`.
+pub(crate) fn transfers(list: &Transfers) -> Result<Exit, Stop> {
+    let client = client(list.endpoint.as_deref(), &list.ask)?;
+    let mut query = format!("/v1/transfers?limit={}", list.limit);
+    for state in &list.state {
+        query += &format!("&state={}", quoted(state));
+    }
+    for label in &list.label {
+        query += &format!("&label={}", quoted(label));
+    }
+    if let Some(activity) = &list.activity {
+        query += &format!("&activity={}", quoted(activity));
+    }
+    let answer = client.call_and_wait(Method::GET, &query, None)?;
+    if list.ask.json {
+        output::result(&answer.to_string());
+        return Ok(Exit::Safe);
+    }
+    let all = answer.get("transfers").and_then(Value::as_array);
+    for transfer in all.ok_or_else(|| odd_answer("transfers"))? {
+        output::result(&line(transfer));
+    }
+    if !text(&answer, "next").is_empty() {
+        output::note("there are more: raise --limit, or narrow it with --state or --label");
+    }
+    Ok(Exit::Safe)
+}
+
+/// A transfer in one line.
+pub(crate) fn line(transfer: &Value) -> String {
+    let files = number(transfer, "files", "done") + number(transfer, "files", "skipped");
+    let failed = match number(transfer, "files", "failed") {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    };
+    let rate = match number(transfer, "rate", "now") {
+        0 => String::new(),
+        rate => format!(", {}/s", human(rate)),
+    };
+    let error = match transfer.get("error") {
+        Some(error) if !error.is_null() => format!("; {}", text(error, "message")),
+        _ => String::new(),
+    };
+    format!(
+        "{} {}: {}{failed}, {} safe{rate}{error}",
+        text(transfer, "id"),
+        text(transfer, "state"),
+        count(files, "file"),
+        human(number(transfer, "bytes", "durable")),
+    )
+}
+
+/// Runs `dray show`.
+pub(crate) fn show(show: &Show) -> Result<Exit, Stop> {
+    let client = client(show.endpoint.as_deref(), &show.ask)?;
+    let transfer = match show.wait {
+        true => wait(&client, &show.id, |_| {})?,
+        false => {
+            let path = format!("/v1/transfers/{}", quoted(&show.id));
+            client.call_and_wait(Method::GET, &path, None)?
+        }
+    };
+    tell(&transfer, show.ask.json);
+    Ok(match show.wait {
+        true => exit_of(&transfer),
+        false => Exit::Safe,
+    })
+}
+
+/// Waits until a transfer has ended, however often the endpoint is away meanwhile; `seen` is given
+/// each state of it.
+pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> Result<Value> {
+    let mut version = 0;
+    let mut was_there = false;
+    loop {
+        // Short at first: what is shown should move.
+        let path = format!(
+            "/v1/transfers/{}/wait?after={version}&timeout={POLL_SECONDS}",
+            quoted(id)
+        );
+        match client.call_and_wait(Method::GET, &path, None) {
+            Ok(transfer) => {
+                was_there = true;
+                version = number(&transfer, "", "version");
+                seen(&transfer);
+                if is_terminal(&transfer) {
+                    return Ok(transfer);
+                }
+            }
+            // An endpoint that restarts comes back, and the transfer with it.
+            Err(error) if was_there && is_away(&error) => std::thread::sleep(AGAIN),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_away(error: &Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Busy
+    )
+}
+
+fn is_terminal(transfer: &Value) -> bool {
+    let state = transfer.get("state").and_then(Value::as_str);
+    matches!(
+        state,
+        Some("done" | "incomplete" | "failed" | "cancelled")
+    )
+}
+
+/// How a command ends that waited for a transfer.
+pub(crate) fn exit_of(transfer: &Value) -> Exit {
+    match transfer.get("state").and_then(Value::as_str) {
+        Some("done") => Exit::Safe,
+        Some("cancelled") => Exit::Interrupted,
+        Some("failed") if number(transfer, "files", "failed") == 0 => Exit::Refused,
+        _ => Exit::SomeFailed,
+    }
+}
+
+/// Says what there is to say of a transfer.
+pub(crate) fn tell(transfer: &Value, json: bool) {
+    if json {
+        output::result(&transfer.to_string());
+        return;
+    }
+    output::result(&line(transfer));
+    let failures = transfer.get("failures").and_then(Value::as_array);
+    for failure in failures.into_iter().flatten() {
+        let error = failure.get("error").cloned().unwrap_or_default();
+        output::result(&format!("  {}: {}", text(failure, "path"), text(&error, "message")));
+    }
+    for (field, words) in [
+        ("submitted_at", "submitted"),
+        ("started_at", "started"),
+        ("ended_at", "ended"),
+        ("next_try_at", "tried again"),
+        ("eta", "done about"),
+    ] {
+        let moment = text(transfer, field);
+        if !moment.is_empty() {
+            output::result(&format!("  {words} {moment}"));
+        }
+    }
+}
+
+/// Runs `dray cancel`.
+pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
+    let client = client(cancel.endpoint.as_deref(), &cancel.ask)?;
+    let path = format!("/v1/transfers/{}/cancel", quoted(&cancel.id));
+    let body = json!({"purge": cancel.purge});
+    let transfer = client.call_and_wait(Method::POST, &path, Some(&body))?;
+    tell(&transfer, cancel.ask.json);
+    Ok(Exit::Safe)
+}
+
+/// The endpoint and the path of a URL.
+pub(crate) fn split(url: &str) -> Result<(String, String)> {
+    let wrong = || {
+        usage(
+            format!("{url:?} is no place at an endpoint"),
+            "write dray://HOST[:PORT]/ROOT/PATH",
+        )
+    };
+    let rest = url.strip_prefix("dray://").ok_or_else(wrong)?;
+    let (host, path) = rest.split_at(rest.find('/').ok_or_else(wrong)?);
+    Ok((peer::endpoint(Some(host))?, path.to_owned()))
+}
+
+fn at(at: &At) -> Result<(Client, String)> {
+    let (address, path) = split(&at.url)?;
+    Ok((peer::client(&at.ask.who, &address)?, path))
+}
+
+/// Runs `dray ls`.
+pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
+    let (client, path) = at(place)?;
+    let mut cursor = String::new();
+    let mut all = Vec::new();
+    loop {
+        let query = format!("/v1/storage/list?path={}&limit={PAGE}{cursor}", quoted(&path));
+        let answer = client.call_and_wait(Method::GET, &query, None)?;
+        let entries = answer.get("entries").and_then(Value::as_array);
+        for entry in entries.ok_or_else(|| odd_answer("entries"))? {
+            if place.ask.json {
+                all.push(entry.clone());
+            } else {
+                output::result(&entry_line(entry));
+            }
+        }
+        let next = answer.get("next").and_then(Value::as_str);
+        let Some(next) = next else { break };
+        cursor = format!("&cursor={}", quoted(next));
+    }
+    if place.ask.json {
+        output::result(&json!({"entries": all}).to_string());
+    }
+    Ok(Exit::Safe)
+}
+
+fn entry_line(entry: &Value) -> String {
+    let kind = match entry.get("type").and_then(Value::as_str) {
+        Some("directory") => 'd',
+        Some("symlink") => 'l',
+        Some("file") => '-',
+        _ => '?',
+    };
+    let link = match text(entry, "link") {
+        link if link.is_empty() => link,
+        link => format!(" -> {link}"),
+    };
+    format!(
+        "{kind} {:>4} {:>12} {} {}{link}",
+        text(entry, "mode"),
+        number(entry, "", "size"),
+        text(entry, "modified_at"),
+        text(entry, "name"),
+    )
+}
+
+/// Runs `dray stat`.
+pub(crate) fn stat(place: &At) -> Result<Exit, Stop> {
+    let (client, path) = at(place)?;
+    let query = format!("/v1/storage/stat?path={}", quoted(&path));
+    let entry = client.call_and_wait(Method::GET, &query, None)?;
+    output::result(&match place.ask.json {
+        true => entry.to_string(),
+        false => entry_line(&entry),
+    });
+    Ok(Exit::Safe)
+}
+
+/// Runs `dray rm`.
+pub(crate) fn remove(rm: &Rm) -> Result<Exit, Stop> {
+    let (client, path) = at(&rm.at)?;
+    let body = json!({"path": path, "recursive": rm.recursive});
+    let answer = client.call_and_wait(Method::POST, "/v1/storage/rm", Some(&body))?;
+    output::result(&match rm.at.ask.json {
+        true => answer.to_string(),
+        false => format!("{} removed", count(number(&answer, "", "removed"), "entry").replace("entrys", "entries")),
+    });
+    Ok(Exit::Safe)
+}
+
+/// Runs `dray checksum`.
+pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
+    let (client, path) = at(&sum.at)?;
+    let algorithm = match sum.algorithm {
+        Algorithm::Adler32 => "adler32",
+        Algorithm::Crc32c => "crc32c",
+    };
+    let body = json!({"path": path, "algorithm": algorithm});
+    let answer = client.call_and_wait(Method::POST, "/v1/storage/checksum", Some(&body))?;
+    output::result(&match sum.at.ask.json {
+        true => answer.to_string(),
+        false => format!("{algorithm}:{} {}", text(&answer, "checksum"), text(&answer, "path")),
+    });
+    Ok(Exit::Safe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quoted, split};
+
+    #[test]
+    fn nothing_of_a_path_gets_out_of_its_place_in_a_query() {
+        assert_eq!(quoted("/a b&c=ü?#%"), "/a%20b%26c%3D%C3%BC%3F%23%25");
+    }
+
+    #[test]
+    fn a_place_has_a_host_and_a_path() {
+        let (address, path) = split("dray://a.example/data/x").expect("a place");
+        assert_eq!((address.as_str(), path.as_str()), ("a.example:4735", "/data/x"));
+        for wrong in ["dray://a.example", "/data/x", "http://a/data", "dray:///data/x"] {
+            assert!(split(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `dray endpoint`: makes, runs and asks endpoints. As the program `drayd` this one runs one.
+
+use crate::args::{Endpoint, Init, RunEndpoint, Status};
+use crate::exit::{Exit, Stop, usage};
+use crate::peer;
+use crate::{output, signals};
+use dray_auth::mint::SigningKey;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_endpoint::config::{Config, EXAMPLE};
+use dray_endpoint::run::Endpoint as Running;
+use dray_runtime::net::Identity;
+use hyper::Method;
+use ring::rand::SystemRandom;
+use serde_json::{Value, json};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The configuration's name in an endpoint's folder.
+pub(crate) const CONFIG_FILE: &str = "drayd.toml";
+
+/// The explained configuration's.
+const EXAMPLE_FILE: &str = "drayd.example.toml";
+
+/// The key of the endpoint's own issuer of tokens.
+const ISSUER_FILE: &str = "issuer.pem";
+
+/// Runs `dray endpoint`.
+pub(crate) fn run(endpoint: &Endpoint) -> Result<Exit, Stop> {
+    match endpoint {
+        Endpoint::Init(init) => self::init(init),
+        Endpoint::Run(run) => serve(run),
+        Endpoint::Status(status) => self::status(status),
+    }
+}
+
+fn init(init: &Init) -> Result<Exit, Stop> {
+    let failed = |what: &Path, error: &std::io::Error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, End::Here, format!("make {}", what.display()))
+            .cause(error.to_string())
+            .remedy("name a folder that this user may write")
+    };
+    let make = |folder: &Path| {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| failed(folder, &error))
+    };
+    make(&init.folder)?;
+    let folder = init.folder.canonicalize();
+    let folder = folder.map_err(|error| failed(&init.folder, &error))?;
+    let state = init.state.clone().unwrap_or_else(|| folder.join("state"));
+    make(&state)?;
+    let state = state.canonicalize().map_err(|error| failed(&state, &error))?;
+    let name = match &init.name {
+        Some(name) => name.clone(),
+        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    let config = folder.join(CONFIG_FILE);
+    let is_new = !config.exists();
+    if is_new {
+        let text = configuration(init, &name, &folder, &state)?;
+        // What would not be read is not written.
+        Config::parse(&config.display().to_string(), &text)?;
+        write_new(&config, 0o640, &text).map_err(|error| failed(&config, &error))?;
+    }
+    let example = folder.join(EXAMPLE_FILE);
+    if !example.exists() {
+        write_new(&example, 0o644, EXAMPLE).map_err(|error| failed(&example, &error))?;
+    }
+    let issuer = folder.join(ISSUER_FILE);
+    if !issuer.exists() {
+        let (_, pem) = SigningKey::generate(&SystemRandom::new())?;
+        write_new(&issuer, 0o600, &pem).map_err(|error| failed(&issuer, &error))?;
+    }
+    let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+    let identity = Identity::load_or_create_for(&folder, &names)?;
+    output::result(&format!("key {}", identity.fingerprint()));
+    match is_new {
+        true => output::note(&format!("wrote {}", config.display())),
+        false => output::note(&format!("{} was there and stays as it is", config.display())),
+    }
+    Ok(Exit::Safe)
+}
+
+fn write_new(path: &Path, mode: u32, text: &str) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// The configuration of a new endpoint.
+fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result<String> {
+    // Debug's quotes and escapes are those of TOML's basic strings for all that a path or a host's
+    // name holds; what is no text cannot stand there at all.
+    let quoted = |path: &Path| match path.to_str() {
+        Some(text) => Ok(format!("{text:?}")),
+        None => Err(usage(
+            format!("{} is not plain text", path.display()),
+            "choose another folder",
+        )),
+    };
+    let listen: Vec<String> = match init.listen.as_slice() {
+        [] => vec![format!("127.0.0.1:{}", dray_runtime::place::PORT)],
+        given => given.to_vec(),
+    };
+    let mut text = format!(
+        "# An endpoint of dray. Every key there is: {EXAMPLE_FILE} beside this file.\n\n\
+         name = {name:?}\n\
+         state = {}\n\
+         identity = {}\n\
+         listen = {listen:?}\n\n\
+         # Tokens of `dray token mint` are believed here.\n\
+         [issuer_local]\n\
+         key = {}\n",
+        quoted(state)?,
+        quoted(folder)?,
+        quoted(&folder.join(ISSUER_FILE))?,
+    );
+    for root in &init.root {
+        let (root, path) = root.split_once('=').ok_or_else(|| {
+            usage(
+                format!("--root {root}"),
+                "write it as NAME=DIR, such as data=/srv/data",
+            )
+        })?;
+        let path = Path::new(path);
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(error) => {
+                return Err(usage(
+                    format!("--root {}: {error}", path.display()),
+                    "name a folder that exists",
+                ));
+            }
+        };
+        text += &format!("\n[[root]]\nname = {root:?}\npath = {}\n", quoted(&path)?);
+    }
+    Ok(text)
+}
+
+fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
+    start_log(run.json);
+    let config = config_file(&run.config);
+    let endpoint = Running::open(Config::load(&config)?)?;
+    let stopper = endpoint.stopper();
+    signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
+    signals::on_stop(move || stopper.stop());
+    let addresses: Vec<_> = endpoint.addresses().iter().map(ToString::to_string).collect();
+    if run.json {
+        let line = json!({
+            "event": "listening",
+            "name": endpoint.name(),
+            "fingerprint": endpoint.fingerprint().to_string(),
+            "addresses": addresses,
+            "plain": endpoint.plain_addresses().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        output::result(&line.to_string());
+    } else {
+        output::result(&format!("key {}", endpoint.fingerprint()));
+        for address in &addresses {
+            output::result(&format!("listening on {address}"));
+        }
+        for address in endpoint.plain_addresses() {
+            output::result(&format!("listening on {address} (plain HTTP)"));
+        }
+    }
+    endpoint.run()?;
+    Ok(Exit::Safe)
+}
+
+/// The file, or the one in the folder that was named.
+fn config_file(named: &Path) -> PathBuf {
+    match named.is_dir() {
+        true => named.join(CONFIG_FILE),
+        false => named.to_owned(),
+    }
+}
+
+/// What happens goes to standard error, for a journal or a person.
+fn start_log(json: bool) {
+    let lines = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .with_ansi(false);
+    // Another subscriber can only be a test's.
+    let _ = match json {
+        true => lines.json().try_init(),
+        false => lines.try_init(),
+    };
+}
+
+fn status(status: &Status) -> Result<Exit, Stop> {
+    let address = peer::endpoint(status.endpoint.as_deref())?;
+    let client = peer::client(&status.ask.who, &address)?;
+    let health = client.call_and_wait(Method::GET, "/healthz", None)?;
+    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+    if status.ask.json {
+        output::result(&json!({"health": health, "endpoint": about}).to_string());
+        return Ok(Exit::Safe);
+    }
+    let text = |value: &Value, field: &str| match value.get(field) {
+        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    output::result(&format!(
+        "{} (dray {}): {}",
+        text(&about, "name"),
+        text(&about, "version"),
+        text(&health, "status")
+    ));
+    output::result(&format!("key {}", text(&about, "key")));
+    let you = about.get("you").cloned().unwrap_or_default();
+    let rights = match you.get("administrator").and_then(Value::as_bool) {
+        Some(true) => ", an administrator",
+        _ => "",
+    };
+    output::result(&format!(
+        "you are {}, known as {}{rights}",
+        text(&you, "principal"),
+        text(&you, "owner")
+    ));
+    let roots = about.get("roots").and_then(Value::as_array);
+    for root in roots.into_iter().flatten() {
+        let can = |field: &str| root.get(field).and_then(Value::as_bool) == Some(true);
+        let rights: Vec<&str> = ["read", "write", "stage"].into_iter().filter(|field| can(field)).collect();
+        output::result(&format!("/{}: {}", text(root, "name"), rights.join(", ")));
+    }
+    Ok(Exit::Safe)
+}

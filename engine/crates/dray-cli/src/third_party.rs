@@ -1,0 +1,138 @@
+//! `dray cp` between two other hosts: a ticket at one endpoint, the transfer at the other. This
+//! program only watches: it may be killed, and the transfer goes on.
+
+use crate::args::Cp;
+use crate::asks::{exit_of, line, split, tell, wait};
+use crate::exit::{Exit, Stop, usage};
+use crate::peer::{self, odd_answer};
+use crate::{output, signals};
+use dray_core::options::{Durability, Order, Overwrite};
+use dray_core::{Result, TransferId};
+use dray_endpoint::client::Client;
+use hyper::Method;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+
+/// Whether all places of a command are at other hosts.
+pub(crate) fn is_meant(paths: &[OsString]) -> bool {
+    let is_remote = |path: &OsString| path.as_encoded_bytes().starts_with(b"dray://");
+    !paths.is_empty() && paths.iter().all(is_remote)
+}
+
+/// The text of a URL of the command line.
+fn url(path: &OsString) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        usage(
+            format!("{path:?} is not plain text"),
+            "write bytes that are not UTF-8 as %HH",
+        )
+    })
+}
+
+/// Submits the transfer at the destination's endpoint and watches it.
+pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
+    let [source, destination] = cp.what.paths.as_slice() else {
+        return Err(usage(
+            "between two other hosts one source at a time is copied",
+            "name one file or folder, with --recursive for a folder",
+        )
+        .into());
+    };
+    let (source, destination) = (url(source)?, url(destination)?);
+    let (from, from_path) = split(source)?;
+    let (to, _) = split(destination)?;
+    let who = &cp.peer.who;
+    let active = peer::client(who, &to)?;
+    let mut source_place = json!({"url": source});
+    if from != to {
+        let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+        let ticket = ticket(&peer::client(who, &from)?, transfer, &from_path, &about)?;
+        for field in ["ticket", "key", "address"] {
+            source_place[field] = ticket.get(field).cloned().unwrap_or_default();
+        }
+    }
+    let request = request(cp, transfer, source_place, destination)?;
+    let submitted = active.call_and_wait(Method::POST, "/v1/transfers", Some(&request))?;
+    let id = submitted.get("id").and_then(Value::as_str);
+    let id = id.ok_or_else(|| odd_answer("id"))?.to_owned();
+    if cp.detach {
+        tell(&submitted, cp.what.json);
+        return Ok(Exit::Safe);
+    }
+    if !cp.say.quiet {
+        output::note(&format!("transfer {id} at {to}: it goes on without this program"));
+    }
+    signals::on_stop(move || std::process::exit(Exit::Interrupted as i32));
+    let ended = wait(&active, &id, |transfer| {
+        if !cp.say.quiet && !cp.what.json {
+            output::note(&line(transfer));
+        }
+    })?;
+    tell(&ended, cp.what.json);
+    Ok(exit_of(&ended))
+}
+
+/// Asks the source's endpoint to let the other read.
+fn ticket(passive: &Client, transfer: &TransferId, path: &str, active: &Value) -> Result<Value> {
+    let key = active.get("key").and_then(Value::as_str);
+    let body = json!({
+        "transfer": transfer.as_str(),
+        "direction": "read",
+        "paths": [path],
+        "peer_key": key.ok_or_else(|| odd_answer("key"))?,
+    });
+    passive.call_and_wait(Method::POST, "/v1/tickets", Some(&body))
+}
+
+fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> Result<Value> {
+    let what = &cp.what;
+    let options = cp.options();
+    let range = what.range.map(|range| json!({"offset": range.offset, "length": range.length}));
+    let mut request = json!({
+        "id": transfer.as_str(),
+        "sources": [source],
+        "destination": {"url": destination},
+        "selection": {
+            "recursive": what.recursive,
+            "include": what.include,
+            "exclude": what.exclude,
+            "links": what.selection().links,
+        },
+        "durability": match options.durability {
+            Durability::None => "none",
+            Durability::File => "file",
+            Durability::Object => "object",
+        },
+        "overwrite": match options.overwrite {
+            Overwrite::Never => "never",
+            Overwrite::IfDifferent => "if-different",
+            Overwrite::Always => "always",
+        },
+        "order": match options.order {
+            Order::Layout => "layout",
+            Order::File => "file",
+            Order::Random { .. } => {
+                return Err(usage(
+                    "endpoints take objects by layout or by file",
+                    "leave out --order random",
+                ));
+            }
+        },
+        "object_size": options.object_bytes,
+        "verify": options.verify,
+        "xattrs": options.xattrs,
+        "checksum_attributes": options.checksum_attributes,
+        "streams": cp.streams.min(64),
+        "clear_data": cp.peer.clear_data,
+    });
+    if let Some(range) = range {
+        request["selection"]["range"] = range;
+    }
+    if let Some(rate) = options.rate {
+        request["rate_max"] = json!(rate);
+    }
+    if let Some(checksum) = what.checksum {
+        request["content"] = json!({"checksum": checksum.to_string()});
+    }
+    Ok(request)
+}

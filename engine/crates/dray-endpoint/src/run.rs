@@ -1,0 +1,322 @@
+//! One endpoint, put together: what starts first, what ends last.
+
+use crate::access::{Access, Door, authorities};
+use crate::api::{About, Api, Parts, router};
+use crate::audit::Audit;
+use crate::book::Book;
+use crate::carry::Carrier;
+use crate::config::Config;
+use crate::dispatch::{Dispatcher, Shares};
+use crate::events::Hub;
+use crate::live::{Bounds, Live};
+use crate::metrics::Metrics;
+use crate::moment::Moment;
+use crate::passive::Passive;
+use crate::ports::AdmitAll;
+use crate::queue::Queue;
+use crate::roots::Roots;
+use crate::server::Server;
+use dray_core::{End, Error, ErrorKind, Result, plan};
+use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
+use dray_runtime::prepare::{self, Buffers};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the rate is given out.
+const SHARES_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often tickets are looked at.
+const TICKETS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Buffers that fit into a session's least memory.
+const BUFFERS_MIN: u64 = 8;
+
+/// How long answers that have begun may take when the endpoint ends.
+const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
+
+/// An endpoint that listens and has not begun to work.
+pub struct Endpoint {
+    config: Arc<Config>,
+    fingerprint: Fingerprint,
+    listener: Listener,
+    plain: Vec<SocketAddr>,
+    passive: Passive,
+    dispatcher: Dispatcher,
+    shares: Shares,
+    book: Arc<Book>,
+    api: Arc<Api>,
+    server: Arc<Server>,
+    stop: Arc<Stop>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_asked: AtomicBool,
+    lock: Mutex<()>,
+    asked: Condvar,
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asked.notify_all();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Waits; false when somebody asked to stop.
+    fn sleep(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.is_asked() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let waited = self.asked.wait_timeout(held, left);
+            held = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+}
+
+/// Stops an [`Endpoint`] from another thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Stop>);
+
+impl Stopper {
+    /// Begins nothing more; sessions leave, what is safe stays, and [`Endpoint::run`] returns.
+    pub fn stop(&self) {
+        self.0.ask();
+    }
+}
+
+impl Endpoint {
+    /// Opens everything that the configuration names, and listens.
+    ///
+    /// # Errors
+    /// What cannot be opened, and what to do about it.
+    pub fn open(mut config: Config) -> Result<Self> {
+        let identity = Arc::new(open_identity(&config)?);
+        let fingerprint = identity.fingerprint();
+        let roots = Roots::open(&config)?;
+        let bounds = bounds(&config);
+        let live = Live::new(bounds);
+        let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
+        let audit = Arc::new(Audit::open(audit)?);
+        let access: Arc<dyn Access> = Arc::new(Door::open(&config, roots.clone())?);
+        let listener = listen(&config, &identity, &bounds)?;
+        config.listens_at(listener.addresses());
+        let config = Arc::new(config);
+        let queue = Queue::open(&config, Arc::new(Hub::new(
+            config.limits.events_listeners_per_owner,
+            Moment::now(),
+        )))?;
+        let peers_ca = config.tls.peers_ca.as_deref();
+        let authority = match peers_ca {
+            Some(_) => Some(authorities(peers_ca)?),
+            // A system without authorities is no fault: other endpoints are known by their keys.
+            None => authorities(None).ok(),
+        };
+        let carrier = Carrier::new(
+            Arc::clone(&config),
+            roots.clone(),
+            Arc::clone(&identity),
+            authority,
+        );
+        let address = config.advertised(listener.addresses());
+        let book = Arc::new(Book::new(
+            Arc::clone(&queue),
+            live.clone(),
+            &config.tickets,
+            fingerprint,
+            address.clone(),
+        ));
+        let metrics = Arc::new(Metrics::default());
+        let api = Api::new(Parts {
+            config: Arc::clone(&config),
+            queue: Arc::clone(&queue),
+            roots: Arc::new(roots.clone()),
+            access: Arc::clone(&access),
+            tickets: Arc::clone(&book) as _,
+            admission: Arc::new(AdmitAll {
+                rate: config.rate.map(|rate| rate.0),
+            }),
+            metrics: Arc::clone(&metrics),
+            about: About {
+                key: fingerprint.to_string(),
+                address,
+            },
+        })?;
+        let mut tls = (*server_config(&identity)?).clone();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let tls = Arc::new(tls);
+        let server = Server::new(router(Arc::clone(&api)), &config.limits, metrics)?;
+        let server = Arc::new(server);
+        let plain = config.listen_plain.addresses.iter();
+        let plain = plain.map(|address| server.listen_plain(address.as_str()));
+        let plain = plain.collect::<Result<_>>()?;
+        let front = Arc::clone(&server);
+        let passive = Passive {
+            roots,
+            live: live.clone(),
+            access,
+            tickets: Arc::clone(&book) as _,
+            audit: Arc::clone(&audit),
+            tokio: server.handle().clone(),
+            front: Box::new(move |stream| {
+                // One that is turned away is counted, and closed.
+                drop(front.serve_connection(stream, Some(Arc::clone(&tls))));
+                Ok(())
+            }),
+        };
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&queue),
+            Arc::new(carrier),
+            Arc::clone(&config),
+            live.clone(),
+            audit,
+        );
+        Ok(Self {
+            plain,
+            shares: Shares::new(Arc::clone(&config), live, queue),
+            config,
+            fingerprint,
+            listener,
+            passive,
+            dispatcher,
+            book,
+            api,
+            server,
+            stop: Arc::default(),
+        })
+    }
+
+    /// The host's name in URLs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// What others pin.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Where it listens, ports filled in.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.listener.addresses()
+    }
+
+    /// Where it speaks plain HTTP.
+    #[must_use]
+    pub fn plain_addresses(&self) -> Vec<SocketAddr> {
+        self.plain.clone()
+    }
+
+    /// The way to stop it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Works until it is stopped.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn run(self) -> Result<()> {
+        let Self {
+            listener,
+            passive,
+            dispatcher,
+            mut shares,
+            book,
+            api,
+            server,
+            stop,
+            ..
+        } = self;
+        let sessions = listener.stopper();
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| listener.run(&passive));
+            scope.spawn(|| {
+                while stop.sleep(SHARES_INTERVAL) {
+                    shares.round();
+                }
+            });
+            scope.spawn(|| {
+                while stop.sleep(TICKETS_INTERVAL) {
+                    book.look();
+                }
+            });
+            let dispatching = scope.spawn(|| {
+                let ran = dispatcher.run();
+                // Without it nothing is carried: better gone, and started again, than deaf.
+                stop.ask();
+                ran
+            });
+            while stop.sleep(Duration::from_secs(3_600)) {}
+            api.stop();
+            dispatcher.stop();
+            sessions.stop();
+            let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, "carry transfers"));
+            dispatching.join().unwrap_or_else(died)
+        });
+        server.stop(ANSWERS_LEAVE);
+        ran
+    }
+}
+
+fn open_identity(config: &Config) -> Result<Identity> {
+    match (&config.tls.certificate, &config.tls.key) {
+        (Some(certificate), Some(key)) => Identity::from_files(certificate, key),
+        _ => {
+            let names = std::iter::once(&config.name).chain(&config.aliases);
+            let names: Vec<String> = names.cloned().collect();
+            Identity::load_or_create_for(config.identity_folder(), &names)
+        }
+    }
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let limits = &config.limits;
+    Bounds {
+        memory: limits.memory.0,
+        // As many that others drive as that are driven here.
+        sessions: 2 * limits.transfers_active.max(1),
+        per_owner: 2 * limits.per_owner_active.max(1),
+    }
+}
+
+fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {
+    let mut settings = Serve::new(identity.duplicate());
+    let largest = (bounds.least() / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
+    if largest < plan::OBJECT_BYTES_MIN {
+        return Err(
+            Error::new(ErrorKind::InvalidRequest, End::Here, "share the memory")
+                .cause(format!("{} sessions have too little each", bounds.sessions))
+                .remedy("raise limits.memory or lower limits.transfers_active"),
+        );
+    }
+    settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
+    settings.allow_clear_data = config.clear_data;
+    settings.sessions_max = limit(config.limits.transfers_active);
+    settings.pending_max = limit(config.limits.connections.clamp(16, 1024));
+    let addresses: Vec<String> = config
+        .listen
+        .iter()
+        .map(|address| address.as_str().to_owned())
+        .collect();
+    Listener::bind(&addresses, settings)
+}
+
+fn limit(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
