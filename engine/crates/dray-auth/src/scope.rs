@@ -494,6 +494,18 @@ mod tests {
     }
 
     #[test]
+    fn what_climbs_is_told_from_what_is_misspelt() {
+        for climbs in ["/a/..", "/.", "/a/%2e/b", "/%2E%2e"] {
+            let error = Resource::parse(climbs).expect_err(climbs);
+            assert_eq!(error.kind, ErrorKind::PathEscapes, "{climbs}");
+        }
+        for misspelt in ["", "a", "//", "/a//b", "/a%", "/%2f", "/a b"] {
+            let error = Resource::parse(misspelt).expect_err(misspelt);
+            assert_eq!(error.kind, ErrorKind::InvalidName, "{misspelt}");
+        }
+    }
+
+    #[test]
     fn refusals_name_the_scope_that_is_missing() {
         let scopes = Scopes::parse("storage.read:/a", &path("vo")).expect("good");
         let refused = |action, at| {

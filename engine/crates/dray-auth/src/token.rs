@@ -521,5 +521,5 @@ fn is_group(text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "token_tests.rs"]
+#[path = "tests/tokens.rs"]
 mod tests;

@@ -3,6 +3,7 @@ use crate::pace::Pacer;
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use proptest::prelude::*;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 fn weight(weight: u32) -> Share {
@@ -326,6 +327,9 @@ struct Worker {
     granted: Option<BytesPerSecond>,
     made: u64,
     moved: u64,
+    /// What `moved` was in each of the last milliseconds; the demand hears of it that much later.
+    news: VecDeque<u64>,
+    delay: usize,
 }
 
 impl Worker {
@@ -337,6 +341,25 @@ impl Worker {
             granted: None,
             made: 0,
             moved: 0,
+            news: VecDeque::new(),
+            delay: 0,
+        }
+    }
+
+    /// One whose gate stands elsewhere: grants take half the delay to get there, counts as long to
+    /// come back; both are put on the way back here.
+    fn far(able: u64, delay_ms: usize) -> Self {
+        Self {
+            delay: delay_ms,
+            ..Self::new(able)
+        }
+    }
+
+    fn heard(&self) -> u64 {
+        if self.news.len() > self.delay {
+            self.news[self.news.len() - 1 - self.delay]
+        } else {
+            0
         }
     }
 
@@ -347,6 +370,10 @@ impl Worker {
         while self.made >= self.moved + OBJECT && self.gate.wait_until(now).is_none() {
             self.gate.spend(OBJECT);
             self.moved += OBJECT;
+        }
+        self.news.push_back(self.moved);
+        if self.news.len() > self.delay + 1 {
+            self.news.pop_front();
         }
     }
 }
@@ -369,7 +396,7 @@ fn run(
             let leaves: Vec<_> = workers
                 .iter_mut()
                 .map(|worker| {
-                    let demand = worker.demand.observe(now, worker.granted, worker.moved);
+                    let demand = worker.demand.observe(now, worker.granted, worker.heard());
                     tree.add_leaf(tree.root(), Share::default(), demand)
                 })
                 .collect();
@@ -412,6 +439,42 @@ fn what_a_slow_one_leaves_is_used_and_comes_back_when_it_wakes() {
         assert!(woken[0] >= 47 * MIB, "{slow}: {woken:?}");
         assert!(woken[1] >= 47 * MIB, "{slow}: {woken:?}");
     }
+}
+
+#[test]
+fn who_is_far_away_gets_their_share_though_news_takes_a_while() {
+    let capacity = 100 * MIB;
+    let wake = |milli, workers: &mut [Worker]| {
+        if milli == 4_000 {
+            workers[0].able = 1_000 * MIB;
+        }
+    };
+    for delay in [100, 200, 300, 400] {
+        let mut workers = [Worker::far(3 * MIB, delay), Worker::new(1_000 * MIB)];
+        let woken = run(&mut workers, capacity, (6_000, 12_000), 12_000, wake);
+        assert!(woken[0] >= 45 * MIB, "{delay}: {woken:?}");
+    }
+}
+
+#[test]
+fn a_fast_one_that_is_limited_by_itself_keeps_only_its_headroom() {
+    let mut workers = [Worker::new(200 * MIB), Worker::new(2_000 * MIB)];
+    let means = run(&mut workers, 1_000 * MIB, (2_000, 6_000), 6_000, |_, _| {});
+    assert!(means[0] >= 198 * MIB, "{means:?}");
+    assert!(means[1] >= 740 * MIB, "{means:?}");
+}
+
+#[test]
+fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
+    // 200 of them have an object in two seconds, three times the window.
+    let mut workers: Vec<_> = (0..200).map(|_| Worker::new(1_000 * MIB)).collect();
+    workers.push(Worker::new(1_000 * MIB));
+    let means = run(&mut workers, 100 * MIB, (4_000, 24_000), 24_000, |_, _| {});
+    let (least, most) = (means.iter().min(), means.iter().max());
+    let (least, most) = least.zip(most).expect("some");
+    assert!(*least * 5 >= *most * 4, "{least} to {most}");
+    let sum: u64 = means.iter().sum();
+    assert!(sum >= 95 * MIB, "{}", sum / MIB);
 }
 
 #[test]

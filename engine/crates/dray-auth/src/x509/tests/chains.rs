@@ -1,6 +1,6 @@
 use super::testing::{
     CLIENT_AUTH, Draft, INDEPENDENT, INHERIT_ALL, Key, LIMITED, PROXY_CERT_INFO, SERVER_AUTH,
-    basic_constraints, extended_key_usage, extension, host, key_usage, name, proxy_info,
+    basic_constraints, ecdsa, extended_key_usage, extension, host, key_usage, name, proxy_info,
     proxy_info_value, revocation_list, tlv,
 };
 use super::{CHAIN_MAX, Client, Revocation, Trust, public_key};
@@ -30,6 +30,7 @@ fn draft(issuer: Attributes<'_>, subject: Attributes<'_>, extensions: Vec<Vec<u8
         not_before: YESTERDAY,
         not_after: TOMORROW,
         extensions,
+        algorithm: ecdsa(),
     }
 }
 
@@ -536,6 +537,18 @@ fn proxies_that_are_not_what_the_rfc_says_are_refused() {
         extension(&[0x2a, 3], false, b""),
     ]);
     assert!(world.verify_proxy(&fine).is_ok());
+    // What is signed names another algorithm than the signature has.
+    let other = Draft {
+        algorithm: tlv(
+            0x30,
+            &[&tlv(6, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3]])],
+        ),
+        ..good.clone()
+    };
+    assert_refused(
+        world.verify_proxy(&other),
+        "its signature is not by its issuer's key",
+    );
     // By another key than its issuer's.
     let forged = good.signed(&world.one, &world.two);
     let chain = [forged, world.alice(), world.sub()];

@@ -119,7 +119,7 @@ impl Key {
     }
 }
 
-fn ecdsa() -> Vec<u8> {
+pub(crate) fn ecdsa() -> Vec<u8> {
     tlv(
         0x30,
         &[&tlv(6, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]])],
@@ -135,6 +135,8 @@ pub(crate) struct Draft {
     pub(crate) not_before: &'static str,
     pub(crate) not_after: &'static str,
     pub(crate) extensions: Vec<Vec<u8>>,
+    /// The algorithm that is named inside of what is signed.
+    pub(crate) algorithm: Vec<u8>,
 }
 
 impl Draft {
@@ -157,7 +159,7 @@ impl Draft {
             &[
                 &tlv(0xa0, &[&tlv(2, &[&[2]])]),
                 &tlv(2, &[&[self.serial]]),
-                &ecdsa(),
+                &self.algorithm,
                 &self.issuer,
                 &validity,
                 &self.subject,

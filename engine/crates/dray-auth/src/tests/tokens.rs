@@ -16,7 +16,7 @@ const ISSUER: &str = "https://vo.example.org/one";
 const AUDIENCE: &str = "https://dtn.example.org";
 const NOW: u64 = 1_800_000_000;
 /// A key that nothing but these tests knows (`openssl genpkey -algorithm RSA`, 2048 bits).
-const RSA_PKCS8: &[u8] = include_bytes!("testdata/rsa2048.pk8");
+const RSA_PKCS8: &[u8] = include_bytes!("../testdata/rsa2048.pk8");
 
 fn b64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -432,6 +432,29 @@ fn what_is_no_token_is_refused() {
     let token = world.p256.token_of_text(&header().to_string(), &twice);
     let error = refused(&world.issuers, &token);
     assert!(error.cause.contains("stands twice"), "{error}");
+}
+
+#[test]
+fn a_list_is_no_object_though_its_fields_would_fit() {
+    let world = world();
+    let list = r#"["ES256", "ec", null, null]"#;
+    let token = world.p256.token_of_text(list, &claims().to_string());
+    let error = refused(&world.issuers, &token);
+    assert!(error.cause.contains("not a JSON object"), "{error}");
+}
+
+#[test]
+fn a_key_for_one_algorithm_signs_with_no_other() {
+    let mut world = world();
+    let mut key = world.rsa.jwk("rsa");
+    key["alg"] = json!("RS256");
+    let set = json!({"keys": [key]}).to_string();
+    let keys = KeySet::parse(set.as_bytes(), NOW).expect("a key");
+    world.issuers.set_keys(ISSUER, keys);
+    let token = |name| (world.rsa).token(&json!({"alg": name, "kid": "rsa"}), &claims());
+    assert!(world.issuers.verify(token("RS256").as_bytes(), NOW).is_ok());
+    let error = refused(&world.issuers, &token("RS512"));
+    assert!(error.cause.contains("is not one for RS512"), "{error}");
 }
 
 #[test]
