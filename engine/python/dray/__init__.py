@@ -2,25 +2,37 @@
 
 Everything a caller may rely on is named in ``__all__``. The heavy work is done by the native module
 ``dray._native``, which is private.
+
+Names are looked up when they are first used: who only speaks to endpoints (:class:`Client`) loads
+no native code, and who only copies loads no HTTP.
 """
 
-from dray._native import version
-from dray.checksums import Summer, Sums, checksum, combine
-from dray.errors import DrayError, DrayPermanentError, DrayTemporaryError, DrayUsageError
-from dray.logs import (
-    DoneRange,
-    LogDamage,
-    LoggedFile,
-    LogHeader,
-    LogReport,
-    LostBytes,
-    Tenure,
-    find_logs,
-    read_log,
-)
-from dray.transfer import Event, FailedFile, FileDone, Notice, Progress, TransferResult, copy
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dray._native import version
+    from dray.checksums import Summer, Sums, checksum, combine
+    from dray.client import AsyncClient, Client
+    from dray.errors import DrayError, DrayPermanentError, DrayTemporaryError, DrayUsageError
+    from dray.logs import (
+        DoneRange,
+        LogDamage,
+        LoggedFile,
+        LogHeader,
+        LogReport,
+        LostBytes,
+        Tenure,
+        find_logs,
+        read_log,
+    )
+    from dray.transfer import Event, FailedFile, FileDone, Notice, Progress, TransferResult, copy
+
+    __version__: str
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "DoneRange",
     "DrayError",
     "DrayPermanentError",
@@ -49,4 +61,49 @@ __all__ = [
     "version",
 ]
 
-__version__ = version()
+_HOMES = {
+    "dray._native": ("version",),
+    "dray.checksums": ("Summer", "Sums", "checksum", "combine"),
+    "dray.client": ("AsyncClient", "Client"),
+    "dray.errors": ("DrayError", "DrayPermanentError", "DrayTemporaryError", "DrayUsageError"),
+    "dray.logs": (
+        "DoneRange",
+        "LogDamage",
+        "LogHeader",
+        "LogReport",
+        "LoggedFile",
+        "LostBytes",
+        "Tenure",
+        "find_logs",
+        "read_log",
+    ),
+    "dray.transfer": (
+        "Event",
+        "FailedFile",
+        "FileDone",
+        "Notice",
+        "Progress",
+        "TransferResult",
+        "copy",
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+if not TYPE_CHECKING:
+    # Unseen by type checkers, who would take every name for one that exists.
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value = import_module("dray._native").version()
+        elif name in _HOME:
+            value = getattr(import_module(_HOME[name]), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Asked once: the next look-up finds it without coming here.
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

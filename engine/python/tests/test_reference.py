@@ -8,6 +8,7 @@ import pytest
 
 import dray
 from dray import _native, errors
+from dray.client import Client
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "docs/reference/python.md"
@@ -30,6 +31,9 @@ def test_the_reference_names_everything_public() -> None:
     skipped |= {"LoggedFile", "LostBytes", "Sums", "Tenure"}
     missing = [name for name in dray.__all__ if name not in skipped and name not in text]
     assert missing == []
+    methods = {name for name in vars(Client) if not name.startswith("_")}
+    assert len(methods) > 30
+    assert {name for name in methods if f"`{name}(" not in text} == set()
     assert [kind for kind in get_args(errors.ErrorKind) if f"`{kind}`" not in text] == []
 
 

@@ -1,0 +1,91 @@
+"""A client of endpoints' control API, in plain Python; no native code is loaded.
+
+:class:`Client` blocks, :class:`AsyncClient` awaits; both have the same methods with the same
+meaning, because both run the same decisions. :func:`copy` has one endpoint fetch from another.
+docs/reference/api.md has the API itself.
+"""
+
+from __future__ import annotations
+
+from dray.client._answers import (
+    Admission,
+    AdmissionVerdict,
+    ByteCounts,
+    Checksum,
+    EndpointInfo,
+    Entry,
+    Event,
+    FileCounts,
+    FileFailure,
+    FileOutcome,
+    Health,
+    ObjectCounts,
+    Rates,
+    RootInfo,
+    Space,
+    Staged,
+    Ticket,
+    Transfer,
+    TransferState,
+    You,
+)
+from dray.client._async import AsyncClient
+from dray.client._flows import Policy
+from dray.client._requests import (
+    KEEP,
+    Content,
+    Keep,
+    Place,
+    Range,
+    Request,
+    Retry,
+    Scitag,
+    Selection,
+    StagingRequest,
+)
+from dray.client._sync import Client
+from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
+from dray.client._tokens import DISCOVER, Discover, TokenSource
+
+__all__ = [
+    "DISCOVER",
+    "KEEP",
+    "Admission",
+    "AdmissionVerdict",
+    "AsyncClient",
+    "AsyncCopy",
+    "ByteCounts",
+    "Checksum",
+    "Client",
+    "Content",
+    "Copy",
+    "Discover",
+    "EndpointInfo",
+    "Entry",
+    "Event",
+    "FileCounts",
+    "FileFailure",
+    "FileOutcome",
+    "Health",
+    "Keep",
+    "ObjectCounts",
+    "Place",
+    "Policy",
+    "Range",
+    "Rates",
+    "Request",
+    "Retry",
+    "RootInfo",
+    "Scitag",
+    "Selection",
+    "Space",
+    "Staged",
+    "StagingRequest",
+    "Ticket",
+    "TokenSource",
+    "Transfer",
+    "TransferState",
+    "You",
+    "copy",
+    "copy_async",
+]

@@ -1,0 +1,294 @@
+"""The awaiting face: each call of the API is a method, as in :class:`Client`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dray.client import _calls as calls
+from dray.client import _flows as flows
+from dray.client._answers import (
+    Admission,
+    Checksum,
+    EndpointInfo,
+    Entry,
+    Event,
+    FileOutcome,
+    Health,
+    Space,
+    Staged,
+    Ticket,
+    Transfer,
+)
+from dray.client._awaiting import Awaiting
+from dray.client._base import staging_with_id, with_id
+from dray.client._requests import KEEP, Keep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from datetime import datetime
+
+    from dray.client._requests import Request, StagingRequest
+    from dray.errors import DrayError
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient(Awaiting):
+    """Speaks to an endpoint, awaiting; :class:`Client` says what each method does.
+
+    Belongs to the event loop (of :mod:`asyncio`) that first used it.
+    """
+
+    async def submit(self, request: Request) -> Transfer:
+        """Await :meth:`Client.submit`."""
+        return await self._run(flows.carry(calls.submit(with_id(request)), self._policy))
+
+    async def submit_batch(
+        self, requests: Iterable[Request], *, atomic: bool = False
+    ) -> tuple[Transfer | DrayError, ...]:
+        """Await :meth:`Client.submit_batch`."""
+        return await self._run(
+            flows.carry(
+                calls.submit_batch([with_id(request) for request in requests], atomic=atomic),
+                self._policy,
+            )
+        )
+
+    def transfers(
+        self,
+        *,
+        state: str | Iterable[str] | None = None,
+        owner: str | None = None,
+        activity: str | None = None,
+        class_: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        source: str | None = None,
+        destination: str | None = None,
+        submitted_after: datetime | None = None,
+        submitted_before: datetime | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[Transfer, None]:
+        """Iterate over :meth:`Client.transfers`."""
+        return self._iterate(
+            Transfer,
+            flows.pages(
+                calls.transfers(
+                    state=state,
+                    owner=owner,
+                    activity=activity,
+                    class_=class_,
+                    labels=labels,
+                    source=source,
+                    destination=destination,
+                    submitted_after=submitted_after,
+                    submitted_before=submitted_before,
+                    limit=limit,
+                ),
+                self._policy,
+            ),
+        )
+
+    async def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
+        """Await :meth:`Client.query`."""
+        return await self._run(flows.carry(calls.query(ids), self._policy))
+
+    async def transfer(self, id: str) -> Transfer:
+        """Await :meth:`Client.transfer`."""
+        return await self._run(flows.carry(calls.transfer(id), self._policy))
+
+    def files(
+        self, id: str, *, state: str | None = None, limit: int | None = None
+    ) -> AsyncGenerator[FileOutcome, None]:
+        """Iterate over :meth:`Client.files`."""
+        return self._iterate(
+            FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
+        )
+
+    async def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
+        """Await :meth:`Client.wait`."""
+        return await self._run(flows.wait(id, self._policy, timeout_seconds))
+
+    async def cancel(self, id: str, *, purge: bool = False) -> Transfer:
+        """Await :meth:`Client.cancel`."""
+        return await self._run(flows.carry(calls.act(id, "cancel", purge=purge), self._policy))
+
+    async def pause(self, id: str) -> Transfer:
+        """Await :meth:`Client.pause`."""
+        return await self._run(flows.carry(calls.act(id, "pause"), self._policy))
+
+    async def resume(self, id: str) -> Transfer:
+        """Await :meth:`Client.resume`."""
+        return await self._run(flows.carry(calls.act(id, "resume"), self._policy))
+
+    async def retry(self, id: str) -> Transfer:
+        """Await :meth:`Client.retry`."""
+        return await self._run(flows.carry(calls.act(id, "retry"), self._policy))
+
+    async def change(
+        self,
+        id: str,
+        *,
+        priority: int | Keep = KEEP,
+        class_: str | Keep = KEEP,
+        deadline: datetime | Keep | None = KEEP,
+        weight: int | Keep = KEEP,
+        rate_min: int | Keep | None = KEEP,
+        rate_max: int | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep | None = KEEP,
+    ) -> Transfer:
+        """Await :meth:`Client.change`."""
+        return await self._run(
+            flows.carry(
+                calls.change(
+                    id,
+                    priority=priority,
+                    class_=class_,
+                    deadline=deadline,
+                    weight=weight,
+                    rate_min=rate_min,
+                    rate_max=rate_max,
+                    labels=labels,
+                ),
+                self._policy,
+            )
+        )
+
+    async def forget(self, id: str) -> None:
+        """Await :meth:`Client.forget`."""
+        await self._run(flows.carry(calls.forget(id), self._policy))
+
+    def events(
+        self, *, transfer: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Iterate over :meth:`Client.events`."""
+        return self._iterate(Event, flows.events(transfer, after, self._policy))
+
+    async def mint_ticket(
+        self,
+        transfer: str,
+        direction: Literal["read", "write"],
+        paths: Iterable[str],
+        peer_key: str,
+        *,
+        lifetime_seconds: float | None = None,
+        overwrite: str | None = None,
+    ) -> Ticket:
+        """Await :meth:`Client.mint_ticket`."""
+        return await self._run(
+            flows.carry(
+                calls.mint_ticket(
+                    transfer,
+                    direction,
+                    paths,
+                    peer_key,
+                    lifetime_seconds=lifetime_seconds,
+                    overwrite=overwrite,
+                ),
+                self._policy,
+            )
+        )
+
+    def tickets(
+        self, *, transfer: str | None = None, limit: int | None = None
+    ) -> AsyncGenerator[Ticket, None]:
+        """Iterate over :meth:`Client.tickets`."""
+        return self._iterate(
+            Ticket, flows.pages(calls.tickets(transfer=transfer, limit=limit), self._policy)
+        )
+
+    async def ticket(self, id: str) -> Ticket:
+        """Await :meth:`Client.ticket`."""
+        return await self._run(flows.carry(calls.ticket(id), self._policy))
+
+    async def revoke_ticket(self, id: str) -> None:
+        """Await :meth:`Client.revoke_ticket`."""
+        await self._run(flows.carry(calls.revoke_ticket(id), self._policy))
+
+    async def renew_ticket(self, ticket: str, *, lifetime_seconds: float | None = None) -> Ticket:
+        """Await :meth:`Client.renew_ticket`."""
+        return await self._run(
+            flows.carry(calls.renew_ticket(ticket, lifetime_seconds=lifetime_seconds), self._policy)
+        )
+
+    async def stat(self, path: str) -> Entry:
+        """Await :meth:`Client.stat`."""
+        return await self._run(flows.carry(calls.stat(path), self._policy))
+
+    def list(self, path: str, *, limit: int | None = None) -> AsyncGenerator[Entry, None]:
+        """Iterate over :meth:`Client.list`."""
+        return self._iterate(Entry, flows.pages(calls.list_folder(path, limit=limit), self._policy))
+
+    async def mkdir(self, path: str, *, parents: bool = True) -> Entry:
+        """Await :meth:`Client.mkdir`."""
+        return await self._run(flows.carry(calls.mkdir(path, parents=parents), self._policy))
+
+    async def rm(self, path: str, *, recursive: bool = False) -> int:
+        """Await :meth:`Client.rm`."""
+        return await self._run(flows.carry(calls.rm(path, recursive=recursive), self._policy))
+
+    async def rename(self, path: str, to: str, *, replace: bool = False) -> Entry:
+        """Await :meth:`Client.rename`."""
+        return await self._run(flows.carry(calls.rename(path, to, replace=replace), self._policy))
+
+    async def checksum(
+        self,
+        path: str,
+        algorithm: Literal["adler32", "crc32c"] = "adler32",
+        *,
+        timeout_seconds: float = 3600.0,
+    ) -> Checksum:
+        """Await :meth:`Client.checksum`."""
+        return await self._run(
+            flows.carry(calls.checksum(path, algorithm, hold=timeout_seconds), self._policy)
+        )
+
+    async def space(self, path: str) -> Space:
+        """Await :meth:`Client.space`."""
+        return await self._run(flows.carry(calls.space(path), self._policy))
+
+    async def admission(self, requests: Iterable[Request]) -> Admission:
+        """Await :meth:`Client.admission`."""
+        return await self._run(flows.carry(calls.admission(requests), self._policy))
+
+    async def stage_in(self, request: StagingRequest) -> Staged:
+        """Await :meth:`Client.stage_in`."""
+        return await self._run(
+            flows.carry(calls.stage("in", staging_with_id(request)), self._policy)
+        )
+
+    async def stage_out(self, request: StagingRequest) -> Staged:
+        """Await :meth:`Client.stage_out`."""
+        return await self._run(
+            flows.carry(calls.stage("out", staging_with_id(request)), self._policy)
+        )
+
+    def stagings(
+        self, *, application: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> AsyncGenerator[Staged, None]:
+        """Iterate over :meth:`Client.stagings`."""
+        return self._iterate(
+            Staged,
+            flows.pages(
+                calls.stagings(application=application, state=state, limit=limit), self._policy
+            ),
+        )
+
+    async def staging(self, id: str) -> Staged:
+        """Await :meth:`Client.staging`."""
+        return await self._run(flows.carry(calls.staging(id), self._policy))
+
+    async def pin_staging(self, id: str, lifetime_seconds: float) -> Staged:
+        """Await :meth:`Client.pin_staging`."""
+        return await self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
+
+    async def evict_staging(self, id: str) -> Staged:
+        """Await :meth:`Client.evict_staging`."""
+        return await self._run(flows.carry(calls.evict(id), self._policy))
+
+    async def endpoint(self) -> EndpointInfo:
+        """Await :meth:`Client.endpoint`."""
+        return await self._run(flows.carry(calls.endpoint(), self._policy))
+
+    async def health(self) -> Health:
+        """Await :meth:`Client.health`."""
+        return await self._run(flows.carry(calls.health(), self._policy))

@@ -1,0 +1,439 @@
+"""Every call of the API: what is sent, what is read, and whether it may be sent twice.
+
+Pure: no socket, no clock. The faces and the tests use the same functions.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from urllib.parse import urlencode
+
+from dray.client import _answers as answers
+from dray.client._errors import error_of, usage
+from dray.client._reader import ShapeError, read
+from dray.client._requests import Keep, Request, StagingRequest, write, write_time
+from dray.client._urls import segment
+
+if TYPE_CHECKING:
+    from dray.client._steps import Json
+    from dray.errors import DrayError
+
+__all__ = ["Call", "Page", "Safety"]
+
+T = TypeVar("T")
+IDS_MAX = 1000
+
+
+class Safety(enum.Enum):
+    """Whether a request may be sent again when nobody knows what became of the first."""
+
+    #: twice is as good as once
+    REPEATABLE = "repeatable"
+    #: only when the endpoint cannot have begun: not reached, or refused as busy
+    ONCE = "once"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call.
+
+    :param operation: what it is for, as an infinitive, for messages.
+    :param read: makes the result of the answer's JSON.
+    :param hold_seconds: how long the endpoint may keep the caller waiting on purpose.
+    :param is_gone_done: a 404 to a repetition means that the first was carried out.
+    """
+
+    operation: str
+    method: str
+    path: str
+    read: Callable[[Json], T]
+    query: tuple[tuple[str, str], ...] = ()
+    body: object = field(default=None, repr=False)
+    safety: Safety = Safety.REPEATABLE
+    hold_seconds: float = 0.0
+    is_gone_done: bool = False
+    with_token: bool = True
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    @property
+    def payload(self) -> bytes | None:
+        """The body in bytes."""
+        if self.body is None:
+            return None
+        try:
+            return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise usage(str(error), "give plain values", self.operation) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list.
+
+    :param next: cursor of the next part; ``None``: this was the last.
+    """
+
+    items: tuple[T, ...]
+    next: str | None
+
+
+def _of(of: type[T]) -> Callable[[Json], T]:
+    return partial(read, of)
+
+
+def _page(of: type[T], *keys: str) -> Callable[[Json], Page[T]]:
+    def read_page(words: Json) -> Page[T]:
+        found = [key for key in keys if isinstance(words, Mapping) and key in words]
+        key = found[0] if found else keys[0]
+        if not isinstance(words, Mapping) or not isinstance(words.get(key), list):
+            raise ShapeError(f"answer.{key} is no list")
+        after = words.get("next")
+        if not (after is None or isinstance(after, str)):
+            raise ShapeError("answer.next is no text")
+        items = (read(of, each, f"{key}[{at}]") for at, each in enumerate(words[key]))
+        return Page(tuple(items), after or None)
+
+    return read_page
+
+
+def _nothing(words: Json) -> None:
+    del words
+
+
+def _query(**values: object) -> tuple[tuple[str, str], ...]:
+    """Write a query; ``None`` is left out, several values repeat the name."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        several = value if isinstance(value, (list, tuple)) else [value]
+        for each in several:
+            if isinstance(each, datetime):
+                pairs.append((name.rstrip("_"), write_time(each)))
+            elif each is not None:
+                pairs.append((name.rstrip("_"), str(each)))
+    return tuple(pairs)
+
+
+def after(call: Call[Page[T]], cursor: str) -> Call[Page[T]]:
+    """Ask for the next part of a list."""
+    kept = tuple(pair for pair in call.query if pair[0] != "cursor")
+    return replace(call, query=(*kept, ("cursor", cursor)))
+
+
+# --- transfers ------------------------------------------------------------------------------------
+
+
+def _at(id: str, verb: str = "") -> str:
+    return f"/v1/transfers/{segment(id)}{verb}"
+
+
+def submit(request: Request) -> Call[answers.Transfer]:
+    """Submit; repeatable, for the request has an id: the second attaches to the first."""
+    if request.id is None:
+        raise AssertionError("an id is made before the first try")
+    body = write(request)
+    return Call("submit the transfer", "POST", "/v1/transfers", _of(answers.Transfer), body=body)
+
+
+def submit_batch(
+    requests: Iterable[Request], *, atomic: bool
+) -> Call[tuple[answers.Transfer | DrayError, ...]]:
+    """Submit several; repeatable, for each has an id."""
+    several = [write(request) for request in requests]
+    if len(several) > IDS_MAX:
+        raise usage(f"{len(several)} transfers, {IDS_MAX} at most", "submit them in parts")
+    body = {"transfers": several, "atomic": atomic}
+    reader = partial(_results, len(several))
+    return Call("submit the transfers", "POST", "/v1/transfers/batch", reader, body=body)
+
+
+def _results(count: int, words: Json) -> tuple[answers.Transfer | DrayError, ...]:
+    results = words.get("results") if isinstance(words, Mapping) else None
+    if not isinstance(results, list) or len(results) != count:
+        raise ShapeError(f"answer.results is no list of {count}")
+    return tuple(_result(each, f"results[{at}]") for at, each in enumerate(results))
+
+
+def _result(words: Json, place: str) -> answers.Transfer | DrayError:
+    if isinstance(words, Mapping) and isinstance(words.get("error"), Mapping):
+        return error_of(words["error"])
+    if isinstance(words, Mapping) and "transfer" in words:
+        return read(answers.Transfer, words["transfer"], f"{place}.transfer")
+    raise ShapeError(f"{place} is neither a transfer nor an error")
+
+
+def transfers(
+    *,
+    state: str | Iterable[str] | None,
+    owner: str | None,
+    activity: str | None,
+    class_: str | None,
+    labels: Mapping[str, str] | None,
+    source: str | None,
+    destination: str | None,
+    submitted_after: datetime | None,
+    submitted_before: datetime | None,
+    limit: int | None,
+) -> Call[Page[answers.Transfer]]:
+    """List."""
+    query = _query(
+        state=[state] if isinstance(state, str) else list(state or ()),
+        owner=owner,
+        activity=activity,
+        class_=class_,
+        label=[f"{key}:{value}" for key, value in (labels or {}).items()],
+        source=source,
+        destination=destination,
+        submitted_after=submitted_after,
+        submitted_before=submitted_before,
+        limit=limit,
+    )
+    reader = _page(answers.Transfer, "transfers")
+    return Call("list transfers", "GET", "/v1/transfers", reader, query)
+
+
+def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
+    """Ask for several at once."""
+    several = list(ids)
+    if len(several) > IDS_MAX:
+        raise usage(f"{len(several)} ids, {IDS_MAX} at most", "ask in parts")
+    body = {"ids": several}
+    return Call("look up transfers", "POST", "/v1/transfers/query", _by_id, body=body)
+
+
+def _by_id(words: Json) -> dict[str, answers.Transfer | None]:
+    found = words.get("transfers") if isinstance(words, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ShapeError("answer.transfers is no object")
+    return {
+        str(id): None if each is None else read(answers.Transfer, each, f"transfers.{id}")
+        for id, each in found.items()
+    }
+
+
+def transfer(id: str) -> Call[answers.Transfer]:
+    """Show one."""
+    return Call("look up the transfer", "GET", _at(id), _of(answers.Transfer))
+
+
+def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers.FileOutcome]]:
+    """List what became of files."""
+    reader = _page(answers.FileOutcome, "files")
+    rows = _query(state=state, limit=limit)
+    return Call("list the transfer's files", "GET", _at(id, "/files"), reader, rows)
+
+
+def wait(id: str, *, hold: float) -> Call[answers.Transfer]:
+    """Long poll once."""
+    rows = _query(timeout=max(1, round(hold)))
+    operation = "wait for the transfer"
+    reader = _of(answers.Transfer)
+    return Call(operation, "GET", _at(id, "/wait"), reader, rows, hold_seconds=max(1.0, hold))
+
+
+Verb = Literal["cancel", "pause", "resume", "retry"]
+
+
+def act(id: str, verb: Verb, *, purge: bool | None = None) -> Call[answers.Transfer]:
+    """Cancel, pause, resume: repeatable. Retry: each one is a new attempt."""
+    safety = Safety.ONCE if verb == "retry" else Safety.REPEATABLE
+    body = {} if purge is None else {"purge": purge}
+    reader = _of(answers.Transfer)
+    place = _at(id, f"/{verb}")
+    return Call(f"{verb} the transfer", "POST", place, reader, body=body, safety=safety)
+
+
+def change(id: str, **values: object) -> Call[answers.Transfer]:
+    """Change what is given; ``None`` takes a bound away."""
+    body = {
+        name.rstrip("_"): write(value)
+        for name, value in values.items()
+        if not isinstance(value, Keep)
+    }
+    if not body:
+        raise usage("nothing to change was given", "give priority, deadline, rate_max or another")
+    return Call("change the transfer", "PATCH", _at(id), _of(answers.Transfer), body=body)
+
+
+def forget(id: str) -> Call[None]:
+    """Forget a terminal one."""
+    return Call("forget the transfer", "DELETE", _at(id), _nothing, is_gone_done=True)
+
+
+# --- tickets --------------------------------------------------------------------------------------
+
+
+def mint_ticket(
+    transfer: str,
+    direction: Literal["read", "write"],
+    paths: Iterable[str],
+    peer_key: str,
+    *,
+    lifetime_seconds: float | None,
+    overwrite: str | None,
+) -> Call[answers.Ticket]:
+    """Mint. Repeatable: a ticket whose answer was lost opens nothing without the peer's key."""
+    body = {
+        "transfer": transfer,
+        "direction": direction,
+        "paths": [paths] if isinstance(paths, str) else list(paths),
+        "peer_key": peer_key,
+        "lifetime_seconds": lifetime_seconds,
+        "overwrite": overwrite,
+    }
+    given = {name: value for name, value in body.items() if value is not None}
+    return Call("mint a ticket", "POST", "/v1/tickets", _of(answers.Ticket), body=given)
+
+
+def tickets(*, transfer: str | None, limit: int | None) -> Call[Page[answers.Ticket]]:
+    """List the caller's."""
+    reader = _page(answers.Ticket, "tickets")
+    rows = _query(transfer=transfer, limit=limit)
+    return Call("list tickets", "GET", "/v1/tickets", reader, rows)
+
+
+def ticket(id: str) -> Call[answers.Ticket]:
+    """Show one."""
+    return Call("look up the ticket", "GET", f"/v1/tickets/{segment(id)}", _of(answers.Ticket))
+
+
+def revoke_ticket(id: str) -> Call[None]:
+    """Revoke one."""
+    place = f"/v1/tickets/{segment(id)}"
+    return Call("revoke the ticket", "DELETE", place, _nothing, is_gone_done=True)
+
+
+def renew_ticket(ticket: str, *, lifetime_seconds: float | None) -> Call[answers.Ticket]:
+    """Renew; the certificate says who asks, so no token is shown."""
+    body: dict[str, object] = {"ticket": ticket}
+    if lifetime_seconds is not None:
+        body["lifetime_seconds"] = lifetime_seconds
+    reader = _of(answers.Ticket)
+    place = "/v1/tickets/renew"
+    return Call("renew the ticket", "POST", place, reader, body=body, with_token=False)
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+def stat(path: str) -> Call[answers.Entry]:
+    """Look at one."""
+    rows = _query(path=path)
+    return Call("look at the path", "GET", "/v1/storage/stat", _of(answers.Entry), rows)
+
+
+def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
+    """List a folder."""
+    reader = _page(answers.Entry, "entries")
+    rows = _query(path=path, limit=limit)
+    return Call("list the folder", "GET", "/v1/storage/list", reader, rows)
+
+
+def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
+    """Make a folder. Repeatable: one that stands there is as good as one that was made."""
+    body = {"path": path, "parents": parents}
+    reader = _of(answers.Entry)
+    return Call("make the folder", "POST", "/v1/storage/mkdir", reader, body=body)
+
+
+def rm(path: str, *, recursive: bool) -> Call[int]:
+    """Remove. Once: what stands there by the second time may be somebody's new file."""
+    body = {"path": path, "recursive": recursive}
+    place = "/v1/storage/rm"
+    return Call("remove the path", "POST", place, _removed, body=body, safety=Safety.ONCE)
+
+
+def _removed(words: Json) -> int:
+    count = words.get("removed") if isinstance(words, Mapping) else None
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise ShapeError("answer.removed is no number")
+    return count
+
+
+def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
+    """Rename. Once: by the second time another file may have the name."""
+    body = {"from": path, "to": to, "replace": replace}
+    reader = _of(answers.Entry)
+    place = "/v1/storage/rename"
+    return Call("rename the path", "POST", place, reader, body=body, safety=Safety.ONCE)
+
+
+def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum]:
+    """Sum a file; changes nothing, but a large one takes its time."""
+    body = {"path": path, "algorithm": algorithm}
+    reader = _of(answers.Checksum)
+    place = "/v1/storage/checksum"
+    return Call("sum the file", "POST", place, reader, body=body, hold_seconds=hold)
+
+
+def space(path: str) -> Call[answers.Space]:
+    """Ask for free space."""
+    rows = _query(path=path)
+    return Call("ask for free space", "GET", "/v1/storage/space", _of(answers.Space), rows)
+
+
+# --- admission, staging, the endpoint itself ------------------------------------------------------
+
+
+def admission(requests: Iterable[Request]) -> Call[answers.Admission]:
+    """Ask what would be; changes nothing."""
+    body = {"transfers": [write(request) for request in requests]}
+    reader = _of(answers.Admission)
+    return Call("ask for admission", "POST", "/v1/admission", reader, body=body)
+
+
+def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.Staged]:
+    """Stage; repeatable, for the request has an id."""
+    if request.id is None:
+        raise AssertionError("an id is made before the first try")
+    reader = _of(answers.Staged)
+    place = f"/v1/staging/{way}"
+    return Call(f"stage {way}", "POST", place, reader, body=write(request))
+
+
+def stagings(
+    *, application: str | None, state: str | None, limit: int | None
+) -> Call[Page[answers.Staged]]:
+    """List."""
+    reader = _page(answers.Staged, "staging", "staged")
+    rows = _query(application=application, state=state, limit=limit)
+    return Call("list staged copies", "GET", "/v1/staging", reader, rows)
+
+
+def staging(id: str) -> Call[answers.Staged]:
+    """Show one."""
+    return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _of(answers.Staged))
+
+
+def pin(id: str, lifetime_seconds: float) -> Call[answers.Staged]:
+    """Pin; from the moment of the last time it was asked."""
+    body = {"lifetime_seconds": lifetime_seconds}
+    place = f"/v1/staging/{segment(id)}/pin"
+    return Call("pin the copy", "POST", place, _of(answers.Staged), body=body)
+
+
+def evict(id: str) -> Call[answers.Staged]:
+    """Free the fast copy; what is free already stays so."""
+    place = f"/v1/staging/{segment(id)}/evict"
+    return Call("free the copy", "POST", place, _of(answers.Staged), body={})
+
+
+def endpoint() -> Call[answers.EndpointInfo]:
+    """Ask who it is."""
+    reader = _of(answers.EndpointInfo)
+    return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
+
+
+def health() -> Call[answers.Health]:
+    """Ask how it is; open to all, so no token is shown."""
+    reader = _of(answers.Health)
+    return Call("ask how the endpoint is", "GET", "/healthz", reader, with_token=False)

@@ -1,0 +1,58 @@
+"""The public key of an X.509 certificate, found without reading the rest (RFC 5280, section 4.1).
+
+Only so much DER as leads to SubjectPublicKeyInfo: tags and lengths, never beyond the bytes given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+__all__ = ["fingerprint", "public_key"]
+
+_SEQUENCE = 0x30
+_INTEGER = 0x02
+_VERSION = 0xA0
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Give ``sha256:`` and the digest of the certificate's SubjectPublicKeyInfo.
+
+    :raises ValueError: if the bytes are no certificate.
+    """
+    return f"sha256:{hashlib.sha256(public_key(certificate)).hexdigest()}"
+
+
+def public_key(certificate: bytes) -> bytes:
+    """Cut the SubjectPublicKeyInfo, header included, out of a DER certificate.
+
+    :raises ValueError: if the bytes are no certificate.
+    """
+    start, end, after = _element(certificate, 0, len(certificate), _SEQUENCE)
+    if after != len(certificate):
+        raise ValueError("bytes behind the certificate")
+    at, end, _ = _element(certificate, start, end, _SEQUENCE)
+    if at < end and certificate[at] == _VERSION:
+        at = _element(certificate, at, end, _VERSION)[2]
+    at = _element(certificate, at, end, _INTEGER)[2]
+    # Signature algorithm, issuer, validity, subject.
+    for _ in range(4):
+        at = _element(certificate, at, end, _SEQUENCE)[2]
+    return certificate[at : _element(certificate, at, end, _SEQUENCE)[2]]
+
+
+def _element(data: bytes, at: int, end: int, tag: int) -> tuple[int, int, int]:
+    """Read a header: where its content begins and ends, and where the next element begins."""
+    if at + 2 > end or data[at] != tag:
+        raise ValueError("no certificate")
+    length, start = data[at + 1], at + 2
+    if length >= 0x80:
+        count = length & 0x7F
+        # 0x80 is the indefinite form, which DER does not have; four bytes hold any real length.
+        if not 1 <= count <= 4 or start + count > end:
+            raise ValueError("no certificate")
+        length, start = int.from_bytes(data[start : start + count], "big"), start + count
+        if length < 0x80 or length >> (8 * (count - 1)) == 0:
+            raise ValueError("no certificate: a length is not in its shortest form")
+    if start + length > end:
+        raise ValueError("no certificate: it is cut off")
+    return start, start + length, start + length

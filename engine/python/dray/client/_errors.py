@@ -1,0 +1,171 @@
+"""Answers that say no, connections that break: to the family of exceptions.
+
+Nothing here may repeat what a request carried: a token must not come out in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from dray.errors import (
+    DrayError,
+    DrayPermanentError,
+    DrayTemporaryError,
+    DrayUsageError,
+    End,
+    ErrorKind,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["error_of", "make", "refusal", "usage"]
+
+WORDS_MAX = 4096
+"""Characters of one text of an answer that go into an exception; a proxy's page may be long."""
+
+_KINDS = frozenset(get_args(ErrorKind))
+_STATUSES = frozenset(get_args(Status))
+_ENDS = frozenset(get_args(End))
+_KIND_OF_CODE: dict[int, ErrorKind] = {
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "permission_denied",
+    404: "not_found",
+    408: "timed_out",
+    409: "already_exists",
+    413: "limit_exceeded",
+    429: "busy",
+    501: "unsupported",
+    502: "unreachable",
+    503: "busy",
+    504: "timed_out",
+    507: "no_space",
+}
+#: codes after which the same request may be answered
+_TEMPORARY_CODES = frozenset({408, 429, 500, 502, 503, 504})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+def usage(cause: str, remedy: str, operation: str = "do as told") -> DrayUsageError:
+    """Say that a call makes no sense; nothing was sent."""
+    error = make("invalid_request", "permanent", "here", operation, cause, remedy)
+    return DrayUsageError(error.message, **_fields(error))
+
+
+def make(
+    kind: ErrorKind,
+    status: Status,
+    end: End,
+    operation: str,
+    cause: str = "",
+    remedy: str = "",
+) -> DrayError:
+    """Make an error of what happened on this side, in the class that its status asks for."""
+    where = {"here": "", "network": " over the network"}.get(end, f" at the {end}")
+    message = f"cannot {operation}{where}: {kind.replace('_', ' ')}"
+    message += f" ({cause})" if cause else ""
+    message += f"; {remedy}" if remedy else ""
+    of = DrayPermanentError if status == "permanent" else DrayTemporaryError
+    return of(
+        message,
+        kind=kind,
+        status=status,
+        end=end,
+        operation=operation,
+        file=None,
+        cause=cause,
+        remedy=remedy,
+    )
+
+
+def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
+    """Read an error object: ``kind``, ``status``, ``end``, ``operation`` and so on.
+
+    A kind that this version does not know becomes ``other``; its word stays in the message.
+    """
+    kind, status, end = words.get("kind"), words.get("status"), words.get("end")
+    file = words.get("file")
+    named: dict[str, Any] = {
+        "kind": kind if kind in _KINDS else "other",
+        "status": status if status in _STATUSES else "permanent",
+        "end": end if end in _ENDS else "here",
+        "operation": _text(words, "operation"),
+        "file": file if isinstance(file, str) else None,
+        "cause": _text(words, "cause"),
+        "remedy": _text(words, "remedy"),
+    }
+    message = _text(words, "message")
+    if not message:
+        message = make(
+            named["kind"],
+            named["status"],
+            named["end"],
+            named["operation"] or "do as asked",
+            named["cause"],
+            named["remedy"],
+        ).message
+    if kind not in _KINDS:
+        message += f" [{_clean(str(kind))[:64]}]"
+    if is_usage:
+        return DrayUsageError(message, **named)
+    of = DrayPermanentError if named["status"] == "permanent" else DrayTemporaryError
+    return of(message, **named)
+
+
+def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayError:
+    """Read an answer that is no success, whoever wrote it."""
+    if 300 <= code < 400:
+        return make(
+            "protocol",
+            "permanent",
+            "network",
+            operation,
+            f"the answer is {code}, a redirect; a token goes to nobody but the endpoint it is for",
+            "give the URL that the endpoint itself answers at",
+        )
+    words = error_object(body)
+    if words is not None:
+        return error_of(words, is_usage=code == 400)
+    # Not the endpoint's own: a proxy on the way, or something else that listens there.
+    kind = _KIND_OF_CODE.get(code, "other")
+    status: Status = "temporary" if code in _TEMPORARY_CODES else "permanent"
+    named = _clean(content_type)[:80] or "no type"
+    begins = _clean(body[:200].decode("utf-8", "replace"))
+    return make(
+        kind,
+        status,
+        "network",
+        operation,
+        f"the answer is {code} in a form that no endpoint gives ({named}): {begins!r}",
+        "look what listens there, and for a proxy on the way",
+    )
+
+
+def error_object(body: bytes) -> Mapping[str, Any] | None:
+    """Give the error object of an answer, if it is one."""
+    try:
+        whole = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    words = whole.get("error") if isinstance(whole, dict) else None
+    is_one = isinstance(words, dict) and isinstance(words.get("kind"), str)
+    return cast("Mapping[str, Any]", words) if is_one else None
+
+
+def _fields(error: DrayError) -> dict[str, Any]:
+    names = ("kind", "status", "end", "operation", "file", "cause", "remedy")
+    return {name: getattr(error, name) for name in names}
+
+
+def _text(words: Mapping[str, Any], name: str) -> str:
+    value = words.get(name)
+    return _clean(value)[:WORDS_MAX] if isinstance(value, str) else ""
+
+
+def _clean(text: str) -> str:
+    # What a stranger wrote goes to a terminal or a log: no line breaks, no escape sequences.
+    return _CONTROL.sub(" ", text).strip()

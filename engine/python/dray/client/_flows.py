@@ -1,0 +1,329 @@
+"""What is tried again and when it is given up: single calls, pages, waiting, events.
+
+Invariant: a request that may not be sent twice (:class:`Safety`) is repeated only when the endpoint
+cannot have begun with it; nothing is tried beyond its time.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from dray.client import _calls as calls
+from dray.client._answers import Event, Transfer
+from dray.client._calls import Call, Page, Safety
+from dray.client._errors import error_object, make, refusal
+from dray.client._reader import ShapeError, read
+from dray.client._sse import Messages
+from dray.client._steps import (
+    Answer,
+    Clock,
+    Emit,
+    Fault,
+    Flow,
+    Open,
+    Opened,
+    Pause,
+    Read,
+    Reply,
+    Send,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dray.errors import DrayError, Status
+
+__all__ = ["Policy", "carry", "events", "pages", "wait"]
+
+T = TypeVar("T")
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Bytes of one answer: a page of 1000 transfers whose requests are far from small."""
+POLL_SECONDS = 30.0
+RETRY_AFTER_SECONDS_MAX = 3600.0
+#: an endpoint says at least a comment in so long, or the connection is taken for dead
+SILENCE_SECONDS = 90.0
+#: what a proxy in front of an endpoint says while the endpoint is away
+_PROXY_CODES = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient a client is.
+
+    :param seconds: for one call with everything tried again; long polls have their time on top.
+    :param tries: requests for one call.
+    :param first_pause: seconds before the second; doubles each time. Each is shortened by chance,
+        by up to half, so that those who were turned away together do not come back together.
+    :param longest_pause: seconds.
+    :param outage_seconds: how long waits and event streams look for an endpoint that is away.
+    :param clock: seconds that only grow.
+    :param chance: a number from 0 to 1.
+    :param wall: seconds since 1970.
+    """
+
+    seconds: float = 60.0
+    tries: int = 6
+    first_pause: float = 0.25
+    longest_pause: float = 15.0
+    outage_seconds: float = 300.0
+    clock: Clock = time.monotonic
+    chance: Callable[[], float] = random.random
+    wall: Clock = time.time
+
+    def pause(self, tries: int, asked: float) -> float:
+        """Seconds before the next request, after so many; at least what the endpoint asked for."""
+        longest = min(self.longest_pause, self.first_pause * 2.0 ** min(tries - 1, 30))
+        return max(asked, longest * (1.0 - self.chance() / 2))
+
+
+def carry(
+    call: Call[T], policy: Policy, *, until: float | None = None, tries: int | None = None
+) -> Flow[T]:
+    """Send a call until it is answered, or must not or need not be sent again.
+
+    :param until: by the policy's clock; by default the policy's time from now.
+    :param tries: instead of the policy's.
+    """
+    payload = call.payload
+    if until is None:
+        until = policy.clock() + policy.seconds + call.hold_seconds
+    tries = policy.tries if tries is None else tries
+    tried = 0
+    may_be_done = False
+    while True:
+        left = max(0.001, until - policy.clock())
+        # One that hangs must not use up the time of an outage that is waited for.
+        reply = yield _send(call, payload, min(left, call.hold_seconds + policy.seconds))
+        tried += 1
+        if isinstance(reply, Answer) and 200 <= reply.code < 300:
+            return _result(call, reply)
+        if may_be_done and call.is_gone_done and isinstance(reply, Answer) and reply.code == 404:
+            return _result(call, Answer(204, {}, b""))
+        error, asked = _why(call, reply, policy)
+        if not _may_repeat(call, reply):
+            raise error
+        may_be_done = may_be_done or _may_be_done(reply)
+        pause = policy.pause(tried, asked)
+        if tried >= tries or policy.clock() + pause >= until:
+            raise error
+        yield Pause(pause)
+
+
+def _send(call: Call[T], payload: bytes | None, seconds: float) -> Send:
+    headers = {"accept": "application/json"}
+    if payload is not None:
+        headers["content-type"] = "application/json"
+    return Send(
+        call.method,
+        call.target,
+        seconds,
+        ANSWER_BYTES_MAX,
+        payload,
+        headers,
+        call.with_token,
+    )
+
+
+def _result(call: Call[T], answer: Answer) -> T:
+    try:
+        words = json.loads(answer.body) if answer.body.strip() else None
+        return call.read(words)
+    except (ValueError, RecursionError) as error:
+        said = str(error) if isinstance(error, ShapeError) else "it is no JSON"
+        raise make(
+            "protocol",
+            "permanent",
+            "network",
+            call.operation,
+            f"the answer cannot be read: {said}",
+            "look whether the endpoint is of another version, and what else may listen there",
+        ) from None
+
+
+def _why(call: Call[T], reply: Reply, policy: Policy) -> tuple[DrayError, float]:
+    """Say what went wrong, and how many seconds the endpoint wants to be left alone."""
+    if isinstance(reply, Answer):
+        kind = reply.headers.get("content-type", "")
+        asked = _retry_after(reply.headers.get("retry-after"), policy.wall())
+        return refusal(reply.code, reply.body, kind, call.operation), asked
+    if not isinstance(reply, Fault):
+        raise TypeError("a request is answered or not")
+    if reply.error is not None:
+        return reply.error, 0.0
+    if call.safety is Safety.ONCE and reply.was_sent:
+        remedy = "look whether it was done, then decide; it is not tried again by itself"
+    elif reply.kind == "limit_exceeded":
+        remedy = "ask for less at a time"
+    else:
+        remedy = "look whether the endpoint runs, then try again"
+    status: Status = "permanent" if reply.kind == "limit_exceeded" else "temporary"
+    error = make(reply.kind, status, "network", call.operation, reply.words, remedy)
+    return error, 0.0
+
+
+def _may_repeat(call: Call[T], reply: Reply) -> bool:
+    if isinstance(reply, Fault):
+        if reply.error is not None or reply.kind == "limit_exceeded":
+            return False
+        return call.safety is Safety.REPEATABLE or not reply.was_sent
+    if not isinstance(reply, Answer):
+        return False
+    words = error_object(reply.body)
+    if words is None:
+        # A proxy's word: it may have handed the request on.
+        is_temporary = reply.code in _PROXY_CODES or reply.code == 429
+        return is_temporary and (call.safety is Safety.REPEATABLE or reply.code == 429)
+    if reply.code == 429 or (reply.code == 503 and words.get("kind") == "busy"):
+        return True
+    is_temporary = reply.code >= 500 and words.get("status") != "permanent"
+    return is_temporary and call.safety is Safety.REPEATABLE
+
+
+def _may_be_done(reply: Reply) -> bool:
+    if isinstance(reply, Fault):
+        return reply.was_sent
+    return isinstance(reply, Answer) and reply.code != 429
+
+
+def _retry_after(text: str | None, now: float) -> float:
+    """Read ``Retry-After``: seconds or a date; 0 when it says nothing that can be read."""
+    if not text:
+        return 0.0
+    try:
+        seconds = float(text) if text.strip().isdigit() else _until(text, now)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return min(max(0.0, seconds), RETRY_AFTER_SECONDS_MAX)
+
+
+def _until(text: str, now: float) -> float:
+    return email.utils.parsedate_to_datetime(text).timestamp() - now
+
+
+def pages(call: Call[Page[T]], policy: Policy) -> Flow[None]:
+    """Emit the items of a list, page after page."""
+    seen: set[str] = set()
+    while True:
+        page = yield from carry(call, policy)
+        for item in page.items:
+            yield Emit(item)
+        if page.next is None:
+            return
+        if page.next in seen:
+            raise make("protocol", "permanent", "network", call.operation, "the list has no end")
+        seen.add(page.next)
+        call = calls.after(call, page.next)
+
+
+def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
+    """Ask until the transfer is terminal; an endpoint that restarts is waited for.
+
+    :param seconds: give up after so long; ``None``: never.
+    """
+    end = None if seconds is None else policy.clock() + seconds
+    while True:
+        hold = POLL_SECONDS if end is None else min(POLL_SECONDS, end - policy.clock())
+        call = calls.wait(id, hold=hold)
+        begun = policy.clock()
+        # A reach beyond the caller's end is not taken for an outage: the last answer is worth it.
+        limit = begun + call.hold_seconds + policy.outage_seconds
+        if end is not None:
+            limit = min(limit, max(end, begun + 1.0) + min(5.0, policy.seconds))
+        found = yield from carry(call, policy, until=limit, tries=1 << 30)
+        if found.is_terminal:
+            return found
+        if end is not None and policy.clock() >= end:
+            raise make(
+                "timed_out",
+                "temporary",
+                "here",
+                call.operation,
+                f"it is {found.state} after {seconds:g} s",
+                "wait longer, or cancel it",
+            )
+        if policy.clock() - begun < 1.0:
+            # Answered before its time and not terminal: not to be asked in a spin.
+            yield Pause(1.0)
+
+
+def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None]:
+    """Emit events for ever; where a connection breaks, the next goes on behind the last event."""
+    call: Call[None] = Call(
+        "listen to events",
+        "GET",
+        "/v1/events",
+        lambda words: None,
+        () if transfer is None else (("transfer", transfer),),
+    )
+    last = after
+    failures = 0
+    lost_at = policy.clock()
+    while True:
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        if last is not None:
+            headers["last-event-id"] = str(last)
+        request = Send("GET", call.target, SILENCE_SECONDS, ANSWER_BYTES_MAX, headers=headers)
+        reply = yield Open(request)
+        asked = 0.0
+        if isinstance(reply, Opened):
+            _check_stream(call, reply.headers)
+            messages = Messages()
+            while True:
+                piece = yield Read()
+                if not isinstance(piece, bytes) or not piece:
+                    break
+                for event in _events_of(call, messages, piece):
+                    last = event.id if event.type != "gap" else last
+                    yield Emit(event)
+                failures = 0
+            lost_at = policy.clock()
+            error = make("unreachable", "temporary", "network", call.operation, "it broke off")
+        else:
+            error, asked = _why(call, reply, policy)
+            if not _may_repeat(call, reply):
+                raise error
+        failures += 1
+        pause = policy.pause(failures, asked)
+        if policy.clock() + pause >= lost_at + policy.outage_seconds:
+            raise error
+        yield Pause(pause)
+
+
+def _check_stream(call: Call[None], headers: Mapping[str, str]) -> None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "text/event-stream":
+        raise make(
+            "protocol",
+            "permanent",
+            "network",
+            call.operation,
+            f"the answer is {kind[:80] or 'of no type'}, not text/event-stream",
+            "look what listens there, and for a proxy on the way",
+        )
+
+
+def _events_of(call: Call[None], messages: Messages, piece: bytes) -> list[Event]:
+    try:
+        return [_event(message.data, message.id) for message in messages.feed(piece)]
+    except (ValueError, RecursionError) as error:
+        said = str(error) if isinstance(error, ShapeError) else "it is no JSON"
+        raise make(
+            "protocol", "permanent", "network", call.operation, f"an event cannot be read: {said}"
+        ) from None
+
+
+def _event(data: str, id: str | None) -> Event:
+    words = json.loads(data)
+    if not isinstance(words, dict):
+        raise ShapeError("event is no object")
+    number = words.get("id", id)
+    if isinstance(number, str) and number.isdigit():
+        number = int(number)
+    # A gap is about events that are gone; it may come without a number.
+    return read(Event, {**words, "id": 0 if number is None else number, "fields": words}, "event")

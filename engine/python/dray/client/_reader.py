@@ -1,0 +1,150 @@
+"""JSON to the types of the answers: what is missing takes its default, what is new is ignored.
+
+An answer that is not what the type says is an error of its own (``protocol``), never a surprise
+further in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from dray.client._errors import error_of
+from dray.errors import DrayError
+
+if TYPE_CHECKING:
+    from dray.client._steps import Json
+
+__all__ = ["ShapeError", "read", "read_time"]
+
+T = TypeVar("T")
+Hint: TypeAlias = Any
+
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
+)
+
+
+class ShapeError(ValueError):
+    """An answer is not of the shape that was promised; says where."""
+
+
+def read(of: type[T], words: object, place: str = "answer") -> T:
+    """Read one object.
+
+    :raises ShapeError: if something is missing or of another type.
+    """
+    if not isinstance(words, Mapping):
+        raise ShapeError(f"{place} is no object")
+    values: dict[str, Any] = {}
+    for name, key, hint, is_needed in _plan(cast("Any", of)):
+        if key in words:
+            values[name] = _value(hint, words[key], f"{place}.{key}")
+        elif is_needed:
+            raise ShapeError(f"{place}.{key} is missing")
+    return of(**values)
+
+
+def read_time(text: str) -> datetime:
+    """Read an RFC 3339 time, with any number of digits behind the second.
+
+    :raises ShapeError: if it is none.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ShapeError(f"{text[:40]!r} is no time")
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    fraction, sign, hours, minutes = found.groups()[6:]
+    micros = int((fraction or "0")[:6].ljust(6, "0"))
+    try:
+        time = datetime(year, month, day, hour, minute, second, micros, tzinfo=timezone.utc)
+        if sign:
+            offset = timedelta(hours=int(hours), minutes=int(minutes))
+            time += -offset if sign == "+" else offset
+    except (ValueError, OverflowError) as error:
+        raise ShapeError(f"{text[:40]!r} is no time") from error
+    return time
+
+
+@cache
+def _plan(of: type[Any]) -> tuple[tuple[str, str, Any, bool], ...]:
+    hints = get_type_hints(of)
+    missing = dataclasses.MISSING
+    return tuple(
+        # `from_` stands for `from`, which Python keeps to itself.
+        (
+            each.name,
+            each.name.rstrip("_"),
+            hints[each.name],
+            each.default is missing and each.default_factory is missing,
+        )
+        for each in dataclasses.fields(of)
+    )
+
+
+def _value(hint: Hint, value: object, place: str) -> Json:
+    origin: Hint = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (each for each in get_args(hint) if each is not type(None))
+        return None if value is None else _value(inner, value, place)
+    if value is None:
+        raise ShapeError(f"{place} is null")
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ShapeError(f"{place} is no list")
+        inner = get_args(hint)[0]
+        return tuple(_value(inner, each, f"{place}[{at}]") for at, each in enumerate(value))
+    if origin in (Mapping, dict) or isinstance(value, Mapping):
+        return _object(hint, origin, value, place)
+    return _plain(hint, origin, value, place)
+
+
+def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
+    if not isinstance(value, Mapping):
+        raise ShapeError(f"{place} is no object")
+    if origin is not None:
+        return dict(value)
+    if hint is DrayError:
+        return error_of(value)
+    if hint is str and isinstance(value.get("message"), str):
+        # A notice is an error that nobody raised; its line is what a reader wants.
+        return value["message"]
+    if not dataclasses.is_dataclass(hint):
+        raise ShapeError(f"{place} is an object")
+    return read(cast("type[Any]", hint), value, place)
+
+
+def _plain(hint: Hint, origin: Hint, value: object, place: str) -> Json:
+    wanted = str if origin is Literal or hint is datetime else hint
+    # JSON has one kind of number, Python's bool is one of them.
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if wanted is float and is_number:
+        return float(cast("float", value))
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(wanted, type) or not isinstance(value, wanted):
+        raise ShapeError(f"{place} is of another type")
+    if wanted is int and not is_number:
+        raise ShapeError(f"{place} is of another type")
+    if hint is not datetime:
+        return value
+    try:
+        return read_time(cast("str", value))
+    except ShapeError as error:
+        raise ShapeError(f"{place}: {error}") from None

@@ -1,0 +1,81 @@
+"""Server-sent events: bytes in any pieces to messages (HTML living standard, section 9.2.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.client._reader import ShapeError
+
+__all__ = ["MESSAGE_BYTES_MAX", "Message", "Messages"]
+
+MESSAGE_BYTES_MAX = 1 << 20
+"""Bytes of one message; an event is some hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    :param id: the last id that was said, by this message or one before.
+    :param data: its lines.
+    """
+
+    id: str | None
+    data: str
+
+
+class Messages:
+    """Puts messages together; what a broken connection left unfinished is dropped."""
+
+    __slots__ = ("_data", "_id", "_line", "_size", "_was_return")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._line = bytearray()
+        self._data: list[str] = []
+        self._size = 0
+        self._id: str | None = None
+        self._was_return = False
+
+    def feed(self, piece: bytes) -> list[Message]:
+        """Take what came; give the messages that it completes.
+
+        :raises ShapeError: when one grows beyond :data:`MESSAGE_BYTES_MAX`.
+        """
+        found = []
+        if self._was_return and piece:
+            # A line ends with CR, LF, or both, and the pair may be cut in two.
+            piece = piece.removeprefix(b"\n")
+            self._was_return = False
+        self._was_return = piece.endswith(b"\r")
+        lines = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines[:-1]:
+            self._line += line
+            message = self._end_line()
+            if message is not None:
+                found.append(message)
+        self._line += lines[-1]
+        self._check()
+        return found
+
+    def _end_line(self) -> Message | None:
+        self._check()
+        line = self._line.decode("utf-8", "replace")
+        self._line.clear()
+        if not line:
+            data, self._data, self._size = self._data, [], 0
+            return Message(self._id, "\n".join(data)) if data else None
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+            self._size += len(value) + 1
+        elif name == "id" and "\0" not in value:
+            self._id = value
+        # Comments (an empty name), `event` and `retry`: the data says it all, and the pace of
+        # trying again is ours.
+        return None
+
+    def _check(self) -> None:
+        if len(self._line) + self._size > MESSAGE_BYTES_MAX:
+            raise ShapeError(f"an event of more than {MESSAGE_BYTES_MAX} bytes")

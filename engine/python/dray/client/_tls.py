@@ -1,0 +1,169 @@
+"""Whom to believe: authorities of the system, of a file or folder, or one pinned key.
+
+A pinned endpoint has a certificate that nobody vouches for, and Python's TLS cannot be told to look
+at the key alone. So it is done in two steps. First a bare connection, over which nothing of ours is
+sent, fetches the certificate; if the SHA-256 of its public key is not the pin, that is the end.
+Then that very certificate, and no authority, is what the real connections believe. This is safe
+whoever sits in between: a certificate is public, so what matters is that the other end of the
+*real* connection proves in the handshake that it has the private key of the one certificate that
+is believed, and that the pin has vouched for the key in it. A different certificate, fetched by a
+lie, has another key and does not match the pin; the right one, repeated by a liar, does not help
+without the key. The token travels only after such a handshake.
+
+The host's name and the dates are not looked at: an endpoint's own certificate says nothing there
+that means anything (the engine's sessions do the same).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dray.client._der import fingerprint
+from dray.client._errors import make, usage
+from dray.client._steps import Fault
+
+if TYPE_CHECKING:
+    from dray.client._urls import Address
+
+__all__ = ["Trust"]
+
+_PIN = re.compile(r"sha256:([0-9A-Fa-f]{64})")
+#: X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h, which the ssl module has no name for
+_NO_CHECK_TIME = 0x200000
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whom to believe, and who we are; files are read when the first connection is made.
+
+    :param ca: a file or a folder of authorities (PEM); by default the system's.
+    :param certificate: our certificate with what it needs (PEM); a proxy's file holds the key too.
+    :param key: its private key, if it is in a file of its own.
+    :param pin: the endpoint's fingerprint, instead of authorities.
+    """
+
+    ca: StrPath | None = None
+    certificate: StrPath | None = None
+    key: StrPath | None = None
+    pin: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        :raises DrayUsageError: for such.
+        """
+        if self.pin is not None:
+            if self.ca is not None:
+                raise usage("pin and ca are both given", "give one: a pin needs no authority")
+            if _PIN.fullmatch(self.pin) is None:
+                raise usage(
+                    f"{self.pin!r} is no fingerprint", "write sha256: and 64 hexadecimal digits"
+                )
+        if self.key is not None and self.certificate is None:
+            raise usage("key is given without certificate", "give both")
+
+    def context(self, address: Address, seconds: float) -> ssl.SSLContext | Fault:
+        """Make what the connections to ``address`` use; with a pin, over a first connection.
+
+        :param seconds: for that connection.
+        :raises DrayUsageError: if a file cannot be used.
+        """
+        if self.pin is None:
+            context = self._by_authority()
+        else:
+            found = fetch_certificate(address, seconds)
+            if isinstance(found, Fault):
+                return found
+            wrong = self._mismatch(address, found)
+            if wrong is not None:
+                return wrong
+            context = _believing(found)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            except (OSError, ValueError) as error:
+                raise _unusable(self.certificate, error) from None
+        return context
+
+    def _by_authority(self) -> ssl.SSLContext:
+        if self.ca is None:
+            return ssl.create_default_context()
+        try:
+            if Path(self.ca).is_dir():
+                return ssl.create_default_context(capath=os.fspath(self.ca))
+            return ssl.create_default_context(cafile=os.fspath(self.ca))
+        except OSError as error:
+            raise _unusable(self.ca, error) from None
+
+    def _mismatch(self, address: Address, certificate: bytes) -> Fault | None:
+        pin = (self.pin or "").lower()
+        try:
+            found = fingerprint(certificate)
+        except ValueError:
+            found = "in no certificate that can be read"
+        if found == pin:
+            return None
+        error = make(
+            "unauthorized",
+            "permanent",
+            "network",
+            f"trust {address.base}",
+            f"its key is {found}, {pin} was to be expected",
+            "compare with what that end prints when it starts; if it has a new key, pin that",
+        )
+        return Fault("unreachable", "another key", was_sent=False, error=error)
+
+
+def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
+    """Ask an endpoint for its certificate (DER), believing nothing and sending nothing else."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    until = time.monotonic() + seconds
+    try:
+        with socket.create_connection((address.host, address.port), timeout=seconds) as raw:
+            raw.settimeout(max(0.001, until - time.monotonic()))
+            with context.wrap_socket(raw, server_hostname=address.host) as connection:
+                found = connection.getpeercert(binary_form=True)
+    except TimeoutError:
+        return Fault("timed_out", f"no handshake in {seconds:g} s", was_sent=False)
+    except (OSError, ValueError) as error:
+        return Fault("unreachable", _words(error), was_sent=False)
+    return found or Fault("unreachable", "it showed no certificate", was_sent=False)
+
+
+def _believing(certificate: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=certificate)
+    # Partial chain: believe it also when an authority has signed it that we do not know.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
+    return context
+
+
+def _no_password() -> str:
+    # Without this OpenSSL would ask the terminal, and a daemon would stand still.
+    raise ValueError("the key needs a password")
+
+
+def _unusable(path: StrPath, error: Exception) -> Exception:
+    return usage(
+        f"{os.fspath(path)}: {_words(error)}", "name a readable PEM file", "use the certificate"
+    )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,128 @@
+"""Where the token comes from: a text, a file, a function, or the places that WLCG agreed on.
+
+A token is read anew for each request, shown to nobody but the endpoint, and checked only for what
+would break the request it goes into. Its text is in no message and no ``repr``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from dray.client._errors import make, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DISCOVER", "Discover", "TokenSource", "Tokens"]
+
+TOKEN_BYTES_MAX = 64 << 10
+#: RFC 6750, section 2.1, and what else is one visible word
+_TOKEN = re.compile(r"[!-~]+")
+
+
+class Discover(Enum):
+    """The type of :data:`DISCOVER`."""
+
+    DISCOVER = "discover"
+
+
+DISCOVER: Final = Discover.DISCOVER
+"""Look where the WLCG bearer token discovery says: ``BEARER_TOKEN``, the file that
+``BEARER_TOKEN_FILE`` names, ``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``. If there is none,
+none is shown.
+"""
+
+TokenSource: TypeAlias = "str | os.PathLike[str] | Callable[[], str] | Discover | None"
+"""A token itself, the path of a file that holds one, a function that gives one, or none."""
+
+
+class Tokens:
+    """Gives the token for one request at a time."""
+
+    __slots__ = ("_path", "_seen", "_source", "_text")
+
+    def __init__(self, source: TokenSource) -> None:
+        """Remember where; nothing is read yet."""
+        self._source = source
+        self._path: Path | None = None
+        self._seen: tuple[int, ...] = ()
+        self._text = ""
+
+    def __repr__(self) -> str:
+        """Say of which kind, and nothing of what."""
+        source = self._source
+        if isinstance(source, str):
+            return "Tokens(a text)"
+        return f"Tokens({source.name if isinstance(source, Discover) else type(source).__name__})"
+
+    def current(self) -> str | None:
+        """Give the token as it is now; a file that changed is read again.
+
+        :raises DrayUsageError: if there is a source and it gives no token.
+        :raises DrayPermanentError: if a file cannot be read.
+        """
+        source = self._source
+        if source is None:
+            return None
+        if isinstance(source, Discover):
+            return self._discover()
+        if isinstance(source, str):
+            return _checked(source, "the token")
+        if isinstance(source, os.PathLike):
+            return self._read(Path(source))
+        return _checked(source(), "what the function gave")
+
+    def _discover(self) -> str | None:
+        text = os.environ.get("BEARER_TOKEN", "").strip()
+        if text:
+            return _checked(text, "BEARER_TOKEN")
+        named = os.environ.get("BEARER_TOKEN_FILE", "").strip()
+        if named:
+            return self._read(Path(named))
+        name = f"bt_u{os.geteuid()}"
+        # The agreed place of last resort; looked at with care below.
+        places = [Path("/tmp", name)]  # noqa: S108
+        if runtime := os.environ.get("XDG_RUNTIME_DIR", "").strip():
+            places.insert(0, Path(runtime, name))
+        for place in places:
+            try:
+                state = place.lstat()
+            except OSError:
+                continue
+            # Anybody may put a file into /tmp: somebody else's token would do our work in their
+            # name, and show them what we do.
+            if stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid():
+                return self._read(place)
+        return None
+
+    def _read(self, path: Path) -> str:
+        try:
+            with path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                seen = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+                if path != self._path or seen != self._seen:
+                    data = file.read(TOKEN_BYTES_MAX + 1)
+                    self._text = _checked(data.decode("ascii", "replace"), f"the file {path}")
+                    self._path, self._seen = path, seen
+        except OSError as error:
+            raise make(
+                "permission_denied" if isinstance(error, PermissionError) else "not_found",
+                "permanent",
+                "here",
+                f"read the token from {path}",
+                error.strerror or type(error).__name__,
+                "put a token there, or name another file",
+            ) from None
+        return self._text
+
+
+def _checked(text: object, place: str) -> str:
+    word = text.strip() if isinstance(text, str) else ""
+    if len(word) > TOKEN_BYTES_MAX or _TOKEN.fullmatch(word) is None:
+        raise usage(f"{place} is no token", "a token is one word of visible ASCII characters")
+    return word

@@ -1,0 +1,102 @@
+"""Where an endpoint is: URLs to host, port and path; paths to what a URL may hold."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from dray.client._errors import usage
+
+__all__ = ["DEFAULT_PORT", "Address", "parse_place", "parse_url"]
+
+DEFAULT_PORT = 4735
+"""The port of an endpoint, where a ``dray://`` URL names none."""
+
+_PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where requests go.
+
+    :param host: name or literal address, without brackets.
+    :param port: TCP port.
+    :param is_clear: plain HTTP; only to this host itself.
+    """
+
+    host: str
+    port: int
+    is_clear: bool
+
+    @property
+    def base(self) -> str:
+        """The URL that paths of the API are put behind."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.is_clear else 'https'}://{host}:{self.port}"
+
+
+def parse_url(url: str) -> Address:
+    """Read the URL of an endpoint: ``dray://HOST[:PORT]``, ``https://...`` or ``http://...``.
+
+    :raises DrayUsageError: for anything else; plain HTTP reaches the loopback alone, for a token
+        would travel in the clear.
+    """
+    address, path = _parse(url)
+    if path not in ("", "/"):
+        raise usage(f"the URL of an endpoint has no path, {url!r} has", "leave it out")
+    return address
+
+
+def parse_place(url: str) -> tuple[Address, str]:
+    """Read ``dray://HOST[:PORT]/ROOT/PATH``: the endpoint, and the path as it stands.
+
+    :raises DrayUsageError: if it is no such URL, or without a path.
+    """
+    address, path = _parse(url)
+    if path in ("", "/"):
+        raise usage(f"{url!r} names no file or folder", "write dray://HOST/ROOT/PATH")
+    return address, path
+
+
+def _parse(url: str) -> tuple[Address, str]:
+    example = "write dray://HOST[:PORT]"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        # The text of the error may repeat the URL, and the URL a password.
+        raise usage("the endpoint's URL cannot be read", example) from error
+    if parts.username is not None or parts.password is not None:
+        raise usage("the endpoint's URL holds a user or a password", "give a token instead")
+    if parts.scheme not in _PORTS or not host:
+        raise usage(f"{url!r} is no URL of an endpoint", example)
+    if parts.query or parts.fragment:
+        raise usage(f"{url!r} holds a question mark or a number sign", "write them as %3F and %23")
+    is_clear = parts.scheme == "http"
+    if is_clear and not _is_loopback(host):
+        raise usage(
+            f"{url!r} would send the token in the clear",
+            "write https:// or dray://; plain HTTP is for 127.0.0.1, ::1 and localhost",
+        )
+    return Address(host, _PORTS[parts.scheme] if port is None else port, is_clear), parts.path
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def segment(text: str) -> str:
+    """Write one part of a path, an id for instance, so that it stays one part.
+
+    :raises DrayUsageError: for what no id can be.
+    """
+    # A dot alone would be taken for a step in the path by whoever normalises it on the way.
+    if text in ("", ".", ".."):
+        raise usage(f"{text!r} is no id", "give the id that a submission answers with")
+    return quote(text, safe="")

@@ -1,0 +1,112 @@
+"""What both faces share of HTTP: how httpx is set up, and its exceptions as faults."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from dray.client._errors import make
+from dray.client._steps import Fault, Send
+
+if TYPE_CHECKING:
+    from dray.client._tokens import Tokens
+    from dray.client._urls import Address
+
+__all__ = ["BROKEN", "arguments", "fault_of", "is_untrusted", "late", "request_words", "too_long"]
+
+CONNECT_SECONDS = 10.0
+CONNECTIONS_MAX = 32
+BROKEN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError)
+"""What httpx and what is below it may raise for a connection that does not do."""
+
+
+def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any]:
+    """Give the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
+    return {
+        "base_url": address.base,
+        "verify": context,
+        # A redirect would carry the token to whom it was not meant for.
+        "follow_redirects": False,
+        # No proxy, no certificate file and no .netrc from the environment: what the caller says is
+        # all there is.
+        "trust_env": False,
+        "limits": httpx.Limits(
+            max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=15.0
+        ),
+    }
+
+
+def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
+    """Give the arguments of ``build_request``.
+
+    :raises DrayError: if there is a token that cannot be had.
+    """
+    headers = dict(step.headers)
+    # A small answer that unfolds to a large one is none we want.
+    headers["accept-encoding"] = "identity"
+    headers["user-agent"] = "dray-python"
+    token = tokens.current() if step.with_token else None
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    return {
+        "method": step.method,
+        "url": step.target,
+        "content": step.body,
+        "headers": headers,
+        "timeout": httpx.Timeout(step.seconds, connect=min(CONNECT_SECONDS, step.seconds)),
+    }
+
+
+def fault_of(error: Exception, address: Address) -> Fault:
+    """Say what an exception of httpx means; nothing of the request comes along."""
+    words = _cause(error)
+    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+        return Fault("timed_out", f"no connection to {address.base} in time", was_sent=False)
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return late(address)
+    if isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol):
+        if is_untrusted(error):
+            refused = make(
+                "unauthorized",
+                "permanent",
+                "network",
+                f"trust {address.base}",
+                words,
+                "name its authority with ca=, or its key with pin=",
+            )
+            return Fault("unreachable", words, was_sent=False, error=refused)
+        return Fault("unreachable", f"{address.base}: {words}", was_sent=False)
+    return Fault("unreachable", f"{address.base}: the connection broke: {words}", was_sent=True)
+
+
+def is_untrusted(error: BaseException | None) -> bool:
+    """Whether the certificate was the reason."""
+    for _ in range(8):
+        if error is None or isinstance(error, ssl.SSLCertVerificationError):
+            break
+        error = error.__cause__ or error.__context__
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
+def late(address: Address) -> Fault:
+    """Say that the answer took too long as a whole."""
+    return Fault("timed_out", f"no answer from {address.base} in time", was_sent=True)
+
+
+def too_long(step: Send) -> Fault:
+    """Say that an answer is longer than anybody expects."""
+    words = f"the answer is longer than {step.answer_bytes_max} bytes"
+    return Fault("limit_exceeded", words, was_sent=True)
+
+
+def _cause(error: BaseException) -> str:
+    inner: BaseException | None = error
+    for _ in range(8):
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        if inner is None:
+            break
+        inner = inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__
