@@ -307,8 +307,9 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A copy between the slow and the fast tier.
+    """A copy between the slow and the fast tier: what was asked for, and how it stands.
 
+    :param direction: to the fast tier, or from it.
     :param transfer: id of the transfer that makes it.
     :param state: ``queued``, ``moving``, ``staged``, ``failed`` or ``evicted``.
     :param pinned_until: the fast copy stays at least so long.
@@ -322,18 +323,19 @@ class Staged:
     state: str
     to: str | None = None
     recursive: bool = False
-    pin_seconds: float | None = None
-    lifetime_seconds: float | None = None
+    pin_seconds: int | None = None
+    lifetime_seconds: int | None = None
     application: str | None = None
-    version: str | None = None
-    period_seconds: float | None = None
-    mtbf_seconds: float | None = None
+    version: int | None = None
+    period_seconds: int | None = None
+    mtbf_seconds: int | None = None
     nodes: int | None = None
     replicas: int = 1
     bypass: bool = False
     priority: int | None = None
     deadline: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    direction: Literal["in", "out"] | None = None
     transfer: str | None = None
     pinned_until: datetime | None = None
     expires_at: datetime | None = None

@@ -170,7 +170,7 @@ class AsyncClient(Awaiting):
         paths: Iterable[str],
         peer_key: str,
         *,
-        lifetime_seconds: float | None = None,
+        lifetime_seconds: int | None = None,
         overwrite: str | None = None,
     ) -> Ticket:
         """Await :meth:`Client.mint_ticket`."""
@@ -204,7 +204,7 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.revoke_ticket`."""
         await self._run(flows.carry(calls.revoke_ticket(id), self._policy))
 
-    async def renew_ticket(self, ticket: str, *, lifetime_seconds: float | None = None) -> Ticket:
+    async def renew_ticket(self, ticket: str, *, lifetime_seconds: int | None = None) -> Ticket:
         """Await :meth:`Client.renew_ticket`."""
         return await self._run(
             flows.carry(calls.renew_ticket(ticket, lifetime_seconds=lifetime_seconds), self._policy)
@@ -277,7 +277,7 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.staging`."""
         return await self._run(flows.carry(calls.staging(id), self._policy))
 
-    async def pin_staging(self, id: str, lifetime_seconds: float) -> Staged:
+    async def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Await :meth:`Client.pin_staging`."""
         return await self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
 

@@ -278,7 +278,7 @@ def mint_ticket(
     paths: Iterable[str],
     peer_key: str,
     *,
-    lifetime_seconds: float | None,
+    lifetime_seconds: int | None,
     overwrite: str | None,
 ) -> Call[answers.Ticket]:
     """Mint. Repeatable: a ticket whose answer was lost opens nothing without the peer's key."""
@@ -312,7 +312,7 @@ def revoke_ticket(id: str) -> Call[None]:
     return Call("revoke the ticket", "DELETE", place, _nothing, is_gone_done=True)
 
 
-def renew_ticket(ticket: str, *, lifetime_seconds: float | None) -> Call[answers.Ticket]:
+def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.Ticket]:
     """Renew; the certificate says who asks, so no token is shown."""
     body: dict[str, object] = {"ticket": ticket}
     if lifetime_seconds is not None:
@@ -414,7 +414,7 @@ def staging(id: str) -> Call[answers.Staged]:
     return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _of(answers.Staged))
 
 
-def pin(id: str, lifetime_seconds: float) -> Call[answers.Staged]:
+def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
     """Pin; from the moment of the last time it was asked."""
     body = {"lifetime_seconds": lifetime_seconds}
     place = f"/v1/staging/{segment(id)}/pin"

@@ -279,7 +279,8 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                 if not isinstance(piece, bytes) or not piece:
                     break
                 for event in _events_of(call, messages, piece):
-                    last = event.id if event.type != "gap" else last
+                    # A gap says where to go on, if it has a number.
+                    last = event.id or last
                     yield Emit(event)
                 failures = 0
             lost_at = policy.clock()

@@ -103,7 +103,7 @@ class Retry:
     """
 
     tries: int | None = None
-    interval_seconds: float | None = None
+    interval_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Request:
     clear_data: bool | None = None
     bind: Sequence[str] | None = None
     retry: Retry | None = None
-    bound_seconds: float | None = None
+    bound_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,8 @@ class StagingRequest:
     :param to: by default the same path in the other tier.
     :param pin_seconds: how long the fast copy may not be freed.
     :param lifetime_seconds: how long it is wanted.
+    :param application: who will use it.
+    :param version: which version of its data, a checkpoint's number.
     :param period_seconds: between checkpoints, with ``mtbf_seconds`` or ``nodes``.
     :param replicas: fast copies.
     :param bypass: past the fast tier.
@@ -186,12 +188,12 @@ class StagingRequest:
     id: str | None = None
     to: str | None = None
     recursive: bool | None = None
-    pin_seconds: float | None = None
-    lifetime_seconds: float | None = None
+    pin_seconds: int | None = None
+    lifetime_seconds: int | None = None
     application: str | None = None
-    version: str | None = None
-    period_seconds: float | None = None
-    mtbf_seconds: float | None = None
+    version: int | None = None
+    period_seconds: int | None = None
+    mtbf_seconds: int | None = None
     nodes: int | None = None
     replicas: int | None = None
     bypass: bool | None = None

@@ -239,7 +239,7 @@ class Client(Blocking):
         paths: Iterable[str],
         peer_key: str,
         *,
-        lifetime_seconds: float | None = None,
+        lifetime_seconds: int | None = None,
         overwrite: str | None = None,
     ) -> Ticket:
         """Give another endpoint leave to open sessions here, for one transfer.
@@ -289,7 +289,7 @@ class Client(Blocking):
         """Revoke a ticket, which ends its sessions."""
         self._run(flows.carry(calls.revoke_ticket(id), self._policy))
 
-    def renew_ticket(self, ticket: str, *, lifetime_seconds: float | None = None) -> Ticket:
+    def renew_ticket(self, ticket: str, *, lifetime_seconds: int | None = None) -> Ticket:
         """Renew a ticket; the client's certificate must be that of its ``peer_key``.
 
         :param ticket: the secret; no token is shown.
@@ -384,7 +384,7 @@ class Client(Blocking):
         """Look a staged copy up."""
         return self._run(flows.carry(calls.staging(id), self._policy))
 
-    def pin_staging(self, id: str, lifetime_seconds: float) -> Staged:
+    def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Keep a fast copy from being freed for so long from now."""
         return self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
 

@@ -50,7 +50,7 @@ def plan(
     destination_url: str,
     active: End,
     request: Request | None,
-    lifetime_seconds: float | None,
+    lifetime_seconds: int | None,
 ) -> Plan:
     """Say what to ask whom, in which order."""
     _, source_path = parse_place(source_url)
@@ -200,7 +200,7 @@ def copy(
     destination: Client | None = None,
     active: End = "destination",
     request: Request | None = None,
-    ticket_lifetime_seconds: float | None = None,
+    ticket_lifetime_seconds: int | None = None,
 ) -> Copy:
     """Have one endpoint copy from or to another; the data does not come by here.
 
@@ -250,7 +250,7 @@ async def copy_async(
     destination: AsyncClient | None = None,
     active: End = "destination",
     request: Request | None = None,
-    ticket_lifetime_seconds: float | None = None,
+    ticket_lifetime_seconds: int | None = None,
 ) -> AsyncCopy:
     """Await :func:`copy`."""
     own: list[AsyncClient] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -14,6 +15,8 @@ DEFAULT_PORT = 4735
 """The port of an endpoint, where a ``dray://`` URL names none."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
+#: The path is the API's own kind of text: a question mark there is part of a name.
+_URL = re.compile(r"(dray|https|http)://([^/?#\s]*)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def parse_url(url: str) -> Address:
     """
     address, path = _parse(url)
     if path not in ("", "/"):
-        raise usage(f"the URL of an endpoint has no path, {url!r} has", "leave it out")
+        raise usage(f"nothing may stand behind an endpoint's host, {path!r} does", "leave it out")
     return address
 
 
@@ -54,32 +57,34 @@ def parse_place(url: str) -> tuple[Address, str]:
     :raises DrayUsageError: if it is no such URL, or without a path.
     """
     address, path = _parse(url)
-    if path in ("", "/"):
+    if not path.startswith("/") or path == "/":
         raise usage(f"{url!r} names no file or folder", "write dray://HOST/ROOT/PATH")
     return address, path
 
 
 def _parse(url: str) -> tuple[Address, str]:
     example = "write dray://HOST[:PORT]"
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise usage("that is no URL of an endpoint", example)
+    scheme, authority, path = found.groups()
+    if "@" in authority:
+        # The text is not repeated: it may hold a password.
+        raise usage("the endpoint's URL holds a user or a password", "give a token instead")
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(f"//{authority}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        # The text of the error may repeat the URL, and the URL a password.
-        raise usage("the endpoint's URL cannot be read", example) from error
-    if parts.username is not None or parts.password is not None:
-        raise usage("the endpoint's URL holds a user or a password", "give a token instead")
-    if parts.scheme not in _PORTS or not host:
-        raise usage(f"{url!r} is no URL of an endpoint", example)
-    if parts.query or parts.fragment:
-        raise usage(f"{url!r} holds a question mark or a number sign", "write them as %3F and %23")
-    is_clear = parts.scheme == "http"
+        raise usage(f"{authority!r} is no host and port", example) from error
+    if not host:
+        raise usage(f"{url!r} names no host", example)
+    is_clear = scheme == "http"
     if is_clear and not _is_loopback(host):
         raise usage(
             f"{url!r} would send the token in the clear",
             "write https:// or dray://; plain HTTP is for 127.0.0.1, ::1 and localhost",
         )
-    return Address(host, _PORTS[parts.scheme] if port is None else port, is_clear), parts.path
+    return Address(host, _PORTS[scheme] if port is None else port, is_clear), path
 
 
 def _is_loopback(host: str) -> bool:

@@ -44,12 +44,16 @@ def test_a_stream_that_breaks_goes_on_behind_the_last_event(
     assert {asked.query for asked in endpoint.asked} == {"transfer=t1"}
 
 
-def test_a_gap_is_told_and_moves_nothing(endpoint: ScriptedEndpoint, face: Face) -> None:
+def test_a_gap_is_told_and_one_without_a_number_moves_nothing(
+    endpoint: ScriptedEndpoint, face: Face
+) -> None:
     gap = b'data: {"type": "gap"}\n\n'
-    endpoint.then(*PLACE, events(gap, event(90), is_dropped=True), events(event(91)))
-    found = face.take(3, "events", after=5)
-    assert [each.type for each in found] == ["gap", "state", "state"]
-    assert endpoint.asked[1].headers["last-event-id"] == "90"
+    endpoint.then(*PLACE, events(gap, is_dropped=True), events(event(80, "gap"), is_dropped=True))
+    endpoint.then(*PLACE, events(event(90), is_dropped=True), events(event(91)))
+    found = face.take(4, "events", after=5)
+    assert [each.type for each in found] == ["gap", "gap", "state", "state"]
+    shown = [asked.headers["last-event-id"] for asked in endpoint.asked]
+    assert shown == ["5", "5", "80", "90"]
 
 
 def test_a_refusal_ends_the_stream(endpoint: ScriptedEndpoint, face: Face) -> None:
