@@ -96,18 +96,24 @@ def carry(
     tries = policy.tries if tries is None else tries
     tried = 0
     may_be_done = False
+    before: DrayError | None = None
     while True:
         left = max(0.001, until - policy.clock())
         # One that hangs must not use up the time of an outage that is waited for.
-        reply = yield _send(call, payload, min(left, call.hold_seconds + policy.seconds))
+        whole = call.hold_seconds + policy.seconds
+        reply = yield _send(call, payload, min(left, whole))
         tried += 1
         if isinstance(reply, Answer) and 200 <= reply.code < 300:
             return _result(call, reply)
         if may_be_done and call.is_gone_done and isinstance(reply, Answer) and reply.code == 404:
             return _result(call, Answer(204, {}, b""))
         error, asked = _why(call, reply, policy)
+        if error.kind == "timed_out" and before is not None and left < whole:
+            # The last try had only the rest of the time: what ended the one before says more.
+            raise before
         if not _may_repeat(call, reply):
             raise error
+        before = error
         may_be_done = may_be_done or _may_be_done(reply)
         pause = policy.pause(tried, asked)
         if tried >= tries or policy.clock() + pause >= until:

@@ -86,6 +86,13 @@ def test_nothing_is_tried_beyond_its_time() -> None:
     assert all(step.seconds <= 10 for step in play.sent)
 
 
+def test_a_last_try_that_had_no_time_does_not_hide_what_went_wrong() -> None:
+    late = Fault("timed_out", "late", was_sent=True)
+    play = Play(iter([AWAY, late]), takes=0.5)
+    with pytest.raises(dray.DrayTemporaryError, match="away"):
+        play.run(flows.carry(calls.health(), play.policy(seconds=1.6, first_pause=1, tries=9)))
+
+
 @given(
     chance=st.floats(0, 1),
     tries=st.integers(1, 10_000),
