@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.testing.proxy import Proxy
 from integration.harness import tree
 from integration.harness.program import Bench, Ended, Word, peak_memory
-from integration.harness.proxy import Proxy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.testing.proxy import Proxy
 from integration.harness import tree
-from integration.harness.proxy import Proxy
 from integration.harness.watch import Watcher
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dray.testing.proxy import PREAMBLE_BYTES, Proxy
 from integration.harness import tree
-from integration.harness.proxy import PREAMBLE_BYTES, Proxy
 
 if TYPE_CHECKING:
     from types import ModuleType

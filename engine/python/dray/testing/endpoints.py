@@ -1,0 +1,357 @@
+"""Endpoints as processes of their own: made in a folder, started, ended, started again.
+
+Only processes that were started here are ever signalled, and only by their number; each folder is
+removed when its endpoint is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dray.client import AsyncClient, Client
+
+__all__ = ["ALL_SCOPES", "Endpoint", "Root", "find_program"]
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.005
+COMMAND_SECONDS = 60.0
+Loose: TypeAlias = Any
+ALL_SCOPES = ("storage.read:/", "storage.create:/", "storage.modify:/", "storage.stage:/")
+"""What tokens of tests may do, if a test does not say."""
+
+
+def find_program() -> Path:
+    """Find the program: ``DRAY_PROGRAM``, ``PATH``, the folder of this environment's scripts.
+
+    :raises FileNotFoundError: if it is nowhere.
+    """
+    named = os.environ.get("DRAY_PROGRAM")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise FileNotFoundError(f"DRAY_PROGRAM names {named}, which cannot be run")
+        return Path(named)
+    scripts = sysconfig.get_path("scripts")
+    found = shutil.which("dray") or shutil.which("dray", path=scripts)
+    if found is None:
+        raise FileNotFoundError("no program dray; install the wheel, or name it in DRAY_PROGRAM")
+    return Path(found)
+
+
+@dataclass(frozen=True)
+class Root:
+    """An exported root.
+
+    :param name: the first part of API paths.
+    :param options: further keys of its ``[[root]]``; a text ``{path}`` in them is its folder.
+    """
+
+    name: str = "data"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Endpoint:
+    """An endpoint on the loopback, with its own state, key, roots and issuer of tokens.
+
+    :param folder: everything of it is there; made, and removed by :meth:`close`.
+    :param config: further keys of the configuration file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "a",
+        *,
+        roots: Sequence[Root] = (Root(),),
+        config: Mapping[str, Any] | None = None,
+        program: Path | None = None,
+    ) -> None:
+        """Make it; :meth:`start` starts it."""
+        self.folder = folder
+        self.name = name
+        self.program = program or find_program()
+        self._roots = {root.name: root for root in roots}
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._listen = "127.0.0.1:0"
+        self._extra = dict(config or {})
+        #: fingerprint of its key, ``sha256:...``
+        self.key = ""
+        #: host and port, the same through restarts
+        self.address = ""
+        folder.mkdir(parents=True)
+        self._home = folder / "endpoint"
+        for root in roots:
+            self.root(root=root.name).mkdir(parents=True)
+        self._run("endpoint", "init", self._home, "--name", name)
+        self._made = _read_config(self._home / "drayd.toml")
+
+    # --- where it is, who may speak to it ---------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return f"dray://{self.address}"
+
+    def place(self, path: str, *, root: str = "data") -> str:
+        """Give the URL of something beneath a root, as another endpoint is told it."""
+        return f"{self.url}/{root}/{path}"
+
+    def root(self, path: str = "", *, root: str = "data") -> Path:
+        """Give the folder of a root, or what is at ``path`` beneath it."""
+        return self.folder / "roots" / root / path
+
+    def token(
+        self,
+        *scopes: str,
+        subject: str = "alice",
+        lifetime: str = "1h",
+        audience: str | None = None,
+    ) -> str:
+        """Mint a token that this endpoint believes.
+
+        :param scopes: by default :data:`ALL_SCOPES`.
+        :param subject: whose; becomes the owner.
+        :param lifetime: as the program reads it.
+        :param audience: by default this endpoint.
+        """
+        words = ["--sub", subject, "--scope", " ".join(scopes or ALL_SCOPES)]
+        words += ["--aud", audience or f"dray://{self.name}", "--lifetime", lifetime]
+        return self._run("token", "mint", "--dir", self._home, *words).strip()
+
+    def client(
+        self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
+    ) -> Client:
+        """Give a client with a fresh token and this endpoint's key; close it.
+
+        :param scopes: by default :data:`ALL_SCOPES`.
+        :param options: further arguments of :class:`dray.Client`.
+        """
+        from dray.client import Client
+
+        return Client(self.url, **self._credentials(scopes, subject, options))
+
+    def async_client(
+        self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
+    ) -> AsyncClient:
+        """Give an awaiting client likewise."""
+        from dray.client import AsyncClient
+
+        return AsyncClient(self.url, **self._credentials(scopes, subject, options))
+
+    def _credentials(
+        self, scopes: Sequence[str], subject: str, options: dict[str, Loose]
+    ) -> dict[str, Loose]:
+        given = {"pin": self.key, **options}
+        if "token" not in given:
+            given["token"] = self.token(*scopes, subject=subject)
+        return given
+
+    # --- its process ------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Number of its process; 0 when it does not run."""
+        return self._popen.pid if self.is_running and self._popen is not None else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there (suspended or not)."""
+        return self._popen is not None and self._popen.poll() is None
+
+    def start(self) -> Endpoint:
+        """Start it and wait until it listens; at the same address as before.
+
+        :raises RuntimeError: if it runs already, ends at once, or does not listen in time.
+        """
+        if self.is_running:
+            raise RuntimeError(f"endpoint {self.name} runs already")
+        self._starts += 1
+        self._write_config()
+        config = self._home / "drayd.toml"
+        words: list[str | Path] = [self.program, "endpoint", "run", "--config", config, "--json"]
+        with self._out().open("wb") as out, self._log().open("wb") as log:
+            self._popen = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+        try:
+            said = self._await_listening(time.monotonic() + READY_SECONDS)
+        except BaseException:
+            self.kill()
+            raise
+        self.key = said["fingerprint"]
+        self.address = said["addresses"][0]
+        # The next start takes this port: who waits for the endpoint looks for it there.
+        self._listen = self.address
+        return self
+
+    def stop(self) -> None:
+        """Ask it to end as a service manager does, and wait.
+
+        :raises RuntimeError: if it does not end; it is killed then.
+        """
+        self._signal(signal.SIGTERM)
+        if self._popen is None:
+            return
+        try:
+            self._popen.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"endpoint {self.name} did not end in {STOP_SECONDS:g} s") from None
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._signal(signal.SIGKILL)
+        if self._popen is not None:
+            self._popen.wait()
+
+    def restart(self) -> Endpoint:
+        """Stop it and start it again."""
+        self.stop()
+        return self.start()
+
+    def suspend(self) -> None:
+        """Stop its process in the middle of whatever it does; connections stay open."""
+        self._signal(signal.SIGSTOP)
+        # The signal is on its way when it was sent; its threads may still answer.
+        while self.is_running and os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is None:
+            time.sleep(POLL_SECONDS)
+
+    def resume(self) -> None:
+        """Let a suspended process go on."""
+        self._signal(signal.SIGCONT)
+
+    def log_text(self) -> str:
+        """Give what it said on standard error, all starts together."""
+        paths = sorted(self.folder.glob("*.log"))
+        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
+
+    def events_said(self) -> list[dict[str, Any]]:
+        """Give the JSON lines that it wrote to standard output, all starts together."""
+        lines = (
+            line
+            for path in sorted(self.folder.glob("*.out"))
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        )
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def close(self) -> None:
+        """Kill it if it runs, and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- below ------------------------------------------------------------------------------------
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Popen looks whether the process was collected before: no other ever gets the signal.
+        if self._popen is not None:
+            self._popen.send_signal(number)
+
+    def _out(self) -> Path:
+        return self.folder / f"{self._starts:03}.out"
+
+    def _log(self) -> Path:
+        return self.folder / f"{self._starts:03}.log"
+
+    def _await_listening(self, until: float) -> dict[str, Any]:
+        while True:
+            for line in self._out().read_text(encoding="utf-8", errors="replace").splitlines(True):
+                if line.endswith("\n") and '"listening"' in line:
+                    said: dict[str, Any] = json.loads(line)
+                    return said
+            if not self.is_running:
+                raise RuntimeError(f"endpoint {self.name} ended at once:\n{self.log_text()}")
+            if time.monotonic() > until:
+                raise RuntimeError(f"endpoint {self.name} does not listen:\n{self.log_text()}")
+            time.sleep(POLL_SECONDS)
+
+    def _run(self, *words: str | Path) -> str:
+        done = subprocess.run(
+            [self.program, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            # Not what it printed: that may be a token.
+            said = " ".join(str(word) for word in words[:2])
+            raise RuntimeError(f"dray {said} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def _write_config(self) -> None:
+        # What was made knows where state, key and issuer are; names, roots and rules are ours.
+        config = {
+            **self._made,
+            "name": self.name,
+            "listen": [self._listen],
+            "root": [self._root_table(root) for root in self._roots.values()],
+            "map": [{"subject": who, "owner": who} for who in ("alice", "bob", "root")],
+            "administrators": ["root"],
+            **self._extra,
+        }
+        text = "\n".join(_write_table(config)) + "\n"
+        (self._home / "drayd.toml").write_text(text, encoding="utf-8")
+
+    def _root_table(self, root: Root) -> dict[str, Any]:
+        path = str(self.root(root=root.name).resolve())
+        table = {"name": root.name, "path": path, "read": "*", "write": "*", "stage": "*"}
+        return {**table, **_filled(dict(root.options), path)}
+
+
+def _filled(value: Loose, path: str) -> Loose:
+    if isinstance(value, str):
+        return value.replace("{path}", path)
+    if isinstance(value, list):
+        return [_filled(each, path) for each in value]
+    if isinstance(value, dict):
+        return {key: _filled(each, path) for key, each in value.items()}
+    return value
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    # For Python 3.10 pytest brings a reader along.
+    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    found: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _write_table(table: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Write a table as TOML: plain keys first, then tables and lists of tables."""
+    plain = {key: value for key, value in table.items() if not _is_table(value)}
+    for key, value in plain.items():
+        yield f"{key} = {_write_value(value)}"
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield f"[{place}{key}]"
+            yield from _write_table(value, f"{place}{key}.")
+        elif _is_table(value):
+            for each in value:
+                yield f"[[{place}{key}]]"
+                yield from _write_table(each, f"{place}{key}.")
+
+
+def _is_table(value: object) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, dict)
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_write_value(each) for each in value)}]"
+    # Of text, numbers and truth JSON writes what TOML reads; but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,101 @@
+"""Faults on purpose: ends killed at a moment or an amount, the network cut, processes suspended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from typing import TYPE_CHECKING
+
+from dray.testing.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+__all__ = ["Faults"]
+
+POLL_SECONDS = 0.01
+
+
+class Faults:
+    """Makes faults, and undoes what it can when it is closed.
+
+    :param seed: of the moments; said in the test's output, and replayed with ``DRAY_SEED``.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        """Choose the seed: the argument, ``DRAY_SEED``, or a new one."""
+        named = os.environ.get("DRAY_SEED")
+        if seed is None:
+            seed = int(named) if named else random.SystemRandom().randrange(1 << 32)
+        self.seed = seed
+        self.chance = random.Random(seed)  # noqa: S311 - a moment, no secret
+        self._proxies: list[Proxy] = []
+        self._suspended: list[Endpoint] = []
+
+    def between(self, endpoint: Endpoint) -> Proxy:
+        """Put a proxy before an endpoint: who is given its ``address`` can be cut off.
+
+        It carries control calls and data alike. Use it as ``Place(..., address=proxy.address)``, or
+        as the host of a URL.
+        """
+        proxy = Proxy(endpoint.address)
+        self._proxies.append(proxy)
+        return proxy
+
+    def await_durable(
+        self, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
+    ) -> Transfer:
+        """Wait until so many bytes of a transfer are safe.
+
+        :raises AssertionError: if it ends before that.
+        :raises TimeoutError: if that takes too long.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            transfer = client.transfer(id)
+            if transfer.bytes.durable >= count:
+                return transfer
+            if transfer.is_terminal:
+                raise AssertionError(f"{transfer.state} before {count} bytes were safe")
+            if time.monotonic() > until:
+                safe = transfer.bytes.durable
+                raise TimeoutError(f"{safe} bytes are safe after {seconds:g} s, not {count}")
+            time.sleep(POLL_SECONDS)
+
+    def kill_after(
+        self, endpoint: Endpoint, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
+    ) -> Transfer:
+        """Kill an endpoint once so many bytes of a transfer are safe; give how it stood then."""
+        transfer = self.await_durable(client, id, count, seconds=seconds)
+        endpoint.kill()
+        return transfer
+
+    def kill_at_random(self, endpoint: Endpoint, within_seconds: float = 2.0) -> float:
+        """Kill an endpoint at a moment of chance; give the moment, in seconds from now."""
+        moment = self.chance.uniform(0.0, within_seconds)
+        time.sleep(moment)
+        endpoint.kill()
+        return moment
+
+    @contextlib.contextmanager
+    def suspended(self, endpoint: Endpoint) -> Iterator[None]:
+        """Suspend an endpoint's process for as long as the context lasts."""
+        endpoint.suspend()
+        self._suspended.append(endpoint)
+        try:
+            yield
+        finally:
+            self._suspended.remove(endpoint)
+            endpoint.resume()
+
+    def close(self) -> None:
+        """Let suspended processes go on, and close all proxies."""
+        for endpoint in self._suspended:
+            endpoint.resume()
+        for proxy in self._proxies:
+            proxy.close()

@@ -1,0 +1,115 @@
+"""Fixtures for pytest: endpoints that run for one test, and faults to make.
+
+Loaded by every pytest that finds dray installed, so nothing but pytest is imported before a fixture
+is used. docs/how-to/test-with-dray.md shows them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from dray.testing.endpoints import Endpoint
+    from dray.testing.faults import Faults
+
+SLOW_RATE_BYTES = 1 << 20
+"""Bytes per second that the target ``slow`` of :func:`slow_target` gives."""
+
+_STARTED = pytest.StashKey["list[Endpoint]"]()
+
+
+class Two(NamedTuple):
+    """Two endpoints that know nothing of each other."""
+
+    a: Endpoint
+    b: Endpoint
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what endpoints said, beside what a failed test said."""
+    report = yield
+    if report.failed and report.when == "call":
+        for endpoint in item.stash.get(_STARTED, []):
+            report.sections.append((f"endpoint {endpoint.name}", endpoint.log_text()))
+    return report
+
+
+@pytest.fixture
+def start_endpoint(request: pytest.FixtureRequest) -> Iterator[Callable[..., Endpoint]]:
+    """Give a function that starts an endpoint for this test: ``start_endpoint("a", roots=...)``.
+
+    Takes the arguments of :class:`dray.testing.endpoints.Endpoint` behind the folder.
+    """
+    from dray.testing.endpoints import Endpoint, find_program
+
+    try:
+        program = find_program()
+    except FileNotFoundError as error:
+        pytest.fail(str(error), pytrace=False)
+    # Not tmp_path: pytest keeps that for three runs, and this may hold gigabytes.
+    folder = Path(tempfile.mkdtemp(prefix="dray-endpoints-"))
+    started: list[Endpoint] = []
+    request.node.stash[_STARTED] = started
+
+    def start(name: str = "a", **options: object) -> Endpoint:
+        options.setdefault("program", program)
+        made = Endpoint(folder / f"{len(started)}-{name}", name, **options)  # type: ignore[arg-type]
+        started.append(made)
+        return made.start()
+
+    try:
+        yield start
+    finally:
+        for endpoint in started:
+            endpoint.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def one_endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Give an endpoint with a root ``data``."""
+    return start_endpoint("a")
+
+
+@pytest.fixture
+def two_endpoints(start_endpoint: Callable[..., Endpoint]) -> Two:
+    """Give two endpoints, ``.a`` and ``.b``, each with a root ``data``, a key and an issuer."""
+    return Two(start_endpoint("a"), start_endpoint("b"))
+
+
+@pytest.fixture
+def slow_target(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Give an endpoint whose root ``data`` has two targets: ``slow/`` (1 MiB/s) and ``fast/``."""
+    from dray.testing.endpoints import Root
+
+    targets = {
+        "targets": ["{path}/slow=slow", "{path}/fast=fast"],
+        "limit_targets": [f"slow={SLOW_RATE_BYTES >> 20}MiB/s"],
+    }
+    endpoint = start_endpoint("slow", roots=(Root("data", targets),))
+    for name in ("slow", "fast"):
+        endpoint.root(name).mkdir()
+    return endpoint
+
+
+@pytest.fixture
+def fault() -> Iterator[Faults]:
+    """Give faults to make: kills, cuts, suspended processes; the seed is in the test's output."""
+    from dray.testing.faults import Faults
+
+    faults = Faults()
+    print(f"faults: DRAY_SEED={faults.seed}")
+    try:
+        yield faults
+    finally:
+        faults.close()
