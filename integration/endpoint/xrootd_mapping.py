@@ -1,0 +1,261 @@
+"""What XRootD gives the program of ``ofs.tpc pgm``, to a request and back. Pure functions.
+
+The server runs the program at the destination: ``[-C ALG[:VALUE]] [-S N] SOURCE_URL FILE``. It ends
+it with SIGKILL when the client goes, takes exit code 0 for success, and gives the client what
+stands behind the first ``": "`` of the last line that has one.
+
+The request's id is the key by which a later run finds what an earlier one made safe. So nothing
+that changes from run to run may be in the request: the rendezvous key, the client's trace id. Those
+are beside it, for labels that are set once it is submitted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "ARGV",
+    "ENV",
+    "Mapped",
+    "Run",
+    "UnknownArgument",
+    "ending",
+    "request_of",
+    "run_back",
+    "run_of",
+]
+
+Json: TypeAlias = Any
+
+#: nobody has asked for the transfer for so long: the program is dead (SIGKILL leaves no last word)
+BOUND_SECONDS = 30
+STREAMS_MAX = 15
+#: variables that name a file with the client's credential
+FILES_OF_SECRETS = ("X509_USER_PROXY", "BEARER_TOKEN_FILE")
+
+
+class Rule(NamedTuple):
+    """What becomes of one thing: ``how`` as in :mod:`integration.endpoint.fts_mapping`."""
+
+    how: str
+    to: str
+
+
+ARGV: dict[str, Rule] = {
+    "-C": Rule("field", "content.checksum with a value; else a label, and checksum_attributes"),
+    "-S": Rule("field", "streams"),
+    "source path": Rule("field", "sources[0].url"),
+    "source host": Rule("field", "sources[0].url: the endpoint beside that server"),
+    "tpc.key": Rule("secret", "buys the ticket at the source's server; worth one open there"),
+    "tpc.org": Rule("note", "who asked the source's server"),
+    "other cgi": Rule("secret", "may hold authz=; for the source's server alone"),
+    "file": Rule("field", "destination.url; the server has made it, so overwrite is always"),
+}
+"""Words of the command line, the source URL taken apart."""
+
+ENV: dict[str, Rule] = {
+    "XRDLCLROOT": Rule("field", "what is taken off the file's path to give the root's"),
+    "XRDTPC_SPROT": Rule("label", "asked for of the source; sessions are TLS unless clear_data"),
+    "XRDTPC_TPROT": Rule("label", "asked for of the destination"),
+    "XRD_TIDENT": Rule("note", "the client's trace id, another in each run"),
+    "XRDTPCDLG": Rule("note", "that a credential was delegated; its file is named by fcreds"),
+    "X509_USER_PROXY": Rule("secret", "the client's proxy: mints the ticket at the source"),
+    "BEARER_TOKEN_FILE": Rule("secret", "the client's token: mints the ticket at the source"),
+    "XRD_CSLIST": Rule("not needed", "adler32 and crc32c are always known"),
+    "XRDTPC": Rule("not needed", "says that this is such a run"),
+}
+"""Variables that say something about the transfer; the server's others are its own."""
+
+
+class UnknownArgument(ValueError):
+    """The command line holds something that no version of the server is known to give."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the program, taken apart."""
+
+    scheme: str
+    source_host: str
+    source_path: str
+    file: str
+    local_root: str
+    algorithm: str | None = None
+    checksum: str | None = None
+    streams: int | None = None
+    protocols: tuple[str, str] = ("", "")
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A request, and what must not be written into it.
+
+    :param secrets: for the ticket.
+    :param notes: labels to set once it is submitted; different in each run.
+    """
+
+    request: dict[str, Json]
+    secrets: Mapping[str, str] = field(repr=False)
+    notes: Mapping[str, str]
+
+
+def run_of(argv: Sequence[str], env: Mapping[str, str]) -> Run:
+    """Take a run apart; ``argv`` without the program.
+
+    :raises UnknownArgument: for a word that is not in :data:`ARGV`.
+    """
+    words = list(argv)
+    if len(words) < 2:
+        raise UnknownArgument("no source and destination")
+    *options, source, file = words
+    algorithm = checksum = streams = None
+    while options:
+        name = options.pop(0)
+        if name not in ("-C", "-S") or not options:
+            raise UnknownArgument(name)
+        value = options.pop(0)
+        if name == "-S":
+            streams = int(value)
+        else:
+            algorithm, _, checksum = value.partition(":")
+    parts = urlsplit(source)
+    if parts.scheme not in ("root", "xroot", "roots", "xroots") or not parts.netloc:
+        raise UnknownArgument("the source is no URL of XRootD")
+    # `?&tpc.key=...&tpc.org=...`: an empty first pair is how the server writes it.
+    pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
+    given = {name: value for name, _, value in pairs}
+    notes = {"xrd.org": given.pop("tpc.org", ""), "xrd.tident": env.get("XRD_TIDENT", "")}
+    notes["xrd.delegated"] = env.get("XRDTPCDLG", "")
+    secrets = {**given, **{name: env[name] for name in FILES_OF_SECRETS if name in env}}
+    return Run(
+        scheme=parts.scheme,
+        source_host=parts.netloc,
+        # One slash ends the host, the path's own follows.
+        source_path=parts.path[1:],
+        file=file,
+        local_root=env.get("XRDLCLROOT", ""),
+        algorithm=algorithm,
+        checksum=checksum or None,
+        streams=streams,
+        protocols=(env.get("XRDTPC_SPROT", ""), env.get("XRDTPC_TPROT", "")),
+        secrets=secrets,
+        notes={name: value for name, value in notes.items() if value},
+    )
+
+
+def request_of(
+    run: Run,
+    source_root: str,
+    destination_root: str,
+    *,
+    size: int | None = None,
+    modified: str | None = None,
+) -> Mapped:
+    """Map a run.
+
+    :param source_root: ``dray://HOST/ROOT`` of the endpoint beside the source's server.
+    :param destination_root: ``/ROOT`` of the endpoint beside this one.
+    :param size: ``oss.asize`` of the client, or what the source's endpoint says: the server gives
+        it to storage plug-ins and not to the program, and nobody looks at the size afterwards.
+    :param modified: what the source says about its last change; another content, another id.
+    """
+    logical = run.file.removeprefix(run.local_root.rstrip("/")) if run.local_root else run.file
+    labels = {
+        "xrd.scheme": run.scheme,
+        "xrd.protocols": "/".join(run.protocols),
+        "xrd.source": run.source_host,
+        "xrd.local_root": run.local_root,
+        "xrd.algorithm": run.algorithm or "",
+    }
+    content: dict[str, Json] = {}
+    if size is not None:
+        content["size"] = size
+    if run.checksum:
+        content["checksum"] = f"{run.algorithm}:{run.checksum}"
+    request: dict[str, Json] = {
+        "id": _key(source_root, run.source_path, destination_root + logical, size, modified),
+        "sources": [{"url": source_root + _text(run.source_path)}],
+        "destination": {"url": destination_root + _text(logical)},
+        "content": content,
+        "streams": None if run.streams is None else min(STREAMS_MAX, max(1, run.streams)),
+        # The server has made the file, empty, before it runs the program.
+        "overwrite": "always",
+        "checksum_attributes": True,
+        "bound_seconds": BOUND_SECONDS,
+        "labels": {name: value for name, value in labels.items() if value},
+    }
+    given = {name: value for name, value in request.items() if value not in (None, {})}
+    return Mapped(given, run.secrets, run.notes)
+
+
+def run_back(mapped: Mapped, source_root: str, destination_root: str) -> Run:
+    """Give the run that a request was made of, the secrets beside it included."""
+    request, labels = mapped.request, mapped.request["labels"]
+    checksum = request.get("content", {}).get("checksum", "").partition(":")[2]
+    local_root = labels.get("xrd.local_root", "")
+    logical = _bytes(request["destination"]["url"].removeprefix(destination_root))
+    first, _, second = labels.get("xrd.protocols", "").partition("/")
+    return Run(
+        scheme=labels["xrd.scheme"],
+        source_host=labels["xrd.source"],
+        source_path=_bytes(request["sources"][0]["url"].removeprefix(source_root)),
+        file=local_root.rstrip("/") + logical,
+        local_root=local_root,
+        algorithm=labels.get("xrd.algorithm"),
+        checksum=checksum or None,
+        streams=request.get("streams"),
+        protocols=(first, second),
+        secrets=mapped.secrets,
+        notes=mapped.notes,
+    )
+
+
+def argv_of(run: Run) -> list[str]:
+    """Give the words that a run was started with."""
+    algorithm = f"{run.algorithm}:{run.checksum}" if run.checksum else run.algorithm
+    words = ["-C", algorithm] if algorithm else []
+    words += [] if run.streams is None else ["-S", str(run.streams)]
+    cgi = {name: value for name, value in run.secrets.items() if name not in FILES_OF_SECRETS}
+    if "xrd.org" in run.notes:
+        cgi["tpc.org"] = run.notes["xrd.org"]
+    query = "".join(f"&{name}={value}" for name, value in cgi.items())
+    return [*words, f"{run.scheme}://{run.source_host}/{run.source_path}?{query}", run.file]
+
+
+def ending(transfer: Mapping[str, Json]) -> tuple[int, str]:
+    """Give the program's exit code and its last line, as the server wants them.
+
+    One ``": "`` and no more, for the client sees what stands behind the first; nothing else that
+    the program says may have one. Code 1: somebody has to act; 2: the same run again goes on.
+    """
+    if transfer["state"] == "done" and not transfer.get("files", {}).get("skipped"):
+        return 0, ""
+    errors = [transfer.get("error"), *(each["error"] for each in transfer.get("failures", ()))]
+    found = next((error for error in errors if error), None)
+    if found is None:
+        words, is_permanent = f"the transfer is {transfer['state']}", False
+    else:
+        words, is_permanent = found["message"], found["status"] == "permanent"
+    plain = " ".join(words.split()).replace(": ", " - ")
+    return (1 if is_permanent else 2), f"dray: {plain} (transfer {transfer['id']})"
+
+
+def _key(*parts: object) -> str:
+    whole = "\0".join(str(part) for part in parts).encode()
+    return f"xrd-{hashlib.sha256(whole).hexdigest()[:40]}"
+
+
+def _text(path: str) -> str:
+    return path.replace("%", "%25")
+
+
+def _bytes(text: str) -> str:
+    return text.replace("%25", "%")
