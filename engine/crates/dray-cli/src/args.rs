@@ -3,8 +3,8 @@
 mod endpoint;
 
 pub(crate) use endpoint::{
-    Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Rm, RunEndpoint, Show, ShowToken, Status,
-    Sum, Token, Transfers, Who,
+    Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Rm, RunEndpoint, ShowToken, ShowTransfer,
+    Status, Sum, Token, Transfers, Who,
 };
 
 use crate::units;
@@ -74,7 +74,7 @@ pub(crate) enum Command {
     /// Lists an endpoint's transfers
     Transfers(Transfers),
     /// Shows one transfer of an endpoint
-    Show(Show),
+    Show(ShowTransfer),
     /// Cancels a transfer of an endpoint
     Cancel(Cancel),
     /// Lists a folder at an endpoint

@@ -1,6 +1,6 @@
 //! Commands that ask an endpoint: its transfers, and what lies beneath its roots.
 
-use crate::args::{Algorithm, Ask, At, Cancel, Rm, Show, Sum, Transfers};
+use crate::args::{Algorithm, Ask, At, Cancel, Rm, ShowTransfer, Sum, Transfers};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::peer::{self, odd_answer};
@@ -46,7 +46,11 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 fn number(value: &Value, group: &str, field: &str) -> u64 {
-    let group = if group.is_empty() { Some(value) } else { value.get(group) };
+    let group = if group.is_empty() {
+        Some(value)
+    } else {
+        value.get(group)
+    };
     let number = group.and_then(|group| group.get(field));
     number.and_then(Value::as_u64).unwrap_or(0)
 }
@@ -108,7 +112,7 @@ pub(crate) fn line(transfer: &Value) -> String {
 }
 
 /// Runs `dray show`.
-pub(crate) fn show(show: &Show) -> Result<Exit, Stop> {
+pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     let client = client(show.endpoint.as_deref(), &show.ask)?;
     let transfer = match show.wait {
         true => wait(&client, &show.id, |_| {})?,
@@ -160,10 +164,7 @@ fn is_away(error: &Error) -> bool {
 
 fn is_terminal(transfer: &Value) -> bool {
     let state = transfer.get("state").and_then(Value::as_str);
-    matches!(
-        state,
-        Some("done" | "incomplete" | "failed" | "cancelled")
-    )
+    matches!(state, Some("done" | "incomplete" | "failed" | "cancelled"))
 }
 
 /// How a command ends that waited for a transfer.
@@ -186,7 +187,11 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
     let failures = transfer.get("failures").and_then(Value::as_array);
     for failure in failures.into_iter().flatten() {
         let error = failure.get("error").cloned().unwrap_or_default();
-        output::result(&format!("  {}: {}", text(failure, "path"), text(&error, "message")));
+        output::result(&format!(
+            "  {}: {}",
+            text(failure, "path"),
+            text(&error, "message")
+        ));
     }
     for (field, words) in [
         ("submitted_at", "submitted"),
@@ -236,7 +241,10 @@ pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
     let mut cursor = String::new();
     let mut all = Vec::new();
     loop {
-        let query = format!("/v1/storage/list?path={}&limit={PAGE}{cursor}", quoted(&path));
+        let query = format!(
+            "/v1/storage/list?path={}&limit={PAGE}{cursor}",
+            quoted(&path)
+        );
         let answer = client.call_and_wait(Method::GET, &query, None)?;
         let entries = answer.get("entries").and_then(Value::as_array);
         for entry in entries.ok_or_else(|| odd_answer("entries"))? {
@@ -295,7 +303,10 @@ pub(crate) fn remove(rm: &Rm) -> Result<Exit, Stop> {
     let answer = client.call_and_wait(Method::POST, "/v1/storage/rm", Some(&body))?;
     output::result(&match rm.at.ask.json {
         true => answer.to_string(),
-        false => format!("{} removed", count(number(&answer, "", "removed"), "entry").replace("entrys", "entries")),
+        false => format!(
+            "{} removed",
+            count(number(&answer, "", "removed"), "entry").replace("entrys", "entries")
+        ),
     });
     Ok(Exit::Safe)
 }
@@ -311,7 +322,11 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
     let answer = client.call_and_wait(Method::POST, "/v1/storage/checksum", Some(&body))?;
     output::result(&match sum.at.ask.json {
         true => answer.to_string(),
-        false => format!("{algorithm}:{} {}", text(&answer, "checksum"), text(&answer, "path")),
+        false => format!(
+            "{algorithm}:{} {}",
+            text(&answer, "checksum"),
+            text(&answer, "path")
+        ),
     });
     Ok(Exit::Safe)
 }
@@ -328,8 +343,16 @@ mod tests {
     #[test]
     fn a_place_has_a_host_and_a_path() {
         let (address, path) = split("dray://a.example/data/x").expect("a place");
-        assert_eq!((address.as_str(), path.as_str()), ("a.example:4735", "/data/x"));
-        for wrong in ["dray://a.example", "/data/x", "http://a/data", "dray:///data/x"] {
+        assert_eq!(
+            (address.as_str(), path.as_str()),
+            ("a.example:4735", "/data/x")
+        );
+        for wrong in [
+            "dray://a.example",
+            "/data/x",
+            "http://a/data",
+            "dray:///data/x",
+        ] {
             assert!(split(wrong).is_err(), "{wrong}");
         }
     }

@@ -55,10 +55,15 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     let folder = folder.map_err(|error| failed(&init.folder, &error))?;
     let state = init.state.clone().unwrap_or_else(|| folder.join("state"));
     make(&state)?;
-    let state = state.canonicalize().map_err(|error| failed(&state, &error))?;
+    let state = state
+        .canonicalize()
+        .map_err(|error| failed(&state, &error))?;
     let name = match &init.name {
         Some(name) => name.clone(),
-        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        None => rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
     };
     let config = folder.join(CONFIG_FILE);
     let is_new = !config.exists();
@@ -82,7 +87,10 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     output::result(&format!("key {}", identity.fingerprint()));
     match is_new {
         true => output::note(&format!("wrote {}", config.display())),
-        false => output::note(&format!("{} was there and stays as it is", config.display())),
+        false => output::note(&format!(
+            "{} was there and stays as it is",
+            config.display()
+        )),
     }
     Ok(Exit::Safe)
 }
@@ -151,7 +159,11 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     let stopper = endpoint.stopper();
     signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
     signals::on_stop(move || stopper.stop());
-    let addresses: Vec<_> = endpoint.addresses().iter().map(ToString::to_string).collect();
+    let addresses: Vec<_> = endpoint
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     if run.json {
         let line = json!({
             "event": "listening",
@@ -229,7 +241,10 @@ fn status(status: &Status) -> Result<Exit, Stop> {
     let roots = about.get("roots").and_then(Value::as_array);
     for root in roots.into_iter().flatten() {
         let can = |field: &str| root.get(field).and_then(Value::as_bool) == Some(true);
-        let rights: Vec<&str> = ["read", "write", "stage"].into_iter().filter(|field| can(field)).collect();
+        let rights: Vec<&str> = ["read", "write", "stage"]
+            .into_iter()
+            .filter(|field| can(field))
+            .collect();
         output::result(&format!("/{}: {}", text(root, "name"), rights.join(", ")));
     }
     Ok(Exit::Safe)

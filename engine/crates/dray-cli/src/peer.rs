@@ -38,8 +38,7 @@ fn meant_for<'t>(text: &'t str, address: &str) -> Option<&'t str> {
 fn chosen<'t>(given: &'t [String], address: &str) -> Option<&'t str> {
     let own = given.iter().filter(|text| text.contains('='));
     let common = given.iter().filter(|text| !text.contains('='));
-    own.chain(common)
-        .find_map(|text| meant_for(text, address))
+    own.chain(common).find_map(|text| meant_for(text, address))
 }
 
 /// How the host at `address` is known.
@@ -56,9 +55,11 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
         return Ok(Trust::Key(key.parse()?));
     }
     let ca = who.ca.clone().or_else(|| path_in("DRAY_CA"));
-    authorities(ca.as_deref()).map(Trust::Authority).map_err(|error| {
-        error.remedy("give --peer-key sha256:..., as the other host prints it, or --ca FILE")
-    })
+    authorities(ca.as_deref())
+        .map(Trust::Authority)
+        .map_err(|error| {
+            error.remedy("give --peer-key sha256:..., as the other host prints it, or --ca FILE")
+        })
 }
 
 fn path_in(variable: &str) -> Option<PathBuf> {
@@ -162,7 +163,10 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     let bare = bare.strip_suffix('/').unwrap_or(bare);
     dray_runtime::place::with_port(bare).ok_or_else(|| {
         let cause = format!("{bare:?} is no endpoint");
-        usage(cause, "write it as HOST[:PORT], an IPv6 address in brackets")
+        usage(
+            cause,
+            "write it as HOST[:PORT], an IPv6 address in brackets",
+        )
     })
 }
 
@@ -193,9 +197,13 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
 
 /// What went wrong with an answer that has not the form it should have.
 pub(crate) fn odd_answer(what: &str) -> Error {
-    Error::new(ErrorKind::Protocol, End::Network, "read the endpoint's answer")
-        .cause(format!("it holds no {what}"))
-        .remedy("use the same version of dray at both ends and report this")
+    Error::new(
+        ErrorKind::Protocol,
+        End::Network,
+        "read the endpoint's answer",
+    )
+    .cause(format!("it holds no {what}"))
+    .remedy("use the same version of dray at both ends and report this")
 }
 
 #[cfg(test)]

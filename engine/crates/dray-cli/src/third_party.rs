@@ -60,7 +60,9 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         return Ok(Exit::Safe);
     }
     if !cp.say.quiet {
-        output::note(&format!("transfer {id} at {to}: it goes on without this program"));
+        output::note(&format!(
+            "transfer {id} at {to}: it goes on without this program"
+        ));
     }
     signals::on_stop(move || std::process::exit(Exit::Interrupted as i32));
     let ended = wait(&active, &id, |transfer| {
@@ -87,7 +89,9 @@ fn ticket(passive: &Client, transfer: &TransferId, path: &str, active: &Value) -
 fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> Result<Value> {
     let what = &cp.what;
     let options = cp.options();
-    let range = what.range.map(|range| json!({"offset": range.offset, "length": range.length}));
+    let range = what
+        .range
+        .map(|range| json!({"offset": range.offset, "length": range.length}));
     let mut request = json!({
         "id": transfer.as_str(),
         "sources": [source],

@@ -100,7 +100,11 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
             other => other.to_string(),
         };
         // Somebody else's text on a terminal.
-        output::result(&format!("{}: {}", name.escape_debug(), words.escape_debug()));
+        output::result(&format!(
+            "{}: {}",
+            name.escape_debug(),
+            words.escape_debug()
+        ));
     }
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {

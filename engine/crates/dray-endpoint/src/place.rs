@@ -1,6 +1,7 @@
 //! Paths and places as callers write them.
 //!
-//! A path of the API is text: `/ROOT/a/b`, where a byte that is not UTF-8, and `%` itself, is `%HH`.
+//! A path of the API is text: `/ROOT/a/b`, where a byte that is not UTF-8, and `%` itself, is
+//! `%HH`.
 //! Here it becomes a root's name and a [`RelPath`], which cannot climb. A place is such a path, or
 //! `dray://HOST[:PORT]/ROOT/a/b`.
 

@@ -113,10 +113,13 @@ impl Endpoint {
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
-        let queue = Queue::open(&config, Arc::new(Hub::new(
-            config.limits.events_listeners_per_owner,
-            Moment::now(),
-        )))?;
+        let queue = Queue::open(
+            &config,
+            Arc::new(Hub::new(
+                config.limits.events_listeners_per_owner,
+                Moment::now(),
+            )),
+        )?;
         let peers_ca = config.tls.peers_ca.as_deref();
         let authority = match peers_ca {
             Some(_) => Some(authorities(peers_ca)?),
@@ -266,7 +269,13 @@ impl Endpoint {
             api.stop();
             dispatcher.stop();
             sessions.stop();
-            let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, "carry transfers"));
+            let died = |_| {
+                Err(Error::new(
+                    ErrorKind::Internal,
+                    End::Here,
+                    "carry transfers",
+                ))
+            };
             dispatching.join().unwrap_or_else(died)
         });
         server.stop(ANSWERS_LEAVE);

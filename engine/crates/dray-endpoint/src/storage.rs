@@ -1,4 +1,5 @@
-//! What callers do with files and folders beside transferring them: look, make, remove, rename, sum.
+//! What callers do with files and folders beside transferring them: look, make, remove, rename,
+//! sum.
 //!
 //! Calls block. Memory does not grow with what is listed or removed. A call whose caller has gone
 //! away is given up between two entries ([`Given`]).

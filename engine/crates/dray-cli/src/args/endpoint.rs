@@ -187,7 +187,7 @@ pub(crate) struct Transfers {
 
 /// One transfer of an endpoint.
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowTransfer {
     /// Its id
     #[arg(value_name = "ID")]
     pub(crate) id: String,

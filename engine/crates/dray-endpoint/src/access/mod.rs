@@ -10,6 +10,8 @@ mod keys;
 
 pub use door::{Door, own_issuer, own_url};
 pub use keys::{authorities, certificates};
+#[cfg(test)]
+pub(crate) mod testing;
 
 use crate::place::ApiPath;
 use dray_core::Result;

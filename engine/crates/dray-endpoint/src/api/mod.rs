@@ -2,6 +2,314 @@
 //!
 //! Not for: what a transfer is (`queue`), who may do what (`access`), sockets (`server`).
 //!
-//! Invariant owned here: every refusal has the one shape of docs/reference/api.md, whatever refused.
+//! Invariant owned here: every refusal has the one shape of docs/reference/api.md, whatever
+//! refused.
 
+mod about;
+mod events;
+mod extract;
+mod refusal;
+mod staging;
+mod storage;
+mod submission;
+mod tickets;
+mod transfers;
 pub mod types;
+
+pub use extract::PeerCertificates;
+pub use refusal::{Refusal, code_of};
+
+use crate::access::Access;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::ports::{Admission, Tickets};
+use crate::queue::Queue;
+use crate::roots::Roots;
+use crate::storage::Given;
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use dray_core::{End, Error, ErrorKind, Result};
+use extract::Places;
+use refusal::Answer;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Calls that wait for the queue's database at once.
+const CALLS_MAX: usize = 256;
+
+/// Storage calls at once: each may hold a thread for as long as the storage takes.
+const STORAGE_CALLS_MAX: usize = 16;
+
+/// How long a storage call waits for its turn.
+const TURN_TIME: Duration = Duration::from_secs(10);
+
+/// How long any call may take but those that last (below): a long poll's minute and some air.
+const CALL_TIME: Duration = Duration::from_secs(75);
+
+/// Calls that last as long as their caller waits.
+const LASTING: [&str; 4] = [
+    "/v1/events",
+    "/v1/storage/checksum",
+    "/v1/storage/rm",
+    "/v1/staging/{id}/evict",
+];
+
+/// What the endpoint says of itself.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Fingerprint of its key.
+    pub key: String,
+    /// Where it listens for sessions, as others reach it.
+    pub address: String,
+}
+
+/// Everything the handlers work with.
+pub struct Api {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The queue.
+    pub queue: Arc<Queue>,
+    /// What is exported.
+    pub roots: Arc<Roots>,
+    /// Who may do what.
+    pub access: Arc<dyn Access>,
+    /// Tickets.
+    pub tickets: Arc<dyn Tickets>,
+    /// Whether requests would be served in time.
+    pub admission: Arc<dyn Admission>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// What the endpoint says of itself.
+    pub about: About,
+    places: Arc<Places>,
+    calls: Arc<Semaphore>,
+    storage_calls: Arc<Semaphore>,
+    stopping: watch::Sender<bool>,
+    document: String,
+}
+
+/// What an [`Api`] is made of.
+pub struct Parts {
+    /// See [`Api`].
+    pub config: Arc<Config>,
+    /// See [`Api`].
+    pub queue: Arc<Queue>,
+    /// See [`Api`].
+    pub roots: Arc<Roots>,
+    /// See [`Api`].
+    pub access: Arc<dyn Access>,
+    /// See [`Api`].
+    pub tickets: Arc<dyn Tickets>,
+    /// See [`Api`].
+    pub admission: Arc<dyn Admission>,
+    /// See [`Api`].
+    pub metrics: Arc<Metrics>,
+    /// See [`Api`].
+    pub about: About,
+}
+
+impl Api {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// `Internal` when the document of the API cannot be written.
+    pub fn new(parts: Parts) -> Result<Arc<Self>> {
+        let document = openapi().to_json().map_err(|error| {
+            Error::new(ErrorKind::Internal, End::Here, "describe the API").cause(error.to_string())
+        })?;
+        Ok(Arc::new(Self {
+            config: parts.config,
+            queue: parts.queue,
+            roots: parts.roots,
+            access: parts.access,
+            tickets: parts.tickets,
+            admission: parts.admission,
+            metrics: parts.metrics,
+            about: parts.about,
+            places: Arc::default(),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            storage_calls: Arc::new(Semaphore::new(STORAGE_CALLS_MAX)),
+            stopping: watch::Sender::new(false),
+            document,
+        }))
+    }
+
+    /// From now on the endpoint says that it stops; long polls and listeners are answered at once.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Does what blocks, beside the threads that answer.
+    async fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Answer<T> {
+        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
+            return Err(Error::new(ErrorKind::Busy, End::Here, "answer")
+                .cause(format!("{CALLS_MAX} calls are being worked on"))
+                .remedy("try again in a moment")
+                .into());
+        };
+        let api = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&api)
+        });
+        Ok(done.await.map_err(Refusal::internal)??)
+    }
+
+    /// The same for calls to the storage; given up when the caller goes away.
+    async fn storage_call<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self, &Given) -> Result<T> + Send + 'static,
+    ) -> Answer<T> {
+        struct Leave(Arc<Given>);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                self.0.up();
+            }
+        }
+        let turn = Arc::clone(&self.storage_calls).acquire_owned();
+        let permit = match tokio::time::timeout(TURN_TIME, turn).await {
+            Ok(Ok(permit)) => permit,
+            _ => {
+                return Err(Error::new(ErrorKind::Busy, End::Here, "ask the storage")
+                    .cause(format!("{STORAGE_CALLS_MAX} calls are under way"))
+                    .remedy("try again in a moment")
+                    .into());
+            }
+        };
+        let api = Arc::clone(self);
+        let given = Arc::new(Given::default());
+        let leave = Leave(Arc::clone(&given));
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&api, &given)
+        });
+        let answer = done.await.map_err(Refusal::internal)?;
+        drop(leave);
+        Ok(answer?)
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "The control API of a dray endpoint",
+        description = "See docs/reference/api.md for the prose."
+    ),
+    security(("bearer" = []), ("certificate" = []))
+)]
+struct Document;
+
+fn routes() -> OpenApiRouter<Arc<Api>> {
+    let mut document = Document::openapi();
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme(
+        "bearer",
+        SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+    );
+    components.add_security_scheme(
+        "certificate",
+        SecurityScheme::MutualTls {
+            description: Some("X.509, RFC 3820 proxies".to_owned()),
+            deprecated: None,
+            extensions: None,
+        },
+    );
+    OpenApiRouter::with_openapi(document)
+        .routes(routes!(transfers::submit, transfers::list))
+        .routes(routes!(transfers::batch))
+        .routes(routes!(transfers::query))
+        .routes(routes!(
+            transfers::show,
+            transfers::patch,
+            transfers::delete
+        ))
+        .routes(routes!(transfers::files))
+        .routes(routes!(transfers::wait))
+        .routes(routes!(transfers::cancel))
+        .routes(routes!(transfers::pause))
+        .routes(routes!(transfers::resume))
+        .routes(routes!(transfers::retry))
+        .routes(routes!(events::events))
+        .routes(routes!(tickets::mint, tickets::list))
+        .routes(routes!(tickets::renew))
+        .routes(routes!(tickets::show, tickets::revoke))
+        .routes(routes!(storage::stat))
+        .routes(routes!(storage::list))
+        .routes(routes!(storage::mkdir))
+        .routes(routes!(storage::rm))
+        .routes(routes!(storage::rename))
+        .routes(routes!(storage::checksum))
+        .routes(routes!(storage::space))
+        .routes(routes!(about::admission))
+        .routes(routes!(staging::stage_in))
+        .routes(routes!(staging::stage_out))
+        .routes(routes!(staging::list))
+        .routes(routes!(staging::show))
+        .routes(routes!(staging::pin))
+        .routes(routes!(staging::evict))
+        .routes(routes!(about::endpoint))
+        .routes(routes!(about::healthz))
+        .routes(routes!(about::metrics))
+        .routes(routes!(about::document))
+}
+
+/// The document of the API, as `GET /v1/openapi.json` serves it.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+/// The routes, ready to be served.
+pub fn router(api: Arc<Api>) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .fallback(refusal::no_such_call)
+        .method_not_allowed_fallback(refusal::no_such_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), around))
+        .with_state(api)
+}
+
+/// What is done around each call: it is timed, and ended when it takes too long.
+async fn around(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route
+        .as_ref()
+        .map_or("none", MatchedPath::as_str)
+        .to_owned();
+    let method = request.method().clone();
+    let work = next.run(request);
+    let response = if LASTING.contains(&route.as_str()) {
+        work.await
+    } else {
+        match tokio::time::timeout(CALL_TIME, work).await {
+            Ok(response) => response,
+            Err(_) => Refusal::from(
+                Error::new(ErrorKind::TimedOut, End::Here, "answer")
+                    .cause(format!("{} seconds have passed", CALL_TIME.as_secs()))
+                    .remedy("ask whether it was done, then try again"),
+            )
+            .into_response(),
+        }
+    };
+    let code = response.status().as_u16();
+    api.metrics.answered(&method, &route, code, began.elapsed());
+    response
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

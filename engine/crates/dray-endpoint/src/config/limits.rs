@@ -4,7 +4,9 @@ use super::values::{Rate, Size};
 use serde::Deserialize;
 
 macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)*
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Deserialize)]
         #[serde(deny_unknown_fields, default)]

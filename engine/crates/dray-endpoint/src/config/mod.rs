@@ -1,8 +1,8 @@
 //! What an administrator writes: one TOML file.
 //!
 //! Purpose: the file as types that cannot be wrong: sizes with units, names that are names, rules
-//! that name roots there are. Each key is explained in the example ([`EXAMPLE`]), which is tested to
-//! be read.
+//! that name roots there are. Each key is explained in the example ([`EXAMPLE`]), which is tested
+//! to be read.
 //!
 //! Not for: opening anything. A folder that does not exist is met by whoever opens it.
 //!

@@ -82,7 +82,7 @@ impl Queue {
         let row = self.write(move |connection, _| {
             let row = find(connection, &caller, &wanted)?;
             next(row.standing, Command::Delete)?;
-            forget(connection, &row.id)?;
+            forget(connection, &row)?;
             Ok(row)
         })?;
         super::manifest::remove(&self.folder_of(&row.id));
@@ -115,11 +115,19 @@ fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
     row.ok_or_else(|| not_found(id))
 }
 
-pub(super) fn forget(connection: &Connection, id: &str) -> Result<()> {
+pub(super) fn forget(connection: &Connection, row: &Row) -> Result<()> {
+    let failed = super::schema::sql("forget the transfer");
+    if row.standing.state != State::Done {
+        // Without its transfer it would seem to be there.
+        connection
+            .prepare_cached("DELETE FROM staging WHERE id = ?1")
+            .and_then(|mut statement| statement.execute([&row.id]))
+            .map_err(&failed)?;
+    }
     connection
         .prepare_cached("DELETE FROM transfers WHERE id = ?1")
-        .and_then(|mut statement| statement.execute([id]))
-        .map_err(super::schema::sql("forget the transfer"))?;
+        .and_then(|mut statement| statement.execute([&row.id]))
+        .map_err(failed)?;
     Ok(())
 }
 

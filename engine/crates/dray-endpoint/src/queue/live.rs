@@ -12,6 +12,7 @@ use dray_core::{Error, RelPath, Result};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -142,11 +143,14 @@ impl Run {
 
 /// All transfers that run.
 #[derive(Debug, Default)]
-pub(super) struct Live(Mutex<HashMap<String, Run>>);
+pub(super) struct Live {
+    runs: Mutex<HashMap<String, Run>>,
+    bytes_sent: AtomicU64,
+}
 
 impl Live {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Moment) {
@@ -155,7 +159,10 @@ impl Live {
             return;
         };
         run.sample(session.bytes.sent);
+        let before = run.counters.bytes.sent;
         run.counters = session.after(&run.base);
+        let more = run.counters.bytes.sent.saturating_sub(before);
+        self.bytes_sent.fetch_add(more, Ordering::Relaxed);
         run.is_dirty = true;
         if run.told.is_some_and(|told| told.elapsed() < EVENT_INTERVAL) {
             return;
@@ -173,6 +180,10 @@ impl Live {
         let owner = Arc::clone(&run.owner);
         drop(runs);
         hub.publish(Some(owner), event);
+    }
+
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.bytes_sent.load(Ordering::Relaxed)
     }
 
     pub(super) fn granted(&self, id: &str, rate: Option<u64>) {

@@ -3,8 +3,8 @@
 //! Purpose: what was submitted, what became of it, and the changes between; tickets and staged
 //! files are kept beside them. Decisions are pure (`states`); what runs next is for the dispatcher.
 //!
-//! Not for: HTTP, sessions. All calls block, for a sync of the disk when they change something; they
-//! are made from threads that may.
+//! Not for: HTTP, sessions. All calls block, for a sync of the disk when they change something;
+//! they are made from threads that may.
 //!
 //! Invariant owned here: what a caller was told is on the disk, and no two callers are told
 //! different things of one transfer in an order that cannot be.
@@ -40,7 +40,9 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
 use rusqlite::Connection;
+use rustix::fs::FlockOperation;
 use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -52,6 +54,9 @@ const READERS: usize = 4;
 
 /// The database's name in the state folder.
 const DATABASE: &str = "queue.db";
+
+/// Who holds the lock on this file has the queue.
+const LOCK: &str = "lock";
 
 /// Folder of the lists of files, there.
 const TRANSFERS: &str = "transfers";
@@ -84,6 +89,8 @@ pub struct Queue {
     opened: Instant,
     folder: PathBuf,
     rules: Rules,
+    /// Last, so that it falls when all is written.
+    _lock: File,
 }
 
 impl std::fmt::Debug for Queue {
@@ -103,6 +110,7 @@ impl Queue {
         let transfers = folder.join(TRANSFERS);
         make_private(&folder)?;
         make_private(&transfers)?;
+        let lock = take_lock(&folder.join(LOCK))?;
         let path = folder.join(DATABASE);
         let connection = schema::open(&path)?;
         let live = Arc::new(Live::default());
@@ -134,6 +142,7 @@ impl Queue {
                 keep: Duration::from_secs(u64::from(config.history.keep_days) * 86_400),
                 keep_count: config.history.keep_count,
             },
+            _lock: lock,
         }))
     }
 
@@ -174,6 +183,22 @@ impl Queue {
     pub fn asked_for_all(&self, owner: &str) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.owners.insert(owner.to_owned(), Instant::now());
+    }
+
+    /// Somebody listens to what happens to one transfer: that counts as asking for it. It was shown
+    /// to them before.
+    pub fn asked_for_id(&self, id: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only transfers that are bound to being asked for stand there.
+        if let Some(last) = asked.transfers.get_mut(id) {
+            *last = Instant::now();
+        }
+    }
+
+    /// Bytes sent by all transfers since the process began.
+    #[must_use]
+    pub fn bytes_sent(&self) -> u64 {
+        self.live.bytes_sent()
     }
 
     fn asked_for(&self, transfer: &Transfer) {
@@ -224,6 +249,20 @@ fn make_private(folder: &Path) -> Result<()> {
         .mode(0o700)
         .create(folder)
         .map_err(|error| io("make the folder of the state", folder, &error))
+}
+
+/// Two processes with one queue would each run every transfer.
+fn take_lock(path: &Path) -> Result<File> {
+    let operation = "lock the queue";
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let file = opened.map_err(|error| io(operation, path, &error))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::AGAIN) => Err(Error::new(ErrorKind::Busy, End::Here, operation)
+            .cause(format!("another process has {}", path.display()))
+            .remedy("stop it, or give this endpoint a state folder of its own")),
+        Err(errno) => Err(io(operation, path, &errno.into())),
+    }
 }
 
 fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {

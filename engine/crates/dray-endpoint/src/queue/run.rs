@@ -391,8 +391,8 @@ impl Queue {
         self.write(move |connection, _| {
             for id in &ids {
                 let row = Row::find(connection, id)?;
-                if row.is_some_and(|row| row.standing.state.is_terminal()) {
-                    forget(connection, id)?;
+                if let Some(row) = row.filter(|row| row.standing.state.is_terminal()) {
+                    forget(connection, &row)?;
                 }
             }
             Ok(())

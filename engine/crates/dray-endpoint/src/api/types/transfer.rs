@@ -272,6 +272,7 @@ pub struct TransferList {
 #[into_params(parameter_in = Query)]
 pub struct TransferQuery {
     /// States, or `live`, `terminal`; repeatable.
+    #[param(inline)]
     pub state: Vec<StateWord>,
     /// Whose; for administrators.
     pub owner: Option<String>,

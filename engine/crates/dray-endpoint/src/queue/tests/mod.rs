@@ -601,3 +601,14 @@ fn many_callers_share_syncs_and_versions_grow() {
         assert!(before.flatten() < published.event.version);
     }
 }
+
+#[test]
+fn two_processes_do_not_share_a_queue() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = open(folder.path());
+    let hub = Arc::new(Hub::new(4, Moment::now()));
+    let error = Queue::open(&config(folder.path()), hub).expect_err("taken");
+    assert_eq!(error.kind, ErrorKind::Busy);
+    drop(one);
+    open(folder.path());
+}

@@ -1,0 +1,47 @@
+//! Access for tests: a token is an owner's name; `NAME-reads` may only read.
+
+use super::{Access, Action, Credentials, Future, Principal, Rights};
+use crate::place::ApiPath;
+use dray_core::{End, Error, ErrorKind, Result};
+
+#[derive(Debug, Default)]
+pub(crate) struct Names;
+
+impl Access for Names {
+    fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>> {
+        let shown = match (credentials.bearer, credentials.certificates) {
+            (Some(token), _) if !token.is_empty() && !token.contains("bad") => Some(token),
+            (None, [_, ..]) => Some("certificate"),
+            _ => None,
+        };
+        let principal = shown.map(|token| {
+            let owner = token.strip_suffix("-reads").unwrap_or(token);
+            Principal {
+                name: format!("{owner}@test"),
+                owner: owner.to_owned(),
+                is_administrator: owner == "root",
+                rights: match owner == token {
+                    true => Rights::Rules,
+                    false => Rights::Scopes {
+                        issuer: "test".to_owned(),
+                        scopes: vec!["storage.read:/".to_owned()],
+                    },
+                },
+            }
+        });
+        let refused = Error::new(ErrorKind::Unauthorized, End::Here, "believe the token");
+        Box::pin(async move { principal.ok_or(refused) })
+    }
+
+    fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
+        match (&principal.rights, action) {
+            (Rights::Rules, _) | (_, Action::Read) => Ok(()),
+            (Rights::Scopes { .. }, action) => {
+                Err(
+                    Error::new(ErrorKind::PermissionDenied, End::Here, "use the path")
+                        .cause(format!("{action:?} needs a scope for {}", path.text())),
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The endpoint itself: what it is, how it feels, what it counts; and whether it would take more.
+
+use super::Api;
+use super::extract::{Body, Caller};
+use super::refusal::Answer;
+use super::types::{
+    AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
+    RootAnswer, You,
+};
+use crate::access::Action;
+use crate::place::ApiPath;
+use axum::Json;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use dray_core::{End, Error, ErrorKind, RelPath};
+use std::sync::Arc;
+
+type Shared = State<Arc<Api>>;
+
+/// What the endpoint is, and who the caller is to it.
+#[utoipa::path(get, path = "/v1/endpoint", tag = "endpoint",
+    responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<EndpointAnswer> {
+    let may = |action, root: &str| {
+        let path = ApiPath {
+            root: root.to_owned(),
+            path: RelPath::root(),
+            is_folder: true,
+        };
+        api.access.allow(&caller, action, &path).is_ok()
+    };
+    let roots = api.roots.iter().map(|root| RootAnswer {
+        name: root.name().to_owned(),
+        read: may(Action::Read, root.name()),
+        write: may(Action::Modify, root.name()),
+        stage: may(Action::Stage, root.name()),
+    });
+    let limits = &api.config.limits;
+    Json(EndpointAnswer {
+        name: api.config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        key: api.about.key.clone(),
+        address: api.about.address.clone(),
+        roots: roots.collect(),
+        you: You {
+            principal: caller.name.clone(),
+            owner: caller.owner.clone(),
+            administrator: caller.is_administrator,
+        },
+        limits: LimitsAnswer {
+            transfers_active: limits.transfers_active,
+            transfers_queued: limits.transfers_queued,
+            per_owner_active: limits.per_owner_active,
+            body_bytes: limits.body_bytes.0,
+            page: PAGE_MAX,
+            events_listeners_per_owner: limits.events_listeners_per_owner,
+        },
+    })
+}
+
+/// Whether the endpoint takes requests.
+#[utoipa::path(get, path = "/healthz", tag = "endpoint", security(()),
+    responses((status = 200, description = "It does.", body = Health),
+        (status = 503, description = "It stops.", body = Health)))]
+pub(super) async fn healthz(State(api): Shared) -> (StatusCode, Json<Health>) {
+    let (code, status) = match api.is_stopping() {
+        false => (StatusCode::OK, "ok"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    };
+    let status = status.to_owned();
+    (code, Json(Health { status }))
+}
+
+/// Counters, as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", tag = "endpoint",
+    responses((status = 200, description = "Prometheus text.", body = String,
+            content_type = "text/plain"),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl IntoResponse> {
+    if !api.config.metrics.open {
+        let (mut parts, _) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, &api).await?;
+        if !caller.is_administrator {
+            return Err(
+                Error::new(ErrorKind::PermissionDenied, End::Here, "read the counters")
+                    .cause("they are for administrators")
+                    .remedy("ask for metrics.open in the endpoint's configuration")
+                    .into(),
+            );
+        }
+    }
+    let text = api.call(|api| api.metrics.text(&api.queue)).await?;
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text))
+}
+
+/// This document.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "endpoint", security(()),
+    responses((status = 200, description = "OpenAPI.", body = serde_json::Value)))]
+pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
+    let kind = "application/json";
+    ([(header::CONTENT_TYPE, kind)], api.document.clone())
+}
+
+/// Whether requests would be served in time. Changes nothing.
+#[utoipa::path(post, path = "/v1/admission", tag = "admission", request_body = AdmissionRequest,
+    responses((status = 200, description = "What each would get.", body = AdmissionAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn admission(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<AdmissionRequest>,
+) -> Answer<Json<AdmissionAnswer>> {
+    let principal = caller.clone();
+    api.call(move |api| {
+        for one in &request.transfers {
+            api.submission(&principal, one.clone())?;
+        }
+        api.admission.decide(&principal, &request.transfers)
+    })
+    .await
+    .map(Json)
+}

@@ -1,0 +1,237 @@
+//! `/v1/events`: server-sent events, or a long poll.
+
+use super::Api;
+use super::extract::{Caller, Query};
+use super::refusal::{Answer, Refusal};
+use super::types::{ErrorAnswer, Event, EventKind, Events, EventsQuery};
+use crate::events::{Heard, Hub, Listening, Published};
+use crate::moment::Moment;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use dray_core::{End, Error, ErrorKind};
+use futures_util::stream::{self, Stream};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// Events of one answer of a long poll, and of one look of a listener.
+const PAGE_MAX: usize = 1_000;
+
+/// How often a listener that hears nothing is sent a word, so that both ends know of each other;
+/// also how often it counts as asking.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a listener wants.
+struct Wanted {
+    api: Arc<Api>,
+    owner: Option<String>,
+    transfer: Option<String>,
+    /// The owner it counts as asking for.
+    asks: String,
+}
+
+impl Wanted {
+    fn has(&self, published: &Published) -> bool {
+        let may_hear = match (&self.owner, &published.owner) {
+            (None, _) | (_, None) => true,
+            (Some(owner), Some(whose)) => **owner == **whose,
+        };
+        let is_meant = match &self.transfer {
+            None => true,
+            Some(id) => {
+                published.event.kind == EventKind::Planned
+                    || published.event.transfer.as_ref() == Some(id)
+            }
+        };
+        may_hear && is_meant
+    }
+
+    fn hub(&self) -> &Hub {
+        self.api.queue.hub()
+    }
+
+    fn hear(&self, after: u64) -> Heard {
+        self.hub()
+            .since(after, PAGE_MAX, |published| self.has(published))
+    }
+
+    fn ask(&self) {
+        match &self.transfer {
+            Some(id) => self.api.queue.asked_for_id(id),
+            None => self.api.queue.asked_for_all(&self.asks),
+        }
+    }
+}
+
+/// Says that older events are forgotten. Its number is the last one before those that follow.
+fn gap(heard: &Heard) -> Event {
+    let first = heard.events.first().map(|published| published.event.id);
+    Event {
+        id: first.map_or(heard.last, |first| first - 1),
+        ..Event::new(EventKind::Gap, Moment::now())
+    }
+}
+
+/// What happens: server-sent events with `Accept: text/event-stream`, else a long poll.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(EventsQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Goes on after this one.")),
+    responses((status = 200, description = "Events.",
+            content((Events = "application/json"), (Event = "text/event-stream"))),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn events(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<EventsQuery>,
+) -> Answer<Response> {
+    let last = last_event_id(&headers)?;
+    if let Some(id) = query.transfer.clone() {
+        let principal = caller.clone();
+        // Hidden transfers are not found.
+        api.call(move |api| api.queue.show(&principal, &id)).await?;
+    }
+    let wanted = Wanted {
+        owner: (!caller.is_administrator).then(|| caller.owner.clone()),
+        transfer: query.transfer,
+        asks: caller.owner.clone(),
+        api: Arc::clone(&api),
+    };
+    let after = last.or(query.after);
+    let after = after.unwrap_or_else(|| wanted.hub().last());
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
+        let listening = api
+            .queue
+            .hub()
+            .listen(&caller.owner)
+            .map_err(Refusal::own_limit)?;
+        let alive = KeepAlive::new().interval(ALIVE_INTERVAL);
+        let stream = listen(wanted, after, listening);
+        return Ok(Sse::new(stream).keep_alive(alive).into_response());
+    }
+    let timeout = Duration::from_secs(query.timeout);
+    Ok(Json(poll(&wanted, after, timeout).await).into_response())
+}
+
+fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
+    let Some(value) = headers.get("last-event-id") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    text.parse().map(Some).map_err(|_| {
+        Error::new(ErrorKind::InvalidRequest, End::Here, "read Last-Event-ID")
+            .cause(format!("{text:?} is no number"))
+            .remedy("send the id of the last event you have, or leave it out")
+            .into()
+    })
+}
+
+async fn poll(wanted: &Wanted, after: u64, timeout: Duration) -> Events {
+    let deadline = Instant::now() + timeout;
+    let mut happened = wanted.hub().watch();
+    let mut stopping = wanted.api.stopping.subscribe();
+    loop {
+        wanted.ask();
+        let heard = wanted.hear(after);
+        let is_over = Instant::now() >= deadline || wanted.api.is_stopping();
+        if heard.is_gap || !heard.events.is_empty() || is_over {
+            let mut events: Vec<Event> = Vec::with_capacity(heard.events.len() + 1);
+            if heard.is_gap {
+                events.push(gap(&heard));
+            }
+            events.extend(heard.events.iter().map(|published| published.event.clone()));
+            return Events {
+                events,
+                last: heard.last,
+            };
+        }
+        let until = deadline.min(Instant::now() + ALIVE_INTERVAL);
+        let _ = timeout_at(until, next(&mut happened, &mut stopping)).await;
+    }
+}
+
+async fn next(happened: &mut watch::Receiver<u64>, stopping: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        _ = happened.changed() => {}
+        _ = stopping.changed() => {}
+    }
+}
+
+/// One listener.
+struct Listener {
+    wanted: Wanted,
+    after: u64,
+    waiting: VecDeque<Event>,
+    /// Whether it has had all there was once: from then on it must keep up.
+    has_caught_up: bool,
+    happened: watch::Receiver<u64>,
+    stopping: watch::Receiver<bool>,
+    _listening: Listening,
+}
+
+fn listen(
+    wanted: Wanted,
+    after: u64,
+    listening: Listening,
+) -> impl Stream<Item = Result<SseEvent, Infallible>> {
+    let listener = Listener {
+        happened: wanted.hub().watch(),
+        stopping: wanted.api.stopping.subscribe(),
+        wanted,
+        after,
+        waiting: VecDeque::new(),
+        has_caught_up: false,
+        _listening: listening,
+    };
+    stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        let data = serde_json::to_string(&event).ok()?;
+        let kind = serde_json::to_value(event.kind).ok()?;
+        let sent = SseEvent::default()
+            .id(event.id.to_string())
+            .event(kind.as_str().unwrap_or_default())
+            .data(data);
+        Some((Ok(sent), listener))
+    })
+}
+
+impl Listener {
+    /// The next event; `None` when the stream ends: the endpoint stops, or the listener was too
+    /// slow. It may come back with `Last-Event-ID`.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            if self.wanted.api.is_stopping() {
+                return None;
+            }
+            let behind = self.wanted.hub().last().saturating_sub(self.after);
+            if self.has_caught_up && behind > self.wanted.api.config.limits.events_behind {
+                return None;
+            }
+            self.wanted.ask();
+            let heard = self.wanted.hear(self.after);
+            if heard.is_gap {
+                self.waiting.push_back(gap(&heard));
+            }
+            let events = heard.events.iter().map(|published| published.event.clone());
+            self.waiting.extend(events);
+            self.after = heard.last;
+            if self.waiting.is_empty() {
+                self.has_caught_up = true;
+                let until = Instant::now() + ALIVE_INTERVAL;
+                let _ = timeout_at(until, next(&mut self.happened, &mut self.stopping)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! From a request's parts to what a handler works with; what does not fit is refused in our words.
+
+use super::Api;
+use super::refusal::{Answer, Refusal};
+use super::types::Check;
+use crate::access::{Credentials, Principal};
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use dray_core::{End, Error, ErrorKind};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use rustls::pki_types::CertificateDer;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a caller may take to send a body.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Characters of the reader's words in an error.
+const WORDS_MAX: usize = 500;
+
+/// The client certificates of the connection, the client's own first. The server puts them among
+/// the extensions of each request.
+#[derive(Debug, Clone, Default)]
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
+/// Requests under way, by owner.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<HashMap<String, u32>>);
+
+/// One request of an owner.
+#[derive(Debug)]
+pub(super) struct Taken {
+    places: Arc<Places>,
+    owner: String,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, owner: &str, most: u32) -> Answer<Taken> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = places.entry(owner.to_owned()).or_default();
+        if *count >= most {
+            let error = Error::new(ErrorKind::Busy, End::Here, "answer")
+                .cause(format!("{count} requests of {owner} are being worked on"))
+                .remedy("wait for one of them");
+            return Err(Refusal::own_limit(error));
+        }
+        *count += 1;
+        Ok(Taken {
+            places: Arc::clone(self),
+            owner: owner.to_owned(),
+        })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let places = &self.places.0;
+        let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = places.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                places.remove(&self.owner);
+            }
+        }
+    }
+}
+
+/// Who calls; for as long as this stands the call counts as one of its owner's.
+#[derive(Debug)]
+pub(super) struct Caller {
+    principal: Principal,
+    _taken: Taken,
+}
+
+impl Deref for Caller {
+    type Target = Principal;
+    fn deref(&self) -> &Principal {
+        &self.principal
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
+    let unauthorized = |cause: &str| {
+        Refusal::from(
+            Error::new(ErrorKind::Unauthorized, End::Here, "read the credential")
+                .cause(cause)
+                .remedy("send one header `Authorization: Bearer TOKEN`"),
+        )
+    };
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, second) = (values.next(), values.next());
+    let Some(value) = first else { return Ok(None) };
+    if second.is_some() {
+        return Err(unauthorized("two Authorization headers"));
+    }
+    let text = value
+        .to_str()
+        .map_err(|_| unauthorized("it is not plain text"))?;
+    match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
+        _ => Err(unauthorized("it is no bearer token")),
+    }
+}
+
+pub(super) fn certificates(parts: &Parts) -> PeerCertificates {
+    parts.extensions.get().cloned().unwrap_or_default()
+}
+
+impl FromRequestParts<Arc<Api>> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Answer<Self> {
+        let certificates = certificates(parts);
+        let credentials = Credentials {
+            bearer: bearer(&parts.headers)?,
+            certificates: &certificates.0,
+        };
+        let principal = api.access.authenticate(credentials).await?;
+        let most = api.config.limits.connections_per_owner;
+        let taken = api.places.take(&principal.owner, most)?;
+        Ok(Self {
+            principal,
+            _taken: taken,
+        })
+    }
+}
+
+/// The certificates of whoever calls without a token.
+#[derive(Debug)]
+pub(super) struct Certificates(pub(super) PeerCertificates);
+
+impl FromRequestParts<Arc<Api>> for Certificates {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Api>) -> Answer<Self> {
+        Ok(Self(certificates(parts)))
+    }
+}
+
+/// The `ID` of a path.
+#[derive(Debug)]
+pub(super) struct Id(pub(super) String);
+
+impl FromRequestParts<Arc<Api>> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Answer<Self> {
+        let params = RawPathParams::from_request_parts(parts, api)
+            .await
+            .map_err(|error| bad("read the id", error))?;
+        let id = params.iter().find(|(name, _)| *name == "id");
+        Ok(Self(id.map_or_else(String::new, |(_, id)| id.to_owned())))
+    }
+}
+
+fn bad(operation: &str, cause: impl std::fmt::Display) -> Refusal {
+    let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
+    Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        .cause(cause)
+        .remedy("see GET /v1/openapi.json for what each field may hold")
+        .into()
+}
+
+/// The part of a URL behind the question mark.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Api>) -> Answer<Self> {
+        let text = parts.uri.query().unwrap_or_default();
+        let read: T = serde_html_form::from_str(text)
+            .map_err(|error| bad("read the query of the URL", error))?;
+        read.check()?;
+        Ok(Self(read))
+    }
+}
+
+/// A JSON body, read and within its bounds.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Answer<Self> {
+        let bytes = bytes(request, api).await?;
+        read(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be left out.
+#[derive(Debug)]
+pub(super) struct OptionalBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Check + Default> FromRequest<Arc<Api>> for OptionalBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Answer<Self> {
+        let bytes = bytes(request, api).await?;
+        match bytes.is_empty() {
+            true => Ok(Self(T::default())),
+            false => read(&bytes).map(Self),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned + Check>(bytes: &[u8]) -> Answer<T> {
+    let read: T =
+        serde_json::from_slice(bytes).map_err(|error| bad("read the request's body", error))?;
+    read.check()?;
+    Ok(read)
+}
+
+async fn bytes(request: Request, api: &Api) -> Answer<Bytes> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_none_or(|kind| {
+        let kind = kind.as_bytes();
+        kind.len() >= 16 && kind[..16].eq_ignore_ascii_case(b"application/json")
+    });
+    if !is_json {
+        let cause = "it is not declared to be JSON (Content-Type: application/json)";
+        return Err(bad("read the request's body", cause));
+    }
+    let most = api.config.limits.body_bytes.0;
+    collect(request.into_body(), most).await
+}
+
+async fn collect(body: HttpBody, most: u64) -> Answer<Bytes> {
+    let operation = "read the request's body";
+    let limited = Limited::new(body, usize::try_from(most).unwrap_or(usize::MAX));
+    let collected = tokio::time::timeout(BODY_TIME, limited.collect()).await;
+    let collected = collected.map_err(|_| {
+        Error::new(ErrorKind::TimedOut, End::Here, operation)
+            .cause(format!("{} seconds have passed", BODY_TIME.as_secs()))
+    })?;
+    match collected {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
+                .cause(format!("more than {most} bytes"))
+                .remedy("split it into smaller requests")
+                .into())
+        }
+        Err(error) => Err(bad(operation, error)),
+    }
+}

@@ -1,0 +1,141 @@
+//! Errors as answers: the one shape, and the code of each kind.
+
+use super::types::ErrorAnswer;
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dray_core::{End, Error, ErrorKind};
+
+/// Seconds after which whoever met a bound may ask again (guess, revisit).
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
+
+/// A refusal.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    error: Error,
+    code: StatusCode,
+}
+
+/// What a handler answers with.
+pub(super) type Answer<T> = std::result::Result<T, Refusal>;
+
+impl Refusal {
+    /// A refusal with another code than its kind has.
+    #[must_use]
+    pub const fn with_code(error: Error, code: StatusCode) -> Self {
+        Self { error, code }
+    }
+
+    /// The caller's own limits: others are served meanwhile.
+    #[must_use]
+    pub const fn own_limit(error: Error) -> Self {
+        Self::with_code(error, StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// A task of the server's ended without an answer.
+    pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
+        Error::new(ErrorKind::Internal, End::Here, "answer")
+            .cause(cause.to_string())
+            .remedy("report it, with the endpoint's log")
+            .into()
+    }
+}
+
+/// The code of a kind, as docs/reference/api.md says.
+#[must_use]
+pub const fn code_of(kind: ErrorKind) -> StatusCode {
+    use ErrorKind as K;
+    match kind {
+        K::InvalidRequest | K::InvalidName | K::PathEscapes | K::NameTooLong => {
+            StatusCode::BAD_REQUEST
+        }
+        K::Unauthorized => StatusCode::UNAUTHORIZED,
+        K::PermissionDenied | K::ReadOnly => StatusCode::FORBIDDEN,
+        K::NotFound => StatusCode::NOT_FOUND,
+        K::AlreadyExists | K::IsADirectory | K::NotADirectory | K::LeaseHeld | K::LeaseLost => {
+            StatusCode::CONFLICT
+        }
+        K::LimitExceeded => StatusCode::PAYLOAD_TOO_LARGE,
+        K::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        K::Busy | K::Unreachable | K::TimedOut => StatusCode::SERVICE_UNAVAILABLE,
+        K::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let code = code_of(error.kind);
+        Self { error, code }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = ErrorAnswer {
+            error: (&self.error).into(),
+        };
+        let mut response = (self.code, Json(body)).into_response();
+        let headers = response.headers_mut();
+        match self.code {
+            StatusCode::UNAUTHORIZED => {
+                let scheme = HeaderValue::from_static("Bearer");
+                headers.insert(header::WWW_AUTHENTICATE, scheme);
+            }
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// No such path of the API.
+pub(super) async fn no_such_call() -> Refusal {
+    Error::new(ErrorKind::NotFound, End::Here, "find the call")
+        .cause("the API has no such path")
+        .remedy("GET /v1/openapi.json names them")
+        .into()
+}
+
+/// A path of the API with a method it has not.
+pub(super) async fn no_such_method() -> Refusal {
+    let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the call")
+        .cause("the path is not called with this method")
+        .remedy("GET /v1/openapi.json names the methods");
+    Refusal::with_code(error, StatusCode::METHOD_NOT_ALLOWED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::code_of;
+    use dray_core::ErrorKind;
+
+    #[test]
+    fn the_codes_are_those_of_the_reference() {
+        let reference = include_str!("../../../../../docs/reference/api.md");
+        let mut named = 0;
+        for line in reference.lines().filter(|line| line.starts_with("| ")) {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let (Some(code), Some(kinds)) = (cells.next(), cells.next()) else {
+                continue;
+            };
+            let Ok(code) = code.parse::<u16>() else {
+                continue;
+            };
+            for kind in ErrorKind::ALL {
+                let word = serde_json::to_string(kind).expect("a word");
+                if !kinds.contains(&format!("`{}`", word.trim_matches('"'))) {
+                    continue;
+                }
+                named += 1;
+                // The caller's own limits are 429, whatever else is busy 503.
+                if code != 429 {
+                    assert_eq!(code_of(*kind).as_u16(), code, "{kind:?}");
+                }
+            }
+        }
+        assert!(named > 18, "{named}");
+    }
+}

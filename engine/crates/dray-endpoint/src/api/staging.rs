@@ -1,0 +1,128 @@
+//! `/v1/staging`.
+
+use super::Api;
+use super::extract::{Body, Caller, Id, Query};
+use super::refusal::Answer;
+use super::types::{
+    ErrorAnswer, PinRequest, Staged, StagedDirection, StagedList, StagingQuery, StagingRequest,
+};
+use crate::staging::Stager;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use std::sync::Arc;
+
+type Shared = State<Arc<Api>>;
+
+impl Api {
+    fn stager(&self) -> Stager<'_> {
+        Stager {
+            queue: &self.queue,
+            roots: &self.roots,
+            access: &*self.access,
+        }
+    }
+}
+
+async fn stage(
+    api: &Arc<Api>,
+    caller: &Caller,
+    request: StagingRequest,
+    direction: StagedDirection,
+) -> Answer<(StatusCode, Json<Staged>)> {
+    let principal = (*caller).clone();
+    let (staged, is_new) = api
+        .call(move |api| {
+            let stager = api.stager();
+            stager.stage(&principal, request, direction)
+        })
+        .await?;
+    let code = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((code, Json(staged)))
+}
+
+/// Brings a copy into the fast root.
+#[utoipa::path(post, path = "/v1/staging/in", tag = "staging", request_body = StagingRequest,
+    responses((status = 201, description = "On its way.", body = Staged),
+        (status = 200, description = "It was on its way already.", body = Staged),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn stage_in(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<StagingRequest>,
+) -> Answer<(StatusCode, Json<Staged>)> {
+    stage(&api, &caller, request, StagedDirection::In).await
+}
+
+/// Brings a copy into the slow root.
+#[utoipa::path(post, path = "/v1/staging/out", tag = "staging", request_body = StagingRequest,
+    responses((status = 201, description = "On its way.", body = Staged),
+        (status = 200, description = "It was on its way already.", body = Staged),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn stage_out(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<StagingRequest>,
+) -> Answer<(StatusCode, Json<Staged>)> {
+    stage(&api, &caller, request, StagedDirection::Out).await
+}
+
+/// Lists what was staged, newest first.
+#[utoipa::path(get, path = "/v1/staging", tag = "staging", params(StagingQuery),
+    responses((status = 200, description = "A page.", body = StagedList),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn list(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<StagingQuery>,
+) -> Answer<Json<StagedList>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.staging().list(&principal, &query))
+        .await
+        .map(Json)
+}
+
+/// Shows one.
+#[utoipa::path(get, path = "/v1/staging/{id}", tag = "staging",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "It.", body = Staged),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
+    let principal = caller.clone();
+    api.call(move |api| Ok(api.queue.staging().show(&principal, &id)?.1))
+        .await
+        .map(Json)
+}
+
+/// Pins the fast copy.
+#[utoipa::path(post, path = "/v1/staging/{id}/pin", tag = "staging",
+    params(("id" = String, Path, description = "Its id.")), request_body = PinRequest,
+    responses((status = 200, description = "It.", body = Staged),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn pin(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Body(pin): Body<PinRequest>,
+) -> Answer<Json<Staged>> {
+    let principal = caller.clone();
+    api.call(move |api| api.stager().pin(&principal, &id, pin.lifetime_seconds))
+        .await
+        .map(Json)
+}
+
+/// Frees the fast copy.
+#[utoipa::path(post, path = "/v1/staging/{id}/evict", tag = "staging",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "It.", body = Staged),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn evict(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, given| api.stager().evict(&principal, &id, given))
+        .await
+        .map(Json)
+}

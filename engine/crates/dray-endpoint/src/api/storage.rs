@@ -1,0 +1,170 @@
+//! `/v1/storage`.
+
+use super::Api;
+use super::extract::{Body, Caller, Query};
+use super::refusal::Answer;
+use super::types::{
+    ChecksumAnswer, ChecksumRequest, Entry, EntryList, ErrorAnswer, ListQuery, MkdirRequest,
+    PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer,
+};
+use crate::access::{Action, Principal};
+use crate::place::ApiPath;
+use crate::roots::Root;
+use crate::storage;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use dray_core::Result;
+use std::sync::Arc;
+
+type Shared = State<Arc<Api>>;
+
+impl Api {
+    /// A path that the caller may do this to, and its root.
+    fn allowed(
+        &self,
+        caller: &Principal,
+        action: Action,
+        text: &str,
+    ) -> Result<(&Arc<Root>, ApiPath)> {
+        let path = ApiPath::parse(text)?;
+        self.access.allow(caller, action, &path)?;
+        Ok((self.roots.find(&path)?, path))
+    }
+}
+
+/// What stands at a path.
+#[utoipa::path(get, path = "/v1/storage/stat", tag = "storage", params(PathQuery),
+    responses((status = 200, description = "The entry.", body = Entry),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn stat(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<PathQuery>,
+) -> Answer<Json<Entry>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, _| {
+        let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
+        storage::stat(root, &path)
+    })
+    .await
+    .map(Json)
+}
+
+/// Lists a folder.
+#[utoipa::path(get, path = "/v1/storage/list", tag = "storage", params(ListQuery),
+    responses((status = 200, description = "A page.", body = EntryList),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn list(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Answer<Json<EntryList>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, given| {
+        let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
+        storage::list(root, &path, query.limit, query.cursor.as_deref(), given)
+    })
+    .await
+    .map(Json)
+}
+
+/// Makes a folder.
+#[utoipa::path(post, path = "/v1/storage/mkdir", tag = "storage", request_body = MkdirRequest,
+    responses((status = 201, description = "It was made.", body = Entry),
+        (status = 200, description = "It stood there.", body = Entry),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn mkdir(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<MkdirRequest>,
+) -> Answer<(StatusCode, Json<Entry>)> {
+    let principal = caller.clone();
+    let (entry, is_made) = api
+        .storage_call(move |api, _| {
+            let (root, path) = api.allowed(&principal, Action::Create, &request.path)?;
+            storage::make_folder(root, &path, request.parents)
+        })
+        .await?;
+    let code = if is_made {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((code, Json(entry)))
+}
+
+/// Removes a file, a link, a folder.
+#[utoipa::path(post, path = "/v1/storage/rm", tag = "storage", request_body = RmRequest,
+    responses((status = 200, description = "How many went.", body = RmAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn rm(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<RmRequest>,
+) -> Answer<Json<RmAnswer>> {
+    let principal = caller.clone();
+    let removed = api
+        .storage_call(move |api, given| {
+            let (root, path) = api.allowed(&principal, Action::Modify, &request.path)?;
+            storage::remove(root, &path, request.recursive, given)
+        })
+        .await?;
+    Ok(Json(RmAnswer { removed }))
+}
+
+/// Gives a file or a folder another name.
+#[utoipa::path(post, path = "/v1/storage/rename", tag = "storage", request_body = RenameRequest,
+    responses((status = 200, description = "The entry under its new name.", body = Entry),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn rename(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<RenameRequest>,
+) -> Answer<Json<Entry>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, _| {
+        let (root, from) = api.allowed(&principal, Action::Modify, &request.from)?;
+        let (_, to) = api.allowed(&principal, Action::Modify, &request.to)?;
+        storage::rename(root, &from, &to, request.replace)
+    })
+    .await
+    .map(Json)
+}
+
+/// A checksum of a file.
+#[utoipa::path(post, path = "/v1/storage/checksum", tag = "storage",
+    request_body = ChecksumRequest,
+    responses((status = 200, description = "The checksum.", body = ChecksumAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn checksum(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<ChecksumRequest>,
+) -> Answer<Json<ChecksumAnswer>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, given| {
+        let (root, path) = api.allowed(&principal, Action::Read, &request.path)?;
+        storage::checksum(root, &path, request.algorithm, given)
+    })
+    .await
+    .map(Json)
+}
+
+/// Space of the storage under a path.
+#[utoipa::path(get, path = "/v1/storage/space", tag = "storage", params(PathQuery),
+    responses((status = 200, description = "Bytes.", body = SpaceAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn space(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<PathQuery>,
+) -> Answer<Json<SpaceAnswer>> {
+    let principal = caller.clone();
+    api.storage_call(move |api, _| {
+        let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
+        storage::space(root, &path)
+    })
+    .await
+    .map(Json)
+}

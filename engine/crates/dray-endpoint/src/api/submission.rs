@@ -1,0 +1,86 @@
+//! From a request to a submission: where its sides are, and whether the caller may.
+
+use super::Api;
+use super::types::{Check, Request};
+use crate::access::{Action, Principal};
+use crate::place::{ApiPath, Side};
+use crate::queue::Submission;
+use dray_core::options::Overwrite;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::select::Filter;
+use dray_wire::message::Selection;
+
+fn refused(cause: &str, remedy: &str) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
+        .cause(cause)
+        .remedy(remedy)
+}
+
+/// What may be done at a destination under this rule.
+pub(super) const fn writing(overwrite: Overwrite) -> Action {
+    match overwrite {
+        Overwrite::Never => Action::Create,
+        Overwrite::IfDifferent | Overwrite::Always => Action::Modify,
+    }
+}
+
+impl Api {
+    /// Checks a request for everything that can be known before it runs.
+    pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
+        request.check()?;
+        let side = |url: &str| Side::parse(url, &self.config);
+        let destination = side(&request.destination.url)?;
+        let sources = request.sources.iter().map(|place| side(&place.url));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        if !destination.is_local() && !sources.iter().all(Side::is_local) {
+            return Err(refused(
+                "neither side is at this endpoint",
+                "submit it to the endpoint of one of the two sides",
+            ));
+        }
+        let patterns = Selection {
+            recursive: request.selection.recursive,
+            include: request.selection.include.clone(),
+            exclude: request.selection.exclude.clone(),
+            links: request.selection.links,
+            ..Selection::default()
+        };
+        Filter::new(&patterns)?;
+        if let Side::Local(path) = &destination {
+            self.roots.find(path)?;
+            self.access
+                .allow(caller, writing(request.overwrite), path)?;
+        }
+        for source in &sources {
+            if let Side::Local(path) = source {
+                self.roots.find(path)?;
+                self.access.allow(caller, Action::Read, path)?;
+                refuse_itself(path, &destination, request.selection.recursive)?;
+            }
+        }
+        Ok(Submission {
+            request,
+            owner: caller.owner.clone(),
+            principal: caller.name.clone(),
+        })
+    }
+}
+
+/// A folder copied into itself never ends; a file onto itself is a mistake.
+fn refuse_itself(source: &ApiPath, destination: &Side, recursive: bool) -> Result<()> {
+    let Side::Local(destination) = destination else {
+        return Ok(());
+    };
+    if source.root != destination.root {
+        return Ok(());
+    }
+    let is_same = source.path == destination.path && !destination.is_folder;
+    let is_within = recursive && destination.path.starts_with(&source.path);
+    if is_same || is_within {
+        return Err(refused(
+            "the destination is the source, or lies in it",
+            "name another destination",
+        ));
+    }
+    Ok(())
+}

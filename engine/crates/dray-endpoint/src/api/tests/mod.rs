@@ -1,0 +1,272 @@
+//! The API as callers meet it, without a socket.
+
+mod calls;
+mod follow;
+
+use super::{About, Api, Parts, openapi, router};
+use crate::access::testing::Names;
+use crate::config::Config;
+use crate::events::Hub;
+use crate::metrics::Metrics;
+use crate::moment::Moment;
+use crate::ports::{AdmitAll, NoTickets};
+use crate::queue::Queue;
+use crate::roots::Roots;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tower::ServiceExt;
+
+pub(crate) struct House {
+    _folder: Option<tempfile::TempDir>,
+    pub(crate) place: PathBuf,
+    pub(crate) api: Arc<Api>,
+    pub(crate) router: Router,
+}
+
+pub(crate) fn house() -> House {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["slow", "fast"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let mut house = open(folder.path());
+    house._folder = Some(folder);
+    house
+}
+
+fn open(place: &Path) -> House {
+    let at = |name: &str| place.join(name);
+    let text = format!(
+        "name = \"a.example\"\nstate = {:?}\nrate = \"1GiB\"\n\
+         [[root]]\nname = \"slow\"\npath = {:?}\ntier = \"slow\"\n\
+         [[root]]\nname = \"fast\"\npath = {:?}\ntier = \"fast\"\n\
+         [limits]\nbody_bytes = \"64KiB\"\nevents_listeners_per_owner = 2\n\
+         connections_per_owner = 8\nconnections_per_address = 6\nevents_behind = 50\n",
+        at("state"),
+        at("slow"),
+        at("fast"),
+    );
+    let config = Arc::new(Config::parse("test", &text).expect("good"));
+    let hub = Arc::new(Hub::new(2, Moment::now()));
+    let queue = Queue::open(&config, hub).expect("opened");
+    let parts = Parts {
+        queue,
+        roots: Arc::new(Roots::open(&config).expect("opened")),
+        access: Arc::new(Names),
+        tickets: Arc::new(NoTickets),
+        admission: Arc::new(AdmitAll {
+            rate: config.rate.map(|rate| rate.0),
+        }),
+        metrics: Arc::new(Metrics::default()),
+        about: About {
+            key: "sha256:00".to_owned(),
+            address: "a.example:4735".to_owned(),
+        },
+        config,
+    };
+    let api = Api::new(parts).expect("made");
+    House {
+        _folder: None,
+        place: place.to_owned(),
+        router: router(Arc::clone(&api)),
+        api,
+    }
+}
+
+impl House {
+    async fn send(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let router = self.router.clone();
+        let response = router.oneshot(request).await.expect("answered");
+        let code = response.status();
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .expect("whole")
+            .to_bytes();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+        if !code.is_success() && !path_is_health(&body) {
+            let error = &body["error"];
+            for part in [
+                "kind",
+                "status",
+                "end",
+                "operation",
+                "cause",
+                "remedy",
+                "message",
+            ] {
+                assert!(error[part].is_string(), "{part}: {body}");
+            }
+            assert!(error.get("file").is_some());
+        }
+        (code, body)
+    }
+
+    async fn call(&self, who: &str, call: &str, body: Value) -> (u16, Value) {
+        let (method, path) = call.split_once(' ').expect("METHOD PATH");
+        let mut request = Request::builder().method(method).uri(path);
+        if !who.is_empty() {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {who}"));
+        }
+        let body = match body {
+            Value::Null => Body::empty(),
+            Value::String(raw) => Body::from(raw),
+            json => Body::from(json.to_string()),
+        };
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        let (code, body) = self.send(request.body(body).expect("a request")).await;
+        (code.as_u16(), body)
+    }
+
+    async fn get(&self, who: &str, path: &str) -> (u16, Value) {
+        self.call(who, &format!("GET {path}"), Value::Null).await
+    }
+
+    async fn post(&self, who: &str, path: &str, body: Value) -> (u16, Value) {
+        self.call(who, &format!("POST {path}"), body).await
+    }
+}
+
+fn path_is_health(body: &Value) -> bool {
+    body["status"] == "stopping"
+}
+
+fn request(id: &str) -> Value {
+    json!({
+        "id": id,
+        "sources": [{"url": "dray://b.example/data/x", "ticket": "drt_secret"}],
+        "destination": {"url": "/slow/x"},
+    })
+}
+
+#[test]
+fn every_call_of_the_reference_is_in_the_document() {
+    let document = serde_json::to_value(openapi()).expect("JSON");
+    assert!(
+        document["openapi"]
+            .as_str()
+            .expect("a version")
+            .starts_with("3.")
+    );
+    let mut documented = Vec::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for method in item.as_object().expect("methods").keys() {
+            documented.push(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let reference = include_str!("../../../../../../docs/reference/api.md");
+    let mut named = Vec::new();
+    // `POST /v1/a`, `/b` stands for POST /v1/a and POST /v1/b; what follows a ? is left out.
+    for line in reference.lines() {
+        let mut last = String::new();
+        for word in line.split('`').skip(1).step_by(2) {
+            let (method, path) = match word.split_once(' ') {
+                Some((method @ ("GET" | "POST" | "PATCH" | "DELETE"), path)) => (method, path),
+                None if word.starts_with('/') && !last.is_empty() && !word.contains("ROOT") => {
+                    let (method, before) = last.split_once(' ').expect("a call");
+                    let folder = before.rsplit_once('/').map_or("", |(folder, _)| folder);
+                    let call = format!("{method} {folder}{word}");
+                    named.push(call);
+                    continue;
+                }
+                _ => continue,
+            };
+            let path = path.split(['?', ' ']).next().unwrap_or_default();
+            let path = path.replace("/ID", "/{id}");
+            if !path.starts_with('/') {
+                continue;
+            }
+            last = format!("{method} {path}");
+            named.push(last.clone());
+        }
+    }
+    named.sort();
+    named.dedup();
+    assert!(named.len() >= 35, "{named:?}");
+    for call in &named {
+        assert!(
+            documented.contains(call),
+            "{call} is not in the document: {documented:?}"
+        );
+    }
+    for call in &documented {
+        assert!(
+            named.contains(call),
+            "{call} is not in docs/reference/api.md"
+        );
+    }
+}
+
+#[test]
+fn the_copy_of_the_document_is_the_document() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../docs/reference/openapi.json"
+    );
+    let mut now = openapi().to_pretty_json().expect("JSON");
+    now.push('\n');
+    let copy = std::fs::read_to_string(path).unwrap_or_default();
+    if copy != now && std::env::var_os("DRAY_WRITE_OPENAPI").is_some() {
+        std::fs::write(path, &now).expect("written");
+        return;
+    }
+    assert!(
+        copy == now,
+        "docs/reference/openapi.json is old: run this test with DRAY_WRITE_OPENAPI=1"
+    );
+}
+
+#[tokio::test]
+async fn every_call_of_the_document_is_routed() {
+    let house = house();
+    let document = serde_json::to_value(openapi()).expect("JSON");
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for method in item.as_object().expect("methods").keys() {
+            let call = format!("{} {}", method.to_uppercase(), path.replace("{id}", "x"));
+            let (code, body) = house.call("", &call, Value::Null).await;
+            let is_open = ["/healthz", "/v1/openapi.json"].contains(&path.as_str());
+            match (is_open, path.as_str()) {
+                (true, _) => assert_eq!(code, 200, "{call}"),
+                // Its credential is the ticket in the body.
+                (_, "/v1/tickets/renew") => assert_eq!(code, 400, "{call}"),
+                _ => assert_eq!(code, 401, "{call}: {body}"),
+            }
+        }
+    }
+    let (_, served) = house.get("", "/v1/openapi.json").await;
+    assert_eq!(served, document);
+    assert_eq!(house.get("alice", "/v2").await.0, 404);
+    assert_eq!(
+        house
+            .call("alice", "DELETE /v1/endpoint", Value::Null)
+            .await
+            .0,
+        405
+    );
+}
+
+#[test]
+fn bounds_stand_in_the_document() {
+    let document = serde_json::to_value(openapi()).expect("JSON");
+    let request = &document["components"]["schemas"]["Request"];
+    assert_eq!(request["additionalProperties"], json!(false));
+    assert_eq!(request["required"], json!(["sources", "destination"]));
+    let field = |name: &str| &request["properties"][name];
+    assert_eq!(field("priority")["maximum"], json!(9));
+    assert_eq!(field("sources")["maxItems"], json!(16));
+    assert_eq!(field("streams")["minimum"], json!(1));
+    assert!(field("id")["pattern"].is_string());
+    // Every reference leads somewhere.
+    let text = document.to_string();
+    for part in text.split("\"#/components/schemas/").skip(1) {
+        let name = part.split('"').next().expect("a name");
+        let schemas = &document["components"]["schemas"];
+        assert!(schemas[name].is_object(), "{name}");
+    }
+}

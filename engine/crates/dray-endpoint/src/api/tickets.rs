@@ -1,0 +1,99 @@
+//! `/v1/tickets`.
+
+use super::Api;
+use super::extract::{Body, Caller, Certificates, Id, Query};
+use super::refusal::Answer;
+use super::submission::writing;
+use super::types::{
+    Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery,
+    TicketRequest,
+};
+use crate::access::Action;
+use crate::place::ApiPath;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use std::sync::Arc;
+
+type Shared = State<Arc<Api>>;
+
+/// Gives out a ticket.
+#[utoipa::path(post, path = "/v1/tickets", tag = "tickets", request_body = TicketRequest,
+    responses((status = 201, description = "The ticket, once.", body = MintedTicket),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn mint(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<TicketRequest>,
+) -> Answer<(StatusCode, Json<MintedTicket>)> {
+    let principal = caller.clone();
+    let minted = api
+        .call(move |api| {
+            let action = match request.direction {
+                Direction::Read => Action::Read,
+                Direction::Write => writing(request.overwrite),
+            };
+            for path in &request.paths {
+                let path = ApiPath::parse(path)?;
+                api.access.allow(&principal, action, &path)?;
+                api.roots.find(&path)?;
+            }
+            api.tickets.mint(&principal, &request)
+        })
+        .await?;
+    Ok((StatusCode::CREATED, Json(minted)))
+}
+
+/// Lists the caller's tickets.
+#[utoipa::path(get, path = "/v1/tickets", tag = "tickets", params(TicketQuery),
+    responses((status = 200, description = "A page.", body = TicketList),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn list(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<TicketQuery>,
+) -> Answer<Json<TicketList>> {
+    let principal = caller.clone();
+    api.call(move |api| api.tickets.list(&principal, &query))
+        .await
+        .map(Json)
+}
+
+/// Shows a ticket, without its secret.
+#[utoipa::path(get, path = "/v1/tickets/{id}", tag = "tickets",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The ticket.", body = Ticket),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
+    let principal = caller.clone();
+    api.call(move |api| api.tickets.show(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// Takes a ticket back.
+#[utoipa::path(delete, path = "/v1/tickets/{id}", tag = "tickets",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The ticket.", body = Ticket),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn revoke(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
+    let principal = caller.clone();
+    api.call(move |api| api.tickets.revoke(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// Makes a ticket good for longer; by the holder of its key.
+#[utoipa::path(post, path = "/v1/tickets/renew", tag = "tickets", request_body = RenewRequest,
+    security(("certificate" = [])),
+    responses((status = 200, description = "The ticket.", body = Ticket),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn renew(
+    State(api): Shared,
+    Certificates(certificates): Certificates,
+    Body(request): Body<RenewRequest>,
+) -> Answer<Json<Ticket>> {
+    api.call(move |api| api.tickets.renew(&certificates.0, &request))
+        .await
+        .map(Json)
+}

@@ -1,0 +1,297 @@
+//! `/v1/transfers`.
+
+use super::Api;
+use super::extract::{Body, Caller, Id, OptionalBody, Query};
+use super::refusal::Answer;
+use super::types::{
+    BatchAnswer, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind, FileList,
+    FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList, TransferQuery,
+    WaitQuery,
+};
+use crate::events::Published;
+use crate::queue::Submitted;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How often whoever waits looks at the transfer itself, events or not: that is what counts as
+/// asking for it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+type Shared = State<Arc<Api>>;
+
+fn submitted(one: Submitted) -> Response {
+    let code = if one.is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let place = format!("/v1/transfers/{}", one.transfer.id);
+    let mut response = (code, Json(one.transfer)).into_response();
+    // An id has no character that a header could not hold.
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+/// Submits a request.
+#[utoipa::path(post, path = "/v1/transfers", tag = "transfers", request_body = Request,
+    responses(
+        (status = 201, description = "A new attempt.", body = Transfer),
+        (status = 200, description = "It was there already.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn submit(
+    State(api): Shared,
+    caller: Caller,
+    Body(request): Body<Request>,
+) -> Answer<Response> {
+    let principal = caller.clone();
+    let done = api
+        .call(move |api| {
+            let submission = api.submission(&principal, request)?;
+            api.queue.submit(submission)
+        })
+        .await?;
+    Ok(submitted(done))
+}
+
+/// Submits many requests at once.
+#[utoipa::path(post, path = "/v1/transfers/batch", tag = "transfers", request_body = BatchRequest,
+    responses((status = 200, description = "What became of each.", body = BatchAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn batch(
+    State(api): Shared,
+    caller: Caller,
+    Body(batch): Body<BatchRequest>,
+) -> Answer<Json<BatchAnswer>> {
+    let principal = caller.clone();
+    let results = api
+        .call(move |api| {
+            let requests = batch.transfers.into_iter();
+            let submissions = requests.map(|request| api.submission(&principal, request));
+            api.queue.submit_all(submissions.collect(), batch.atomic)
+        })
+        .await?;
+    let result = |result: dray_core::Result<Submitted>| match result {
+        Ok(done) => BatchResult::Transfer(Box::new(done.transfer)),
+        Err(error) => BatchResult::Error((&error).into()),
+    };
+    Ok(Json(BatchAnswer {
+        results: results.into_iter().map(result).collect(),
+    }))
+}
+
+/// Lists transfers, newest first.
+#[utoipa::path(get, path = "/v1/transfers", tag = "transfers", params(TransferQuery),
+    responses((status = 200, description = "A page.", body = TransferList),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn list(
+    State(api): Shared,
+    caller: Caller,
+    Query(query): Query<TransferQuery>,
+) -> Answer<Json<TransferList>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.list(&principal, &query))
+        .await
+        .map(Json)
+}
+
+/// Asks for many transfers by id.
+#[utoipa::path(post, path = "/v1/transfers/query", tag = "transfers", request_body = QueryRequest,
+    responses((status = 200, description = "Each of them.", body = QueryAnswer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn query(
+    State(api): Shared,
+    caller: Caller,
+    Body(query): Body<QueryRequest>,
+) -> Answer<Json<QueryAnswer>> {
+    let principal = caller.clone();
+    let transfers = api
+        .call(move |api| api.queue.query(&principal, &query.ids))
+        .await?;
+    Ok(Json(QueryAnswer { transfers }))
+}
+
+async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
+    let (principal, id) = ((*caller).clone(), id.to_owned());
+    api.call(move |api| api.queue.show(&principal, &id)).await
+}
+
+/// Shows one transfer.
+#[utoipa::path(get, path = "/v1/transfers/{id}", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Transfer>> {
+    look(&api, &caller, &id).await.map(Json)
+}
+
+/// Lists what became of its files.
+#[utoipa::path(get, path = "/v1/transfers/{id}/files", tag = "transfers",
+    params(("id" = String, Path, description = "Its id."), FilesQuery),
+    responses((status = 200, description = "A page.", body = FileList),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn files(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Query(query): Query<FilesQuery>,
+) -> Answer<Json<FileList>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.files(&principal, &id, &query))
+        .await
+        .map(Json)
+}
+
+/// Waits for the end of a transfer, or for a change of it.
+#[utoipa::path(get, path = "/v1/transfers/{id}/wait", tag = "transfers",
+    params(("id" = String, Path, description = "Its id."), WaitQuery),
+    responses((status = 200, description = "Where it stands now.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn wait(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Query(query): Query<WaitQuery>,
+) -> Answer<Json<Transfer>> {
+    let deadline = Instant::now() + Duration::from_secs(query.timeout);
+    let hub = Arc::clone(api.queue.hub());
+    let mut happened = hub.watch();
+    let mut stopping = api.stopping.subscribe();
+    let is_change = |published: &Published| {
+        published.event.kind == EventKind::State
+            && published.event.transfer.as_deref() == Some(id.as_str())
+    };
+    loop {
+        // Read before the transfer: what happens in between is seen as well.
+        let mut seen = hub.last();
+        let transfer = look(&api, &caller, &id).await?;
+        let is_awaited = match query.after {
+            Some(version) => transfer.version > version,
+            None => transfer.state.is_terminal(),
+        };
+        if is_awaited || api.is_stopping() || Instant::now() >= deadline {
+            return Ok(Json(transfer));
+        }
+        let until = deadline.min(Instant::now() + LOOK_INTERVAL);
+        loop {
+            let heard = hub.since(seen, 1, is_change);
+            if heard.is_gap || !heard.events.is_empty() {
+                break;
+            }
+            seen = heard.last;
+            let next = async {
+                tokio::select! {
+                    _ = happened.changed() => {}
+                    _ = stopping.changed() => {}
+                }
+            };
+            if timeout_at(until, next).await.is_err() || api.is_stopping() {
+                break;
+            }
+        }
+    }
+}
+
+/// Cancels a transfer; what is safe stays unless `purge`.
+#[utoipa::path(post, path = "/v1/transfers/{id}/cancel", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")), request_body = CancelRequest,
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn cancel(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    OptionalBody(how): OptionalBody<CancelRequest>,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.cancel(&principal, &id, how.purge))
+        .await
+        .map(Json)
+}
+
+/// Pauses a transfer.
+#[utoipa::path(post, path = "/v1/transfers/{id}/pause", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn pause(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.pause(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// Lets a transfer go on.
+#[utoipa::path(post, path = "/v1/transfers/{id}/resume", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn resume(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.resume(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// A new attempt of a transfer that has ended.
+#[utoipa::path(post, path = "/v1/transfers/{id}/retry", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn retry(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.retry(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// Changes what a transfer is owed.
+#[utoipa::path(patch, path = "/v1/transfers/{id}", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")), request_body = Patch,
+    responses((status = 200, description = "The transfer.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn patch(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Body(patch): Body<Patch>,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.patch(&principal, &id, &patch))
+        .await
+        .map(Json)
+}
+
+/// Forgets a transfer that has ended.
+#[utoipa::path(delete, path = "/v1/transfers/{id}", tag = "transfers",
+    params(("id" = String, Path, description = "Its id.")),
+    responses((status = 200, description = "What it was.", body = Transfer),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn delete(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<Json<Transfer>> {
+    let principal = caller.clone();
+    api.call(move |api| api.queue.delete(&principal, &id))
+        .await
+        .map(Json)
+}

@@ -1,0 +1,213 @@
+//! Counters, in the text form of Prometheus.
+//!
+//! Written by hand: a dozen numbers and one histogram are less than a library that would hold them.
+
+use crate::queue::Queue;
+use axum::http::Method;
+use dray_core::Result;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Upper ends of the histogram's buckets, in seconds.
+const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Routes times methods times codes: the API has some forty routes and a dozen codes. More would be
+/// a label that a caller chooses.
+const SERIES_MAX: usize = 2_000;
+
+#[derive(Debug, Default)]
+struct Histogram {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    seconds: f64,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    requests: Mutex<BTreeMap<(String, String, u16), u64>>,
+    latency: Mutex<BTreeMap<(String, String), Histogram>>,
+    /// Sessions that run, active and passive.
+    pub sessions: AtomicI64,
+    /// Connections of callers.
+    pub connections: AtomicI64,
+    /// Connections that were turned away for want of room.
+    pub connections_refused: AtomicU64,
+    /// Partial files that the janitor removed.
+    pub janitor_removed: AtomicU64,
+}
+
+impl Metrics {
+    /// A call was answered.
+    pub fn answered(&self, method: &Method, route: &str, code: u16, took: Duration) {
+        let method = match *method {
+            Method::GET | Method::POST | Method::PATCH | Method::DELETE => method.as_str(),
+            // A caller may send any word.
+            _ => "other",
+        };
+        let seconds = took.as_secs_f64();
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (method.to_owned(), route.to_owned(), code);
+        if requests.len() < SERIES_MAX || requests.contains_key(&key) {
+            *requests.entry(key).or_default() += 1;
+        }
+        drop(requests);
+        let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (method.to_owned(), route.to_owned());
+        if latency.len() < SERIES_MAX || latency.contains_key(&key) {
+            let histogram = latency.entry(key).or_default();
+            histogram.count += 1;
+            histogram.seconds += seconds;
+            if let Some(at) = BUCKETS.iter().position(|end| seconds <= *end) {
+                histogram.buckets[at] += 1;
+            }
+        }
+    }
+
+    /// All of it as text.
+    ///
+    /// # Errors
+    /// Of the queue's database.
+    pub fn text(&self, queue: &Queue) -> Result<String> {
+        let mut text = String::new();
+        head(&mut text, "dray_transfers", "gauge", "Transfers by state.");
+        for (state, count) in queue.count_by_state()? {
+            line(
+                &mut text,
+                "dray_transfers",
+                &format!("state=\"{}\"", state.word()),
+                count,
+            );
+        }
+        let bytes = "Content bytes sent since the process began.";
+        head(&mut text, "dray_bytes_sent_total", "counter", bytes);
+        line(&mut text, "dray_bytes_sent_total", "", queue.bytes_sent());
+        for (name, kind, help, value) in [
+            (
+                "dray_sessions",
+                "gauge",
+                "Sessions that run.",
+                self.sessions.load(Ordering::Relaxed),
+            ),
+            (
+                "dray_connections",
+                "gauge",
+                "Connections of callers.",
+                self.connections.load(Ordering::Relaxed),
+            ),
+            (
+                "dray_connections_refused_total",
+                "counter",
+                "Connections turned away for want of room.",
+                signed(&self.connections_refused),
+            ),
+            (
+                "dray_janitor_removed_total",
+                "counter",
+                "Partial files removed by the janitor.",
+                signed(&self.janitor_removed),
+            ),
+            (
+                "dray_event_listeners",
+                "gauge",
+                "Listeners to events.",
+                i64::from(queue.hub().listeners()),
+            ),
+        ] {
+            head(&mut text, name, kind, help);
+            line(&mut text, name, "", value);
+        }
+        self.api(&mut text);
+        Ok(text)
+    }
+
+    fn api(&self, text: &mut String) {
+        let name = "dray_api_requests_total";
+        head(text, name, "counter", "Calls answered, by route and code.");
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((method, route, code), count) in &*requests {
+            let labels = format!("method=\"{method}\",route=\"{route}\",code=\"{code}\"");
+            line(text, name, &labels, count);
+        }
+        drop(requests);
+        let name = "dray_api_seconds";
+        head(text, name, "histogram", "How long calls take, by route.");
+        let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((method, route), histogram) in &*latency {
+            let labels = format!("method=\"{method}\",route=\"{route}\"");
+            let mut sum = 0;
+            for (end, count) in BUCKETS.iter().zip(histogram.buckets) {
+                sum += count;
+                let labels = format!("{labels},le=\"{end}\"");
+                line(text, &format!("{name}_bucket"), &labels, sum);
+            }
+            let all = format!("{labels},le=\"+Inf\"");
+            line(text, &format!("{name}_bucket"), &all, histogram.count);
+            line(text, &format!("{name}_sum"), &labels, histogram.seconds);
+            line(text, &format!("{name}_count"), &labels, histogram.count);
+        }
+    }
+}
+
+fn signed(counter: &AtomicU64) -> i64 {
+    i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Display) {
+    let _ = match labels.is_empty() {
+        true => writeln!(text, "{name} {value}"),
+        false => writeln!(text, "{name}{{{labels}}} {value}"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+    use axum::http::Method;
+    use std::time::Duration;
+
+    #[test]
+    fn a_histogram_counts_what_is_below_each_end() {
+        let metrics = Metrics::default();
+        for ms in [1, 3, 60, 40_000] {
+            let took = Duration::from_millis(ms);
+            metrics.answered(&Method::GET, "/v1/endpoint", 200, took);
+        }
+        let mut text = String::new();
+        metrics.api(&mut text);
+        let labels = "method=\"GET\",route=\"/v1/endpoint\"";
+        for (end, count) in [
+            ("0.001", 1),
+            ("0.005", 2),
+            ("0.05", 2),
+            ("30", 3),
+            ("+Inf", 4),
+        ] {
+            let line = format!("dray_api_seconds_bucket{{{labels},le=\"{end}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        assert!(text.contains(&format!(
+            "dray_api_requests_total{{{labels},code=\"200\"}} 4"
+        )));
+    }
+
+    #[test]
+    fn callers_choose_no_labels() {
+        let metrics = Metrics::default();
+        for at in 0..3_000 {
+            let method = Method::from_bytes(format!("M{at}").as_bytes()).expect("a word");
+            metrics.answered(&method, "none", 405, Duration::ZERO);
+        }
+        let mut text = String::new();
+        metrics.api(&mut text);
+        assert!(text.lines().count() < 30, "{text}");
+    }
+}

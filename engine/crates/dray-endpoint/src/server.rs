@@ -1,0 +1,323 @@
+//! Connections of callers: from an accepted socket to the API's router.
+//!
+//! Purpose: HTTP/1.1 and HTTP/2 over TLS or plain, each connection bounded in time, in headers and
+//! in streams; how many there are, in all and from one address; a stop that lets calls end.
+//!
+//! Not for: accepting, looking at the first byte, sessions.
+//!
+//! Invariant owned here: a peer that does nothing costs a place for a bounded time only.
+
+mod io;
+
+use crate::api::PeerCertificates;
+use crate::config::Limits;
+use crate::metrics::Metrics;
+use axum::Router;
+use dray_core::{End, Error, ErrorKind, Result};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use io::{Patience, Timely};
+use rustls::ServerConfig;
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+/// Threads that answer; calls that block are done by others.
+const THREADS: usize = 2;
+
+/// Threads for calls that block: as many as may wait for the queue and for the storage.
+const BLOCKING_THREADS_MAX: usize = 288;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// How long the head of a request may take, and so how long an idle HTTP/1.1 connection stays.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long a peer may leave what is written to it unread.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// How often an HTTP/2 peer is asked whether it is there, and how long it may think.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const ALIVE_TIME: Duration = Duration::from_secs(20);
+
+/// Headers of a request, and bytes of all of them: a token with many groups is 8 KiB.
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: u32 = 64 * 1024;
+
+/// Calls of one HTTP/2 connection at once.
+const STREAMS_MAX: u32 = 64;
+
+/// Longest pause after an accept that failed for want of something (open files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections there are.
+#[derive(Debug)]
+struct Room {
+    all_max: u32,
+    address_max: u32,
+    taken: Mutex<HashMap<IpAddr, u32>>,
+}
+
+/// One connection's place.
+struct Seat {
+    room: Arc<Room>,
+    metrics: Arc<Metrics>,
+    address: IpAddr,
+}
+
+impl Room {
+    fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: u32 = taken.values().sum();
+        let here = taken.get(&address).copied().unwrap_or_default();
+        if all >= self.all_max || here >= self.address_max {
+            metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        taken.insert(address, here + 1);
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Seat {
+            room: Arc::clone(self),
+            metrics: Arc::clone(metrics),
+            address,
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self
+            .room
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.address);
+            }
+        }
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves connections on a runtime of its own.
+pub struct Server {
+    runtime: Mutex<Option<Runtime>>,
+    handle: tokio::runtime::Handle,
+    room: Arc<Room>,
+    metrics: Arc<Metrics>,
+    router: Router,
+    stopping: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({:?})", self.room)
+    }
+}
+
+fn failed(operation: &str, error: &std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        std::io::ErrorKind::AddrInUse => ErrorKind::Busy,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, End::Here, operation).cause(error.to_string())
+}
+
+impl Server {
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no threads left.
+    pub fn new(router: Router, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self> {
+        let runtime = RuntimeBuilder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("api")
+            .enable_all()
+            .build()
+            .map_err(|error| failed("start the API's threads", &error))?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Mutex::new(Some(runtime)),
+            room: Arc::new(Room {
+                all_max: limits.connections,
+                address_max: limits.connections_per_address,
+                taken: Mutex::default(),
+            }),
+            metrics,
+            router,
+            stopping: watch::Sender::new(false),
+        })
+    }
+
+    /// Where its tasks run, for others that have some.
+    #[must_use]
+    pub const fn handle(&self) -> &tokio::runtime::Handle {
+        &self.handle
+    }
+
+    /// Serves one connection that was accepted and looked at (peeked, not read). With `tls` its
+    /// handshake comes first. Returns at once.
+    ///
+    /// # Errors
+    /// When there is no place for it, or the system does not let it be served; it is closed then.
+    pub fn serve_connection(
+        &self,
+        stream: TcpStream,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Result<()> {
+        let operation = "serve the connection";
+        let peer = stream
+            .peer_addr()
+            .map_err(|error| failed(operation, &error))?;
+        let seat = self.room.take(peer.ip(), &self.metrics).ok_or_else(|| {
+            Error::new(ErrorKind::Busy, End::Here, operation)
+                .cause(format!("{} has, or all have, too many", peer.ip()))
+                .remedy("close some, or raise limits.connections")
+        })?;
+        stream
+            .set_nonblocking(true)
+            .and_then(|()| stream.set_nodelay(true))
+            .map_err(|error| failed(operation, &error))?;
+        let _entered = self.handle.enter();
+        let stream =
+            tokio::net::TcpStream::from_std(stream).map_err(|error| failed(operation, &error))?;
+        let (router, stopping) = (self.router.clone(), self.stopping.subscribe());
+        self.handle.spawn(async move {
+            let _seat = seat;
+            let patience = Patience {
+                opening: HEAD_TIME,
+                write: WRITE_TIME,
+            };
+            match tls {
+                None => {
+                    let stream = Timely::new(stream, patience);
+                    converse(stream, router, PeerCertificates::default(), stopping).await;
+                }
+                Some(config) => {
+                    let handshake = TlsAcceptor::from(config).accept(stream);
+                    // Who does not get through it hears it from TLS.
+                    let done = tokio::time::timeout(HANDSHAKE_TIME, handshake).await;
+                    if let Ok(Ok(stream)) = done {
+                        let shown = stream.get_ref().1.peer_certificates();
+                        let shown = shown.unwrap_or_default().iter().cloned().collect();
+                        // Around TLS: what counts is what the peer says within.
+                        let stream = Timely::new(stream, patience);
+                        converse(stream, router, PeerCertificates(shown), stopping).await;
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Listens for plain HTTP on an address until the server stops. Says which it is (a port of 0
+    /// is any).
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn listen_plain(self: &Arc<Self>, address: &str) -> Result<std::net::SocketAddr> {
+        let operation = format!("listen on {address}");
+        let wrong = |error: std::io::Error| failed(&operation, &error);
+        let listener = TcpListener::bind(address).map_err(wrong)?;
+        let local = listener.local_addr().map_err(wrong)?;
+        listener.set_nonblocking(true).map_err(wrong)?;
+        let _entered = self.handle.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(wrong)?;
+        let server = Arc::downgrade(self);
+        let mut stopping = self.stopping.subscribe();
+        self.handle.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    _ = stopping.changed() => return,
+                };
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                match accepted.and_then(|(stream, _)| stream.into_std()) {
+                    // One that is turned away is counted, and closed.
+                    Ok(stream) => drop(server.serve_connection(stream, None)),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                }
+            }
+        });
+        Ok(local)
+    }
+
+    /// Stops: takes no more calls, lets those under way end for so long, then closes. The API's own
+    /// `stop` comes first, so that long polls end. Must not be called from one of its tasks.
+    pub fn stop(&self, patience: Duration) {
+        self.stopping.send_replace(true);
+        let runtime = self
+            .runtime
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(runtime) = runtime else { return };
+        let metrics = Arc::clone(&self.metrics);
+        let empty = async move {
+            while metrics.connections.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        // Whoever is not done by then is cut.
+        let _ = runtime.block_on(async { tokio::time::timeout(patience, empty).await });
+        runtime.shutdown_background();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+async fn converse<S>(
+    stream: S,
+    router: Router,
+    certificates: PeerCertificates,
+    mut stopping: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(ALIVE_INTERVAL)
+        .keep_alive_timeout(ALIVE_TIME)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX);
+    // The connection's certificates stand beside each request.
+    let service = TowerToHyperService::new(router.layer(axum::Extension(certificates)));
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        // What a peer does wrong ends its connection and is nobody else's business.
+        _ = connection.as_mut() => return,
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+#[cfg(test)]
+mod tests;
