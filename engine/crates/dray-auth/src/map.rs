@@ -52,7 +52,8 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The account that transfers, logs and partial files stand under.
+/// The account that transfers, logs and partial files stand under. One that no rule named may hold
+/// slashes and any printable character: it is text, and no file's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(String);

@@ -5,8 +5,9 @@
 //! that rustls uses. It knows no proxies: these are checked here, one by one, down to the key that
 //! shakes hands.
 //!
-//! What this does not check: that the peer holds the leaf's key. The TLS handshake does; [`Client`]
-//! and [`public_key`] give the key to check it with, since rustls's own helper refuses a proxy.
+//! What this does not check: that the peer holds the leaf's key. The TLS handshake does. Its usual
+//! helper in rustls parses the leaf with webpki, which refuses a proxy for its critical extension;
+//! `verify_tls13_signature_with_raw_key` takes the key that [`public_key`] and [`Client`] give.
 
 mod der;
 mod name;

@@ -194,6 +194,13 @@ fn a_proxy_speaks_for_its_maker() {
         assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
         assert_ne!(client.key, world.alice.info(), "the key of the leaf");
     }
+    // Why the key is given: webpki itself, and what of rustls is built on it, reads no proxy.
+    let proxy_certificate = world.proxy(&proxy(INHERIT_ALL, None));
+    let end = rustls_pki_types::CertificateDer::from(proxy_certificate.as_slice());
+    assert!(webpki::EndEntityCert::try_from(&end).is_err());
+    let info = rustls_pki_types::SubjectPublicKeyInfoDer::from(world.one.info());
+    assert!(webpki::RawPublicKeyEntity::try_from(&info).is_ok());
+    assert_eq!(public_key(&proxy_certificate).ok(), Some(world.one.info()));
     let short = Draft {
         not_after: "270115090000Z",
         ..proxy(INHERIT_ALL, None)
