@@ -22,10 +22,10 @@ impl Access for Names {
                 is_administrator: owner == "root",
                 rights: match owner == token {
                     true => Rights::Rules,
-                    false => Rights::Scopes {
-                        issuer: "test".to_owned(),
-                        scopes: vec!["storage.read:/".to_owned()],
-                    },
+                    false => Rights::Scopes(
+                        dray_auth::Scopes::parse("storage.read:/", &dray_core::RelPath::root())
+                            .expect("a scope"),
+                    ),
                 },
             }
         });

@@ -180,6 +180,15 @@ impl Api {
                 self.0.up();
             }
         }
+        if self.config.setuid {
+            // As this process it would reach what the owner's account may not.
+            return Err(
+                Error::new(ErrorKind::Unsupported, End::Here, "ask the storage")
+                    .cause("this endpoint acts as the owner's account, storage calls cannot yet")
+                    .remedy("use the host's own tools")
+                    .into(),
+            );
+        }
         let turn = Arc::clone(&self.storage_calls).acquire_owned();
         let permit = match tokio::time::timeout(TURN_TIME, turn).await {
             Ok(Ok(permit)) => permit,

@@ -73,6 +73,8 @@ pub(super) struct Run {
     told: Option<Instant>,
     failed_told: (Instant, u32),
     is_dirty: bool,
+    /// Its session has ended: what it counts now belongs to nothing.
+    is_ended: bool,
 }
 
 impl Run {
@@ -98,7 +100,15 @@ impl Run {
             told: None,
             failed_told: (now, 0),
             is_dirty: false,
+            is_ended: false,
         }
+    }
+
+    /// What stands at the end of its session; nothing is counted, nor written down, after it.
+    pub(super) fn end(&mut self) -> (Counters, Vec<PathError>, Vec<String>) {
+        (self.is_ended, self.is_dirty) = (true, false);
+        let notices = self.notices.iter().cloned().collect();
+        (self.counters, self.failures.clone(), notices)
     }
 
     pub(super) fn rates(&self) -> Rates {
@@ -155,7 +165,7 @@ impl Live {
 
     pub(super) fn progress(&self, hub: &Hub, id: &str, session: &Counters, now: Moment) {
         let mut runs = self.lock();
-        let Some(run) = runs.get_mut(id) else {
+        let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
             return;
         };
         run.sample(session.bytes.sent);

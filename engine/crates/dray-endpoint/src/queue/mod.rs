@@ -112,6 +112,8 @@ impl Queue {
         make_private(&transfers)?;
         let lock = take_lock(&folder.join(LOCK))?;
         let path = folder.join(DATABASE);
+        // Made here for its mode, which SQLite gives to the files beside it as well.
+        private_file(&path)?;
         let connection = schema::open(&path)?;
         let live = Arc::new(Live::default());
         let commands = Arc::new(OnceLock::new());
@@ -251,11 +253,18 @@ fn make_private(folder: &Path) -> Result<()> {
         .map_err(|error| io("make the folder of the state", folder, &error))
 }
 
+/// Opens a file that nobody else may read; makes it when missing.
+fn private_file(path: &Path) -> Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    let opened = options.create(true).append(true).mode(0o600).open(path);
+    opened.map_err(|error| io("open a file of the state", path, &error))
+}
+
 /// Two processes with one queue would each run every transfer.
 fn take_lock(path: &Path) -> Result<File> {
     let operation = "lock the queue";
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    let file = opened.map_err(|error| io(operation, path, &error))?;
+    let file = private_file(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::AGAIN) => Err(Error::new(ErrorKind::Busy, End::Here, operation)

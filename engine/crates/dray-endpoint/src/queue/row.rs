@@ -62,7 +62,7 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// What a ticket's answer held, of one place.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {
     ticket: Option<String>,
@@ -71,7 +71,7 @@ pub(super) struct Secret {
 }
 
 /// A transfer as it is kept.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) seq: i64,

@@ -245,13 +245,7 @@ impl Queue {
     /// Of the database; the transfer is still active then: call it again.
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
-        let last = {
-            let runs = self.live.lock();
-            runs.get(&wanted).map(|run| {
-                let notices: Vec<_> = run.notices.iter().cloned().collect();
-                (run.counters, run.failures.clone(), notices)
-            })
-        };
+        let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
         let retry = self.rules.retry;
         let state = self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {

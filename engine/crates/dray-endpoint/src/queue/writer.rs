@@ -6,6 +6,7 @@ use crate::api::types::Event;
 use crate::events::Hub;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -49,8 +50,8 @@ pub(super) struct Effects {
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
-/// Does one write; says whether it is to be kept.
-type Job = Box<dyn FnOnce(&Connection, &mut Effects) -> (bool, Reply) + Send>;
+/// Does one write, if there is a transaction to do it in; says whether it is to be kept.
+type Job = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
 
 pub(super) struct Writer {
     sender: Option<SyncSender<Job>>,
@@ -92,8 +93,20 @@ impl Writer {
                 .remedy("try again when it is back")
         };
         let (answer, answered) = sync_channel(1);
-        let job: Job = Box::new(move |connection, effects| {
-            let result = work(connection, effects);
+        let job: Job = Box::new(move |transaction| {
+            let broken = || {
+                Err(Error::new(
+                    ErrorKind::Internal,
+                    End::Here,
+                    "write to the queue",
+                ))
+            };
+            // A defect in one write must not end all writing.
+            let work = move || match transaction {
+                Some((connection, effects)) => work(connection, effects),
+                None => broken(),
+            };
+            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| broken());
             let is_kept = result.is_ok();
             let reply: Reply = Box::new(move |committed| {
                 // Who asked may have given up.
@@ -157,12 +170,13 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
     }
     for job in group {
         if written.is_err() {
-            // Dropped: who asked hears that nobody answers.
+            // Nothing is written any more: who asked hears why.
+            replies.push(job(None).1);
             continue;
         }
         let mut own = Effects::default();
         let opened = connection.execute_batch("SAVEPOINT job").map_err(&failed);
-        let (is_kept, reply) = job(connection, &mut own);
+        let (is_kept, reply) = job(Some((connection, &mut own)));
         let closed = opened.and_then(|()| {
             let end = if is_kept {
                 "RELEASE job"

@@ -1,4 +1,4 @@
-use super::{House, house, open, request};
+use super::{House, house, open, open_with, request};
 use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::{Value, json};
@@ -529,6 +529,20 @@ async fn counters_are_for_administrators() {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("alice"));
+}
+
+#[tokio::test]
+async fn storage_is_not_asked_as_somebody_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["slow", "fast"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let house = open_with(folder.path(), "setuid = true\n");
+    let (code, error) = house.get("alice", "/v1/storage/stat?path=/slow").await;
+    assert_eq!(
+        (code, &error["error"]["kind"]),
+        (501, &json!("unsupported"))
+    );
 }
 
 #[tokio::test]

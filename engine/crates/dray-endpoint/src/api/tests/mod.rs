@@ -39,9 +39,13 @@ pub(crate) fn house() -> House {
 }
 
 fn open(place: &Path) -> House {
+    open_with(place, "")
+}
+
+fn open_with(place: &Path, more: &str) -> House {
     let at = |name: &str| place.join(name);
     let text = format!(
-        "name = \"a.example\"\nstate = {:?}\nrate = \"1GiB\"\n\
+        "{more}name = \"a.example\"\nstate = {:?}\nrate = \"1GiB\"\n\
          [[root]]\nname = \"slow\"\npath = {:?}\ntier = \"slow\"\n\
          [[root]]\nname = \"fast\"\npath = {:?}\ntier = \"fast\"\n\
          [limits]\nbody_bytes = \"64KiB\"\nevents_listeners_per_owner = 2\n\

@@ -101,7 +101,7 @@ pub struct Ticket {
 }
 
 /// A ticket as it is given out, once.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct MintedTicket {
     /// The ticket.
     #[serde(flatten)]
@@ -112,6 +112,13 @@ pub struct MintedTicket {
     pub key: String,
     /// Where it listens for sessions.
     pub address: String,
+}
+
+// A secret must not get into a log by way of a debug line.
+impl std::fmt::Debug for MintedTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MintedTicket({:?})", self.about)
+    }
 }
 
 /// Which tickets to list.
@@ -145,7 +152,7 @@ pub struct TicketList {
 }
 
 /// A ticket that should live longer.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
     /// The secret.
@@ -155,6 +162,12 @@ pub struct RenewRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,
+}
+
+impl std::fmt::Debug for RenewRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RenewRequest({:?} seconds)", self.lifetime_seconds)
+    }
 }
 
 impl Check for RenewRequest {

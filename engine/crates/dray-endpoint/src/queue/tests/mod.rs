@@ -603,12 +603,33 @@ fn many_callers_share_syncs_and_versions_grow() {
 }
 
 #[test]
+fn a_defect_in_one_write_ends_no_other() {
+    let queue = queue();
+    let error = queue
+        .write(|connection, _| -> dray_core::Result<()> {
+            let changed = connection.execute("UPDATE numbers SET value = 1000", []);
+            panic!("a defect after {changed:?}");
+        })
+        .expect_err("a defect");
+    assert_eq!(error.kind, ErrorKind::Internal);
+    let taken = queue.submit(by("alice", request("t"))).expect("goes on");
+    assert!(taken.is_new);
+    let seq = queue.runnable(Moment::now(), 1).expect("read")[0].seq;
+    assert_eq!(seq, 1, "what it wrote is undone");
+}
+
+#[test]
 fn two_processes_do_not_share_a_queue() {
     let folder = tempfile::tempdir().expect("a folder");
     let one = open(folder.path());
     let hub = Arc::new(Hub::new(4, Moment::now()));
     let error = Queue::open(&config(folder.path()), hub).expect_err("taken");
     assert_eq!(error.kind, ErrorKind::Busy);
+    for name in ["queue.db", "queue.db-wal", "lock"] {
+        use std::os::unix::fs::PermissionsExt;
+        let state = std::fs::metadata(folder.path().join(name)).expect("there");
+        assert_eq!(state.permissions().mode() & 0o777, 0o600, "{name}");
+    }
     drop(one);
     open(folder.path());
 }

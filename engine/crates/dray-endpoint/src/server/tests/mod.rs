@@ -60,7 +60,7 @@ fn plain_and_tls_lead_to_the_same_router() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let address = listener.local_addr().expect("bound");
     let client = std::thread::spawn(move || {
-        let (config, _) = client_config(identity.fingerprint()).expect("a pin");
+        let (config, _) = client_config(&identity.fingerprint().into(), None).expect("a pin");
         let name = ServerName::try_from("dray").expect("a name");
         let connection = ClientConnection::new(config, name).expect("begun");
         let mut stream = StreamOwned::new(connection, connect(address));
@@ -77,6 +77,25 @@ fn plain_and_tls_lead_to_the_same_router() {
         .expect("served");
     let answer = client.join().expect("ran");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn http2_is_spoken_as_well() {
+    let running = run();
+    let mut stream = connect(running.plain);
+    // RFC 9113: the preface and an empty SETTINGS frame; the answer begins with the server's own.
+    let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(opening).expect("sent");
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("a frame");
+    assert_eq!(head[3], 0x04, "SETTINGS");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).expect("settings");
+    // MAX_CONCURRENT_STREAMS (3) is ours.
+    assert!(
+        settings.chunks(6).any(|s| s == [0, 3, 0, 0, 0, 64]),
+        "{settings:?}"
+    );
 }
 
 #[test]
