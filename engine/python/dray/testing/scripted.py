@@ -118,8 +118,9 @@ def events(*pieces: bytes, **how: Any) -> Reply:  # noqa: ANN401 - the fields of
 class ScriptedEndpoint:
     """Answers each request with the next of what it was told; use as a context.
 
-    What was told for a method and path goes first, then what was told for all; a request without an
-    answer is answered with 500 and stands in :attr:`surprises`.
+    What was told for a method and path goes first, in order, then what is always so there, then
+    :attr:`otherwise`. A request without an answer is answered with 500 and stands in
+    :attr:`surprises`.
     """
 
     def __init__(self, *, certificate: Path | None = None, port: int = 0) -> None:
@@ -127,10 +128,12 @@ class ScriptedEndpoint:
         self._lock = threading.Lock()
         self._scripts: dict[tuple[str, str], deque[Script]] = {}
         self._always: dict[tuple[str, str], Script] = {}
+        #: for what nothing else was told for
+        self.otherwise: Script | None = None
         #: everything that was asked, in order
         self.asked: list[Asked] = []
         self.surprises: list[Asked] = []
-        #: connections that were made, and those that ended before a request
+        #: how many connections were made
         self.connections = 0
         self.is_refusing = False
         self._tls: ssl.SSLContext | None = None
@@ -243,7 +246,7 @@ class ScriptedEndpoint:
         with self._lock:
             self.asked.append(asked)
             queue = self._scripts.get(key)
-            script = queue.popleft() if queue else self._always.get(key)
+            script = queue.popleft() if queue else self._always.get(key, self.otherwise)
             if script is None:
                 self.surprises.append(asked)
         if script is None:
