@@ -115,6 +115,7 @@ find_missing() {
         has c++ || missing+=(g++)
         has rsync || missing+=(rsync)
         has strace || missing+=(strace)
+        has openssl || missing+=(openssl)
     fi
 }
 

@@ -64,7 +64,7 @@ class Host:
 
     def complete(self) -> None:
         self.rust("99.1.0")
-        for name in ("cc", "c++", "rsync", "strace"):
+        for name in ("cc", "c++", "rsync", "strace", "openssl"):
             self.program(name, "exit 0")
 
     def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
@@ -105,6 +105,7 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "g++",
         "rsync",
         "strace",
+        "openssl",
     ]
     assert not (host.tree / ".venv").exists()
 

@@ -26,6 +26,8 @@ __all__ = ["Asked", "Reply", "ScriptedEndpoint", "error", "event", "events", "js
 
 HEAD_BYTES_MAX = 1 << 16
 SOCKET_SECONDS = 20.0
+#: of SO_LINGER: closing resets
+LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,10 @@ class ScriptedEndpoint:
         with self._lock:
             there = list(self._open)
         for connection in there:
-            _reset(connection)
+            # Not closed here: its thread may be waiting on the number, which the next would get.
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Stop, and end what it started."""
@@ -309,7 +314,7 @@ def _read(connection: socket.socket) -> Asked | None:
 
 def _reset(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(OSError):

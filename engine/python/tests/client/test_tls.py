@@ -150,6 +150,61 @@ def test_a_new_certificate_of_the_same_key_needs_no_new_pin(
         assert face("endpoint").name == "a"
 
 
+CA_CONFIG = """
+[ca]
+default_ca = it
+[it]
+new_certs_dir = {folder}
+database = {folder}/index
+rand_serial = yes
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+def test_a_pinned_certificate_may_be_old(
+    tmp_path: Path, certificates: dict[str, Path], make_face: Callable[..., Any]
+) -> None:
+    (tmp_path / "config").write_text(CA_CONFIG.format(folder=tmp_path))
+    (tmp_path / "index").touch()
+    key = certificates["ec"].with_suffix(".key")
+    asked, old = tmp_path / "request", tmp_path / "old"
+    request: list[str | Path] = [
+        "openssl",
+        "req",
+        "-new",
+        "-key",
+        key,
+        "-subj",
+        "/CN=old",
+        "-out",
+        asked,
+    ]
+    sign: list[str | Path] = [
+        "openssl",
+        "ca",
+        "-selfsign",
+        "-batch",
+        "-config",
+        tmp_path / "config",
+        "-notext",
+    ]
+    dates = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]
+    subprocess.run(request, check=True, capture_output=True)
+    words: list[str | Path] = [*sign, *dates, "-keyfile", key, "-in", asked, "-out", old]
+    subprocess.run(words, check=True, capture_output=True)
+    made = tmp_path / "both.pem"
+    made.write_bytes(key.read_bytes() + old.read_bytes())
+    with ScriptedEndpoint(certificate=made) as endpoint:
+        endpoint.always("GET", "/v1/endpoint", INFO)
+        face = make_face(endpoint.url, pin=fingerprint(der(made)), token=SECRET)
+        assert face("endpoint").name == "a"
+        with pytest.raises(dray.DrayPermanentError):
+            make_face(endpoint.url, ca=old, token=SECRET)("endpoint")
+
+
 def test_a_certificate_that_nobody_vouches_for_gets_no_token(
     certificates: dict[str, Path], make_face: Callable[..., Any]
 ) -> None:
