@@ -180,21 +180,25 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
         return call.safety is Safety.REPEATABLE or not reply.was_sent
     if not isinstance(reply, Answer):
         return False
+    if not _may_be_done(reply):
+        return True
     words = error_object(reply.body)
     if words is None:
         # A proxy's word: it may have handed the request on.
-        is_temporary = reply.code in _PROXY_CODES or reply.code == 429
-        return is_temporary and (call.safety is Safety.REPEATABLE or reply.code == 429)
-    if reply.code == 429 or (reply.code == 503 and words.get("kind") == "busy"):
-        return True
-    is_temporary = reply.code >= 500 and words.get("status") != "permanent"
+        is_temporary = reply.code in _PROXY_CODES
+    else:
+        is_temporary = reply.code >= 500 and words.get("status") != "permanent"
     return is_temporary and call.safety is Safety.REPEATABLE
 
 
 def _may_be_done(reply: Reply) -> bool:
+    """Whether the endpoint may have begun; it has not where it was not reached, or was busy."""
     if isinstance(reply, Fault):
         return reply.was_sent
-    return isinstance(reply, Answer) and reply.code != 429
+    if not isinstance(reply, Answer) or reply.code == 429:
+        return False
+    words = error_object(reply.body) if reply.code == 503 else None
+    return words is None or words.get("kind") != "busy"
 
 
 def _retry_after(text: str | None, now: float) -> float:
