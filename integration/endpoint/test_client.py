@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from dray.client import Client
+    from dray.client import Client, Transfer
     from dray.testing.endpoints import Endpoint
     from dray.testing.faults import Faults
     from dray.testing.plugin import Two
@@ -169,22 +169,37 @@ def test_batches_queries_and_lists(two_endpoints: Two, a: Client) -> None:
     assert caught.value.kind == "not_found"
 
 
+def settled(client: Client, id: str, state: str) -> Transfer:
+    """Wait until a session has ended as it was told to."""
+    until = time.monotonic() + 20
+    while True:
+        found = client.transfer(id)
+        if found.state == state:
+            return found
+        assert time.monotonic() < until, f"{found.state}, not {state}"
+        time.sleep(0.05)
+
+
 def test_pause_change_resume_cancel_and_retry(two_endpoints: Two, a: Client, b: Client) -> None:
     source = make(two_endpoints.b, "x.dat", 32 * MIB)
     a.submit(pull(two_endpoints, b, "x.dat", "long", rate_max=SLOW))
-    assert a.pause("long").state == "paused"
-    assert a.pause("long").state == "paused"
+    for _ in range(2):
+        assert a.pause("long").id == "long"
+        settled(a, "long", "paused")
     changed = a.change("long", priority=7, labels={"a": "b"})
     assert (changed.request["priority"], changed.request["labels"]) == (7, {"a": "b"})
     assert a.resume("long").state in ("queued", "active")
-    assert a.cancel("long").state == "cancelled"
-    assert a.cancel("long").state == "cancelled"
+    for _ in range(2):
+        assert a.cancel("long").id == "long"
+        settled(a, "long", "cancelled")
     assert not two_endpoints.a.root("x.dat").exists()
+    assert a.retry("long").attempt == 2
     assert a.change("long", rate_max=None).request.get("rate_max") is None
-    again = a.retry("long")
-    assert again.attempt == 2
     assert a.wait("long", timeout_seconds=60).state == "done"
     assert same(source, two_endpoints.a.root("x.dat"))
+    # What has ended is as it is.
+    with pytest.raises(dray.DrayPermanentError):
+        a.change("long", priority=1)
 
 
 def test_events_tell_the_story_in_order(two_endpoints: Two, a: Client) -> None:
