@@ -109,15 +109,16 @@ fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
         (&["a", "dray://h/x", "b"], "some sources are on this host"),
         (&["dray://h/a", "dray://i/b", "b"], "two hosts"),
         (
-            &["-r", "dray://h/a", "dray://i/b"],
-            "endpoint at both sites",
+            &["dray://h/a", "dray://i/b", "dray://j/c"],
+            "one source at a time",
         ),
+        (&["-r", "dray://h", "dray://i/b"], "ROOT/PATH"),
         (&["a", ".dray-b"], "dray's own"),
         (&["--include", "[", "a", "b"], "\"[\""),
         (&["a", ""], "DST is empty"),
         (&["", "b"], "SRC is empty"),
         (&["a", "dray://h:x/b"], "port"),
-        (&["a", "dray://h/b"], "--peer-key"),
+        (&["a", "dray://h/b"], "--token-file"),
         (&["--target", "nothing", "a", "b"], "DIR=NAME"),
     ];
     for (arguments, words) in table {

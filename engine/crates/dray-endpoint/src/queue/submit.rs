@@ -169,22 +169,25 @@ fn take(
         // Not a word on what it is.
         return Err(conflict(&id, "the id is taken", "choose another id"));
     }
-    if found.essence != essence {
-        return Err(conflict(
-            &id,
-            "you have submitted another request under this id",
-            "choose another id, or forget the old one with DELETE when it has ended",
-        ));
-    }
     if found.standing.state.is_terminal() {
+        // A new attempt, also of another body: its sources may be others by now. What is safe is
+        // known from the sink's log, not from here.
         take_room(room)?;
         // Conflicts while its partial data is being removed.
         next(found.standing, Command::Retry)?;
+        found.essence = essence;
         found.request = request;
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
         return keep_new(connection, effects, found, now);
+    }
+    if found.essence != essence {
+        return Err(conflict(
+            &id,
+            "another request of yours under this id has not ended",
+            "choose another id, or cancel the other first",
+        ));
     }
     // The same request: its tickets are newer.
     found.secrets = secrets;

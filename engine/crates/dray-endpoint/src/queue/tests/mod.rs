@@ -130,9 +130,10 @@ fn submission_follows_the_table() {
 
     // Once it has ended: a new attempt.
     queue.ended(&id("t"), Ending::Incomplete).expect("ended");
-    assert!(queue.submit(by("alice", other)).is_err());
-    let anew = queue.submit(by("alice", request("t"))).expect("taken");
-    assert!(anew.is_new);
+    let error = queue.submit(by("bob", other.clone())).expect_err("bob's");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    let anew = queue.submit(by("alice", other)).expect("taken");
+    assert!(anew.is_new && anew.transfer.request.verify);
     assert_eq!(
         (anew.transfer.attempt, anew.transfer.state),
         (2, State::Queued)
