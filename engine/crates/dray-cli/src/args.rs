@@ -35,6 +35,8 @@ Examples:
   dray cp -r run42 dray://dtn2.example/in \\
       --peer-key sha256:... --token-file t      push to another host (see dray serve)
   dray cp -r dray://dtn2.example/run42 /data    pull from one (DRAY_PEER_KEY, DRAY_TOKEN set)
+  dray cp -r dray://dtn1.example/data/run42 \\
+      dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
 
 What DST means never depends on what exists there: it is a folder with -r, with several sources, or

@@ -28,9 +28,11 @@ It follows from how they are written, never from what exists at the destination.
 | `dray cp a c b` | the files `b/a` and `b/c` |
 | `dray cp a dray://host/x/b` | the file `x/b` beneath the root that `host` serves |
 | `dray cp -r dray://host/x .` | `./x`, from the folder `x` beneath that root |
+| `dray cp dray://a/data/x dray://b/data/y` | the file `y` at endpoint `b`, which gets it from endpoint \
+    `a`; this program only watches |
 
-Two sources of the same name, a folder copied into itself, and two other hosts are refused. Folders
-above the destination are made when missing.
+Two sources of the same name and a folder copied into itself are refused. Folders above the
+destination are made when missing. At an endpoint the first part of a path is the name of a root.
 
 Sizes are numbers with K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers
 of 1000). Patterns of `--include` and `--exclude` without a slash are held against names, those with

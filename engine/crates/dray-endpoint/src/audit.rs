@@ -27,8 +27,8 @@ const PATHS_MAX: usize = 16;
 pub struct Deed {
     /// Who, as the mapping says.
     pub owner: String,
-    /// From where.
-    pub peer: SocketAddr,
+    /// From where, or with whom; empty within this endpoint.
+    pub peer: String,
     /// What, in a word.
     pub what: &'static str,
     /// For which transfer.
@@ -144,7 +144,7 @@ impl Audit {
 fn of(deed: &Deed) -> Value {
     json!({
         "owner": deed.owner,
-        "peer": deed.peer.to_string(),
+        "peer": deed.peer,
         "what": deed.what,
         "transfer": deed.transfer,
         "paths": deed.paths.iter().take(PATHS_MAX).collect::<Vec<_>>(),

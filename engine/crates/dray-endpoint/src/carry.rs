@@ -265,7 +265,8 @@ fn task(job: &Job, place: &Destination) -> Task {
             verify: request.verify,
             xattrs: request.xattrs,
             checksum_attributes: request.checksum_attributes,
-            rate: request.rate_max,
+            // The shares give it out, also while it runs.
+            rate: None,
         },
         content: Content {
             demanded: content.and_then(|content| content.demanded()),

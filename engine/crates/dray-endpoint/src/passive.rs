@@ -218,7 +218,7 @@ impl Handler for Passive {
         let session = Session {
             deed: Deed {
                 owner: right.owner().to_owned(),
-                peer: caller.peer,
+                peer: caller.peer.to_string(),
                 what: match connect.passive_role {
                     Role::Source => "read",
                     Role::Sink => "write",

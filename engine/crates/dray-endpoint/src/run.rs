@@ -33,6 +33,9 @@ const TICKETS_INTERVAL: Duration = Duration::from_secs(5);
 /// Buffers that fit into a session's least memory.
 const BUFFERS_MIN: u64 = 8;
 
+/// Connections that have not said what they are; each has a thread for as long (guess, revisit).
+const PENDING_MAX: u32 = 128;
+
 /// How long answers that have begun may take when the endpoint ends.
 const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
 
@@ -317,7 +320,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
     settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
     settings.allow_clear_data = config.clear_data;
     settings.sessions_max = limit(config.limits.transfers_active);
-    settings.pending_max = limit(config.limits.connections.clamp(16, 1024));
+    settings.pending_max = limit(config.limits.connections.clamp(16, PENDING_MAX));
     let addresses: Vec<String> = config
         .listen
         .iter()

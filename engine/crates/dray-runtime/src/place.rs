@@ -111,8 +111,7 @@ impl Places {
         if let (Sources::Remote(..), Folder::Remote(_)) = (&read.sources, &folder) {
             return Err(usage(
                 "both sides are on other hosts",
-                "run dray on one of them: copies between two other hosts need an endpoint at both \
-                 sites, which comes later",
+                "dray cp copies between two other hosts when there is an endpoint at both",
             ));
         }
         let claims = match &rename {

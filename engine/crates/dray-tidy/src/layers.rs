@@ -20,6 +20,7 @@ const CORE: &str = "dray-core";
 const PURE: &[&str] = &[CORE, "dray-wire", "dray-log", "dray-sched"];
 const STORE: &[&str] = &["dray-store", CORE];
 const BELOW_RUNTIME: &[&str] = &[
+    "dray-auth",
     "dray-session",
     "dray-store",
     "dray-store-rados",
@@ -31,6 +32,7 @@ const BELOW_RUNTIME: &[&str] = &[
 ];
 const RUNTIME_AND_BELOW: &[&str] = &[
     "dray-runtime",
+    "dray-auth",
     "dray-session",
     "dray-store",
     "dray-store-rados",

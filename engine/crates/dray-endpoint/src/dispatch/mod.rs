@@ -24,7 +24,6 @@ use dray_runtime::drive::{self, Handle};
 use dray_sched::queue::{Limits, OwnerRules, Running as Begun, Turns, Waiting};
 use monitor::Monitor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,7 +50,6 @@ struct Running {
 struct State {
     running: HashMap<TransferId, Running>,
     purging: BTreeSet<TransferId>,
-    /// Owners without a free place, until when they are passed over.
     is_woken: bool,
     is_stopping: bool,
 }
@@ -404,6 +402,8 @@ impl Shared {
         };
         let mut moving = Moving::new(one.id.clone(), one.owner.clone(), peer, way, wish);
         moving.is_own = true;
+        // Until the shares are given out next.
+        moving.grant(request.rate_max);
         self.live.enter(moving)
     }
 
@@ -469,19 +469,21 @@ impl Shared {
         };
         let deed = Deed {
             owner: job.owner.clone(),
-            peer: SocketAddr::from(([0, 0, 0, 0], 0)),
+            peer: moving.peer.clone(),
             what: match moving.way {
                 Way::Out => "push",
                 Way::In => "pull",
                 Way::Within => "copy",
             },
             transfer: Some(job.id.to_string()),
-            paths: vec![
-                job.request.sources[job.source as usize % job.request.sources.len().max(1)]
-                    .url
-                    .clone(),
-                job.request.destination.url.clone(),
-            ],
+            paths: job
+                .request
+                .sources
+                .get(job.source as usize)
+                .into_iter()
+                .chain([&job.request.destination])
+                .map(|place| place.url.clone())
+                .collect(),
         };
         self.audit.session(&deed, &ended.progress, error);
     }

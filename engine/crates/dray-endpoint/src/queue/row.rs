@@ -243,6 +243,8 @@ impl Row {
 
     /// As callers see it. `run` is what is newer in memory, of one that runs.
     pub(super) fn view(self, run: Option<&Run>, now: Moment) -> Transfer {
+        // One that has just ended is still remembered for a moment.
+        let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);
         let rate = match run {
             Some(run) => run.rates(),

@@ -29,9 +29,8 @@ impl Fingerprint {
     /// The fingerprint of the key in a certificate; `None` when it is no X.509 certificate.
     #[must_use]
     pub fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
-        let key = parsed.subject_public_key_info();
-        let digest = digest::digest(&digest::SHA256, key.as_ref());
+        let key = dray_auth::x509::public_key(certificate).ok()?;
+        let digest = digest::digest(&digest::SHA256, &key);
         digest.as_ref().try_into().ok().map(Self)
     }
 }

@@ -7,8 +7,11 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::cipher_suite;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -208,7 +211,16 @@ impl ClientCertVerifier for AnyHolder {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
+        // The library reads no certificate with a critical extension that it does not know, and a
+        // proxy (RFC 3820) has one: the key is taken out by ourselves.
+        let key = dray_auth::x509::public_key(certificate)
+            .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+        verify_tls13_signature_with_raw_key(
+            message,
+            &SubjectPublicKeyInfoDer::from(key.as_slice()),
+            signature,
+            &self.0,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
