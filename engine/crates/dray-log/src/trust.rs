@@ -1,6 +1,6 @@
 //! What of a log still holds, given what the sink's files say. Pure; when in doubt, send again.
 
-use crate::record::{BootId, LoggedFile};
+use crate::record::{BootId, LoggedFile, PartialFile};
 use crate::recover::Recovery;
 use dray_core::content::ContentKey;
 use dray_core::options::Durability;
@@ -32,6 +32,18 @@ pub struct FoundPartial {
     pub born: u64,
     /// Bytes.
     pub size: u64,
+}
+
+impl PartialFile {
+    /// Whether `found` is the very file that the log speaks of. Device numbers are given out anew at
+    /// each boot and differ between hosts of one file system, so they say something within one boot
+    /// only.
+    #[must_use]
+    pub fn is(&self, found: &FoundPartial, is_same_boot: bool) -> bool {
+        found.inode == self.inode
+            && (!is_same_boot || found.device == self.device)
+            && (found.born == 0 || self.born == 0 || found.born == self.born)
+    }
 }
 
 /// What a resume may build on.
@@ -156,12 +168,7 @@ fn partial(
             format!("{log} names the partial file {name}, which is not there"),
         ));
     };
-    // Device numbers are given out anew at each boot and differ between hosts of one file system, so
-    // they say something within one boot only.
-    let is_other = found.inode != file.partial.inode
-        || (is_same_boot && found.device != file.partial.device)
-        || (found.born != 0 && file.partial.born != 0 && found.born != file.partial.born);
-    if is_other {
+    if !file.partial.is(found, is_same_boot) {
         return Some(doubt(
             ErrorKind::NotFound,
             format!("{name} is not the partial file that {log} speaks of but a newer one"),

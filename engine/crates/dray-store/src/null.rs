@@ -387,6 +387,7 @@ impl Partial for Swallow {
         PartialId {
             inode: 0,
             device: 0,
+            born: 0,
         }
     }
 

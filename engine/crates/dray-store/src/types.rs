@@ -192,13 +192,26 @@ pub struct PartialRequest {
 }
 
 /// Names one partial file for good: a name may be taken by another file, an inode with its device
-/// says which one is meant.
+/// and its birth says which one is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PartialId {
     /// Number of the file in its file system.
     pub inode: u64,
     /// Number of the file system.
     pub device: u64,
+    /// When it was created, as [`crate::Store::born`] says; 0 when not known. Of two files that had
+    /// one inode number after each other it tells which one this is.
+    pub born: u64,
+}
+
+impl PartialId {
+    /// Whether both mean one file. A birth that is not known is no contradiction.
+    #[must_use]
+    pub const fn is(&self, other: &Self) -> bool {
+        self.inode == other.inode
+            && self.device == other.device
+            && (self.born == 0 || other.born == 0 || self.born == other.born)
+    }
 }
 
 /// What to do when something stands at the final name.

@@ -187,6 +187,33 @@ fn the_time_of_birth_stays_with_the_file() {
 }
 
 #[test]
+fn a_partial_file_of_another_birth_is_neither_published_nor_removed() {
+    let (folder, store) = sink();
+    let name = Name::new(b".dray-1.part").expect("a good name");
+    let (metadata, at) = (Metadata::default(), path("file"));
+    let made = store.write_small(&at, &name, b"new", &[], &Attributes::of(&metadata));
+    let made = made.expect("written");
+    // What had the inode before is what is meant.
+    let before = dray_store::PartialId {
+        born: made.born.wrapping_sub(1),
+        ..made
+    };
+    if made.born == 0 {
+        assert!(
+            made.is(&before),
+            "where no births are kept the inode decides"
+        );
+        return;
+    }
+    let lost = store.publish_small(&at, &name, before, Publish::Replace);
+    assert!(lost.is_err_and(|error| error.kind == ErrorKind::NotFound));
+    store.discard(&at, &name, Some(before)).expect("no error");
+    assert!(folder.path().join(".dray-1.part").exists());
+    store.discard(&at, &name, Some(made)).expect("removed");
+    assert!(!folder.path().join(".dray-1.part").exists());
+}
+
+#[test]
 fn a_folder_removed_and_made_again_by_others_is_found_at_once() {
     let (folder, store) = sink();
     store.make_dir(&path("a")).expect("makes");

@@ -7,6 +7,7 @@ use crate::sink::files::{Space, lock};
 use crate::sink::handles::OpenFile;
 use crate::sink::peek;
 use dray_core::{RelPath, Result};
+use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
 use dray_store::PartialId;
 use std::collections::BTreeSet;
@@ -24,19 +25,29 @@ pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>>
     joined.map(Some)
 }
 
+/// The file that was found, as a store names it.
+pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
+    PartialId {
+        inode: found.inode,
+        device: found.device,
+        born: found.born,
+    }
+}
+
 impl Space {
     /// Removes the partial file of a file that the log no longer speaks of; another's that has its
     /// name now stays.
-    pub(super) fn drop_partial(&self, path: &RelPath, logged: &LoggedFile) -> Result<()> {
+    pub(super) fn drop_partial(
+        &self,
+        path: &RelPath,
+        logged: &LoggedFile,
+        is_same_boot: bool,
+    ) -> Result<()> {
         let name = &logged.partial.name;
         let found = peek::found_partial(self.store.as_ref(), path, logged)?;
         match found {
-            Some(found) if found.inode == logged.partial.inode => {
-                let id = PartialId {
-                    inode: found.inode,
-                    device: found.device,
-                };
-                self.store.discard(path, name, Some(id))?;
+            Some(found) if logged.partial.is(&found, is_same_boot) => {
+                self.store.discard(path, name, Some(id_of(&found)))?;
             }
             Some(_) => {
                 self.names.clear(path, name)?;
@@ -163,7 +174,7 @@ impl Space {
         self.commit(destination)?;
         for (path, file) in &dropped {
             self.check_lease()?;
-            self.drop_partial(path, file)?;
+            self.drop_partial(path, file, destination.is_same_boot())?;
         }
         Ok(())
     }

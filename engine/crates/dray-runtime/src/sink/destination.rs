@@ -279,6 +279,13 @@ impl Destination {
             .unwrap_or(0)
     }
 
+    /// Whether device numbers in the log are of this boot: those it was found with are of its last
+    /// holder's.
+    pub(super) fn is_same_boot(&self) -> bool {
+        let found = self.found.as_ref();
+        found.is_none_or(|found| found.tenure.boot_id == self.boot_id)
+    }
+
     /// Removes log and lease, and their folder if nothing else is in it.
     pub(super) fn remove_log(&mut self) -> Result<()> {
         self.made.stays();

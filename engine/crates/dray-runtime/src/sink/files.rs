@@ -1,17 +1,18 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
 use crate::pool::PIECE_BYTES;
-use crate::sink::clear::below;
+use crate::sink::clear::{below, id_of};
 use crate::sink::destination::{Destination, Lease};
 use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
+use crate::sink::peek;
 use dray_core::checksum::Summer;
 use dray_core::options::{Durability, Options};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
 };
-use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
+use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
 use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
 use std::collections::{HashMap, HashSet};
@@ -132,12 +133,13 @@ impl Space {
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
         if let (true, Some(logged)) = (resume, &logged) {
+            let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+            let is_same_boot = destination.is_same_boot();
+            let found = found.filter(|found| logged.partial.is(found, is_same_boot));
             let request = PartialRequest {
                 name: logged.partial.name.clone(),
-                reuse: Some(PartialId {
-                    inode: logged.partial.inode,
-                    device: logged.partial.device,
-                }),
+                // As it is found: the device's number in the log may be of another boot.
+                reuse: Some(found.as_ref().map_or(logged_id(logged), id_of)),
                 preallocate: false,
             };
             self.touch(folder_of(path));
@@ -155,7 +157,8 @@ impl Space {
             // Committed before the partial file is made anew, or its old records would speak of it.
             destination.log.end_file(logged.number, Ending::Dropped)?;
             self.commit(destination)?;
-            self.drop_partial(path, &logged)?;
+            let is_same_boot = destination.is_same_boot();
+            self.drop_partial(path, &logged, is_same_boot)?;
         }
         let size = key.size;
         let begin = |name: &Name| {
@@ -181,7 +184,7 @@ impl Space {
                 name: name.clone(),
                 device: id.device,
                 inode: id.inode,
-                born: self.born(path, &name),
+                born: id.born,
             },
         });
         match begun {
@@ -193,12 +196,6 @@ impl Space {
                 Err(error)
             }
         }
-    }
-
-    /// When a partial file was created; one that cannot be asked is one that is not known.
-    fn born(&self, path: &RelPath, name: &Name) -> u64 {
-        let born = folder_of(path).join(name);
-        born.and_then(|path| self.store.born(&path)).unwrap_or(0)
     }
 
     pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {
@@ -383,6 +380,15 @@ impl Space {
                 lock(&self.ended).push((open.path.clone(), open.name.clone()));
             }
         }
+    }
+}
+
+/// The partial file that the log names.
+const fn logged_id(logged: &LoggedFile) -> PartialId {
+    PartialId {
+        inode: logged.partial.inode,
+        device: logged.partial.device,
+        born: logged.partial.born,
     }
 }
 

@@ -97,12 +97,14 @@ impl Names {
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
         let (folder, name) = place_of(path, name);
         // What comes to lie there after the look at the logs is not what they were asked about.
-        let Some(found) = self.store.stat(&folder.join(&name)?)? else {
+        let at = folder.join(&name)?;
+        let Some(found) = self.store.stat(&at)? else {
             return Ok(true);
         };
         let id = PartialId {
             inode: found.inode,
             device: found.device,
+            born: self.store.born(&at)?,
         };
         let place = (folder, name);
         if let Some(others) = &mut *lock(&self.others)

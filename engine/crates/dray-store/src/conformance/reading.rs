@@ -249,6 +249,7 @@ fn escape(store: &dyn Store) -> Outcome {
         let id = PartialId {
             inode: 1,
             device: 1,
+            born: 0,
         };
         let publish = store.publish_small(&file, &name, id, Publish::Replace);
         ensure_error(publish, escapes, "publish_small")?;

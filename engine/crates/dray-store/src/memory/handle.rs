@@ -122,6 +122,7 @@ impl Partial for MemoryHandle {
         PartialId {
             inode: self.inode().number,
             device: DEVICE,
+            born: 0,
         }
     }
 

@@ -331,6 +331,7 @@ impl Store for MemoryStore {
         Ok(PartialId {
             inode: inode.number,
             device: DEVICE,
+            born: 0,
         })
     }
 

@@ -27,7 +27,7 @@ use dray_core::{
 use folders::Folders;
 use resolve::Root;
 use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,14 +234,8 @@ impl Store for PosixStore {
             rustix::fs::statx(folder.fd(), name, flags, StatxFlags::BTIME)
         });
         match asked {
-            Ok(state) if state.stx_mask & StatxFlags::BTIME.bits() != 0 => {
-                let seconds = u64::try_from(state.stx_btime.tv_sec).unwrap_or(0);
-                let nanoseconds = u64::from(state.stx_btime.tv_nsec);
-                Ok(seconds
-                    .saturating_mul(1_000_000_000)
-                    .saturating_add(nanoseconds))
-            }
-            Ok(_) | Err(Errno::NOENT | Errno::NOSYS | Errno::NOTSUP) => Ok(0),
+            Ok(state) => Ok(birth_of(&state)),
+            Err(Errno::NOENT | Errno::NOSYS | Errno::NOTSUP) => Ok(0),
             Err(errno) => Err(self.failed("look at the file", path)(errno)),
         }
     }
@@ -424,6 +418,18 @@ fn state_of(stat: &Stat) -> FileState {
         inode: stat.st_ino,
         device: device_of(stat),
     }
+}
+
+/// When it was created, in nanoseconds since 1970; 0 where the file system does not keep it.
+fn birth_of(state: &Statx) -> u64 {
+    if state.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return 0;
+    }
+    let seconds = u64::try_from(state.stx_btime.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::from(state.stx_btime.tv_nsec);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
 }
 
 fn size_of(stat: &Stat) -> u64 {

@@ -2,12 +2,12 @@
 
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{Place, PosixStore, attributes, device_of, size_of};
+use super::{Place, PosixStore, attributes, birth_of, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ impl PosixStore {
         request: &PartialRequest,
     ) -> Result<PosixPartial> {
         let place = self.place(path);
-        let (fd, stat) = match request.reuse {
+        let (fd, id) = match request.reuse {
             None => self.begin_new(&place, size_bytes, request)?,
             Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
         };
         Ok(PosixPartial {
             fd,
-            id: id_of(&stat),
+            id,
             name: request.name.clone(),
             folders: Arc::clone(&self.folders),
             place,
@@ -43,7 +43,7 @@ impl PosixStore {
         place: &Place,
         size_bytes: u64,
         request: &PartialRequest,
-    ) -> Result<(OwnedFd, Stat)> {
+    ) -> Result<(OwnedFd, PartialId)> {
         let name = &request.name;
         let (fd, folder) = self
             .folders
@@ -62,10 +62,10 @@ impl PosixStore {
                     other => other?,
                 }
             }
-            rustix::fs::fstat(&fd)
+            id_of(&fd)
         };
         match prepare() {
-            Ok(stat) => Ok((fd, stat)),
+            Ok(id) => Ok((fd, id)),
             Err(errno) => {
                 // The error at hand says more than one about clearing away would.
                 let _ = unlink(&folder, name);
@@ -80,7 +80,7 @@ impl PosixStore {
         size_bytes: u64,
         name: &Name,
         id: PartialId,
-    ) -> Result<(OwnedFd, Stat)> {
+    ) -> Result<(OwnedFd, PartialId)> {
         let operation = "continue the partial file";
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = self.folders.beside(place.path.as_bytes(), |folder, _| {
@@ -92,16 +92,17 @@ impl PosixStore {
             other => other.map_err(|errno| place.error(operation, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| place.error(operation, errno))?;
+        let found = id_of(&fd).map_err(|errno| place.error(operation, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         // A second name would let somebody see, or have, what is not published.
-        if !is_file || stat.st_nlink != 1 || id_of(&stat) != id {
+        if !is_file || stat.st_nlink != 1 || !found.is(&id) {
             return Err(gone(place, operation));
         }
         if size_of(&stat) != size_bytes {
             rustix::fs::ftruncate(&fd, size_bytes)
                 .map_err(|errno| place.error(operation, errno))?;
         }
-        Ok((fd, stat))
+        Ok((fd, found))
     }
 
     pub(super) fn write_whole(
@@ -122,11 +123,11 @@ impl PosixStore {
                 let fd = create(folder, partial, first_mode)?;
                 let written = write_around(fd.as_fd(), bytes, holes)
                     .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set))
-                    .and_then(|()| rustix::fs::fstat(&fd));
+                    .and_then(|()| id_of(&fd));
                 if written.is_err() {
                     let _ = unlink(folder, partial);
                 }
-                written.map(|stat| id_of(&stat))
+                written
             })
             .map_err(|errno| self.place(path).error("write the file", errno))
     }
@@ -284,9 +285,7 @@ pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io
 
 /// Whether the file of this name is the one meant.
 fn is_that(folder: &Folder, name: &Name, id: PartialId) -> rustix::io::Result<bool> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let stat = rustix::fs::statat(folder.fd(), name.as_bytes(), flags)?;
-    Ok(id_of(&stat) == id)
+    id_at(folder.fd(), name.as_bytes()).map(|found| found.is(&id))
 }
 
 /// Gives this very partial file its final name: never another writer's file that took the name
@@ -370,9 +369,30 @@ fn gone(place: &Place, operation: &str) -> Error {
         .remedy("run the same command again; the file is sent anew")
 }
 
-fn id_of(stat: &Stat) -> PartialId {
-    PartialId {
-        inode: stat.st_ino,
-        device: device_of(stat),
+/// Which file is open.
+fn id_of(fd: &OwnedFd) -> rustix::io::Result<PartialId> {
+    id_at(fd.as_fd(), b"")
+}
+
+/// Which file has this name; without a name the open file itself.
+fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    match rustix::fs::statx(folder, name, flags, wanted) {
+        Ok(state) => Ok(PartialId {
+            inode: state.stx_ino,
+            device: rustix::fs::makedev(state.stx_dev_major, state.stx_dev_minor),
+            born: birth_of(&state),
+        }),
+        // A kernel, or a sandbox, without that call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let stat = rustix::fs::statat(folder, name, flags)?;
+            Ok(PartialId {
+                inode: stat.st_ino,
+                device: super::device_of(&stat),
+                born: 0,
+            })
+        }
+        Err(errno) => Err(errno),
     }
 }
