@@ -27,8 +27,8 @@ pub use posix::{LinkScope, PosixOptions, PosixStore};
 pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 pub use targets::{TargetMap, Targets};
 pub use types::{
-    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, Listed,
-    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, ListOptions,
+    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 pub use wrap::{WrapOptions, wrap};
 

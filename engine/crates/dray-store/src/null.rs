@@ -136,8 +136,13 @@ impl Store for NullStore {
                 "the null store lists its root only",
             ));
         }
+        let mut tree = self.tree;
+        if options.own {
+            // None of its files is dray's own.
+            tree.files_per_folder = 0;
+        }
         Ok(Box::new(NullLister {
-            tree: self.tree,
+            tree,
             recursive: options.recursive,
             folder: 0,
             file: None,

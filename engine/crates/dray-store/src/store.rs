@@ -19,8 +19,8 @@
 //! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
 
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, Listed, MadeDir,
-    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 
@@ -52,7 +52,8 @@ pub trait Store: Send + Sync {
     // ---- source ------------------------------------------------------------------------------
 
     /// Lists `top` and everything beneath it, depth first, in memory that does not grow with the
-    /// number of entries. Dray's own names ([`Name::is_reserved`]) are left out.
+    /// number of entries. Dray's own names ([`Name::is_reserved`]) are left out, unless
+    /// [`ListOptions::own`] asks for nothing else.
     ///
     /// # Errors
     /// When `top` itself cannot be listed at all (`NotFound`, `PermissionDenied`, ...); what goes
@@ -94,6 +95,19 @@ pub trait Store: Send + Sync {
     fn born(&self, path: &RelPath) -> Result<u64> {
         let _ = path;
         Ok(0)
+    }
+
+    /// What the file or link at `path` costs and when it was last touched, links not followed;
+    /// `None` when nothing stands there.
+    ///
+    /// # Errors
+    /// As [`Store::stat`].
+    fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
+        let state = self.stat(path)?;
+        Ok(state.map(|state| Holding {
+            bytes: state.size,
+            changed: state.modified,
+        }))
     }
 
     /// The checksums kept with a published file (see [`Attributes::sums`]), if the file still has

@@ -88,6 +88,9 @@ pub struct ListOptions {
     pub links: Links,
     /// Whether extended attributes are listed.
     pub xattrs: bool,
+    /// Lists dray's own files and links ([`Name::is_reserved`]) in the place of all others. Folders
+    /// are listed and entered whatever their names.
+    pub own: bool,
 }
 
 impl Default for ListOptions {
@@ -97,6 +100,7 @@ impl Default for ListOptions {
             contents: false,
             links: Links::Keep,
             xattrs: false,
+            own: false,
         }
     }
 }
@@ -167,6 +171,16 @@ pub struct FileState {
     pub inode: u64,
     /// Number of the file system; 0 where there is none.
     pub device: u64,
+}
+
+/// What a file costs, and when it was last touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Bytes that it takes on the storage, its holes left out; its size where that is not known.
+    pub bytes: u64,
+    /// Last change of its content or of anything about it: unlike the modification time nobody sets
+    /// it back, where the store keeps such a time.
+    pub changed: ModifiedTime,
 }
 
 /// What became of [`crate::Store::make_dir`].

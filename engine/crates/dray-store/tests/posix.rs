@@ -214,6 +214,18 @@ fn a_partial_file_of_another_birth_is_neither_published_nor_removed() {
 }
 
 #[test]
+fn a_control_file_goes_with_what_a_broken_off_replacement_left() {
+    let (folder, store) = sink();
+    let log = path(".dray-log/log");
+    let control = store.open_control(&log, dray_store::ControlMode::Create);
+    control.expect("made").append(b"x").expect("written");
+    fs::write(folder.path().join(".dray-log/log.next"), b"y").expect("a file");
+    store.remove_control(&log).expect("removed");
+    store.remove(&path(".dray-log")).expect("empty");
+    store.remove_control(&log).expect("gone is fine");
+}
+
+#[test]
 fn a_folder_removed_and_made_again_by_others_is_found_at_once() {
     let (folder, store) = sink();
     store.make_dir(&path("a")).expect("makes");

@@ -102,6 +102,7 @@ impl Listing {
             contents: false,
             links: selection.links,
             xattrs: asked.xattrs,
+            own: false,
         };
         Ok(Self {
             roots: roots.into(),

@@ -185,6 +185,25 @@ fn reserved(store: &dyn Store) -> Outcome {
     }
     let listed = walk(store, &RelPath::root(), &ListOptions::default())?;
     ensure_eq!(listed, ["a", "a/file", "a/"], "the listing");
+    let options = ListOptions {
+        own: true,
+        ..ListOptions::default()
+    };
+    let mut listed = walk(store, &RelPath::root(), &options)?;
+    listed.sort_unstable();
+    let mut own = vec![
+        own.to_string(),
+        format!("{own}/"),
+        "a".to_owned(),
+        "a/".to_owned(),
+        format!("a/{}", own_name("p")?),
+    ];
+    if store.capabilities().can_hold_log {
+        let logs = own_name("log")?;
+        own.extend([format!("a/{logs}"), format!("a/{logs}/")]);
+    }
+    own.sort_unstable();
+    ensure_eq!(listed, own, "the listing of dray's own names");
     Ok(())
 }
 

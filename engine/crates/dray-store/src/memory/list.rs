@@ -121,7 +121,7 @@ impl MemoryLister {
         Some(self.listed(&key, depth, name, EntryKind::DirectoryEnd, metadata))
     }
 
-    /// The next name of the walk that is not dray's own.
+    /// The next name of the walk that is wanted.
     fn step(&self) -> Option<(Key, Arc<Inode>)> {
         let tree = self.store.read();
         let mut last = self.last.clone();
@@ -137,7 +137,11 @@ impl MemoryLister {
                 return None;
             }
             let is_reserved = path_of(key).name().is_some_and(|name| name.is_reserved());
-            if !is_reserved {
+            let is_wanted = match self.options.own {
+                false => !is_reserved,
+                true => is_reserved || inode.is_folder(),
+            };
+            if is_wanted {
                 return Some((key.clone(), Arc::clone(inode)));
             }
             last.clone_from(key);

@@ -66,7 +66,13 @@ impl PosixStore {
     }
 
     pub(super) fn remove_control_file(&self, path: &RelPath) -> Result<()> {
+        let own = path.name();
+        let next = own.and_then(|own| Name::new(&[own.as_bytes(), NEXT_SUFFIX].concat()).ok());
         let removed = self.folders.beside(path.as_bytes(), |folder, name| {
+            // Left by one who died while he replaced it.
+            if let Some(next) = &next {
+                unlink(folder, next)?;
+            }
             rustix::fs::unlinkat(folder.fd(), name, AtFlags::empty())?;
             sync_folder(folder)
         });

@@ -260,7 +260,14 @@ impl PosixLister {
                 }
             };
             let bytes = entry.file_name().to_bytes();
-            if matches!(bytes, b"." | b"..") || bytes.starts_with(RESERVED_PREFIX) {
+            let is_own = bytes.starts_with(RESERVED_PREFIX);
+            // Of other files the kind alone is asked for: a look at each would cost too much.
+            let is_wanted = match (self.options.own, entry.file_type()) {
+                (false, _) => !is_own,
+                (true, FileType::Directory | FileType::Unknown) => true,
+                (true, _) => is_own,
+            };
+            if matches!(bytes, b"." | b"..") || !is_wanted {
                 continue;
             }
             count += 1;
@@ -298,6 +305,9 @@ impl PosixLister {
                 // Some file systems do not tell the kind with the name.
                 if kind == FileType::Directory || is_followed {
                     frame.folders.push((name, is_followed));
+                    continue;
+                }
+                if self.options.own && !name.is_reserved() {
                     continue;
                 }
                 let depth = frame.depth;

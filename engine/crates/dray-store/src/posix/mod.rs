@@ -18,8 +18,8 @@ use crate::errno;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, ListOptions, MadeDir,
-    PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, ListOptions,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
@@ -153,7 +153,7 @@ impl PosixStore {
         }
     }
 
-    fn state(&self, path: &RelPath) -> rustix::io::Result<Option<FileState>> {
+    fn stat_of(&self, path: &RelPath) -> rustix::io::Result<Option<Stat>> {
         let stat = if path.is_root() {
             rustix::fs::fstat(self.root.fd())
         } else {
@@ -165,7 +165,7 @@ impl PosixStore {
                 .and_then(|folder| rustix::fs::statat(folder.fd(), name, AtFlags::SYMLINK_NOFOLLOW))
         };
         match stat {
-            Ok(stat) => Ok(Some(state_of(&stat))),
+            Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -210,8 +210,9 @@ impl Store for PosixStore {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        self.state(path)
-            .map_err(self.failed("look at the file", path))
+        let stat = self.stat_of(path);
+        let stat = stat.map_err(self.failed("look at the file", path))?;
+        Ok(stat.map(|stat| state_of(&stat)))
     }
 
     fn check_place(&self) -> Result<()> {
@@ -238,6 +239,12 @@ impl Store for PosixStore {
             Err(Errno::NOENT | Errno::NOSYS | Errno::NOTSUP) => Ok(0),
             Err(errno) => Err(self.failed("look at the file", path)(errno)),
         }
+    }
+
+    fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
+        let stat = self.stat_of(path);
+        let stat = stat.map_err(self.failed("look at the file", path))?;
+        Ok(stat.map(|stat| holding_of(&stat)))
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
@@ -417,6 +424,20 @@ fn state_of(stat: &Stat) -> FileState {
         mode: mode_of(stat),
         inode: stat.st_ino,
         device: device_of(stat),
+    }
+}
+
+fn holding_of(stat: &Stat) -> Holding {
+    let inode_changed = ModifiedTime {
+        seconds: stat.st_ctime,
+        nanoseconds: u32::try_from(stat.st_ctime_nsec).unwrap_or(0),
+    };
+    Holding {
+        // Blocks are counted in 512 bytes whatever the file system's own are.
+        bytes: u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512),
+        changed: time_of(stat).max(inode_changed),
     }
 }
 

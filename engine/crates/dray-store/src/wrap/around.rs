@@ -2,8 +2,8 @@
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, Listed, MadeDir,
-    PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use std::borrow::Cow;
@@ -262,6 +262,10 @@ impl<H: Hook> Store for Around<H> {
 
     fn born(&self, path: &RelPath) -> Result<u64> {
         self.call(Operation::Stat, path, || self.inner.born(path))
+    }
+
+    fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
+        self.call(Operation::Stat, path, || self.inner.holding(path))
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
