@@ -44,11 +44,31 @@ pub fn lease_name(claims: &[RelPath]) -> Result<Name> {
 /// Name of the lease beside the log called `log`; `None` when `log` is no log's name.
 #[must_use]
 pub fn lease_of_log(log: &Name) -> Option<Name> {
-    let hex = log.as_bytes().strip_suffix(b".log")?;
-    if hex.len() != 16 || !hex.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
+    let hex = hex_of(log.as_bytes().strip_suffix(b".log")?)?;
     Name::new(&[hex, b".lease"].concat()).ok()
+}
+
+/// Name of the log that a file of the log folder belongs to: the log itself, its lease, or the log's
+/// next content, which a holder that died had begun to write; `None` for any other name.
+#[must_use]
+pub fn log_of(file: &Name) -> Option<Name> {
+    let bytes = file.as_bytes();
+    let endings: [&[u8]; 3] = [b".log", b".lease", b".log.next"];
+    let hex = endings.iter().find_map(|end| bytes.strip_suffix(*end))?;
+    Name::new(&[hex_of(hex)?, b".log"].concat()).ok()
+}
+
+/// Whether a partial file may be called so.
+#[must_use]
+pub fn is_partial_name(name: &Name) -> bool {
+    let hex = name.as_bytes().strip_prefix(b".dray-");
+    let hex = hex.and_then(|rest| rest.strip_suffix(b".part"));
+    hex.and_then(hex_of).is_some()
+}
+
+fn hex_of(bytes: &[u8]) -> Option<&[u8]> {
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (bytes.len() == 16 && bytes.iter().all(is_hex)).then_some(bytes)
 }
 
 /// Name of the partial file of a file that will be called `final_name`. Everybody who writes that
@@ -109,8 +129,8 @@ fn fnv(hash: u64, bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        covers, fnv, lease_name, lease_of_log, log_folder_name, log_name, partial_name,
-        partial_name_at_turn,
+        covers, fnv, is_partial_name, lease_name, lease_of_log, log_folder_name, log_name, log_of,
+        partial_name, partial_name_at_turn,
     };
     use dray_core::{Name, RelPath};
 
@@ -153,6 +173,27 @@ mod tests {
             name(".dray-85944171f73967e8.part")
         );
         assert!(log_folder_name().expect("a name").is_reserved());
+    }
+
+    #[test]
+    fn what_lies_in_a_log_folder_belongs_to_a_log_by_its_name() {
+        let log = name("cbf29ce484222325.log");
+        for own in ["cbf29ce484222325.lease", "cbf29ce484222325.log.next"] {
+            assert_eq!(log_of(&name(own)), Some(log.clone()), "{own}");
+        }
+        assert_eq!(log_of(&log), Some(log.clone()));
+        for other in ["cbf29ce484222325", "cbf29ce48422232.log", "a.log", ".log"] {
+            assert_eq!(log_of(&name(other)), None, "{other}");
+        }
+        assert!(is_partial_name(&partial_name(&name("a")).expect("a name")));
+        for other in [
+            ".dray-log",
+            ".dray-.part",
+            ".dray-85944171f73967e8",
+            "a.part",
+        ] {
+            assert!(!is_partial_name(&name(other)), "{other}");
+        }
     }
 
     #[test]

@@ -20,3 +20,5 @@ pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
+
+pub use sink::sweep;

@@ -11,6 +11,7 @@ mod look;
 mod names;
 mod other_logs;
 mod peek;
+pub mod sweep;
 mod sync;
 mod write;
 

@@ -50,7 +50,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    const fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
+    pub(super) const fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
         Self {
             file,
             record,
@@ -383,7 +383,7 @@ fn lock(
             let epoch = lease::next_epoch(read_lease(file.as_ref())?.as_ref(), None)?;
             let record = record(request, boot_id, epoch);
             file.write_at(record.slot_offset(), &record.encode()?)?;
-            if is_named(place, path, &record)? {
+            if is_named(place.store.as_ref(), path, &record)? {
                 return Ok((file, record));
             }
         }
@@ -396,8 +396,8 @@ fn lock(
 
 /// Whether the file that was locked is still the one of that name. Between opening and locking it, a
 /// transfer that ended may have removed it: then the lock keeps nobody out.
-fn is_named(place: &LogPlace, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
-    match place.store.open_control(path, ControlMode::ReadOnly) {
+pub(super) fn is_named(store: &dyn Store, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
+    match store.open_control(path, ControlMode::ReadOnly) {
         Ok(file) => Ok(read_lease(file.as_ref())?.as_ref() == Some(record)),
         Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -431,7 +431,7 @@ pub(super) fn boot_id() -> Result<BootId> {
     BootId::new(text.trim().as_bytes())
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()

@@ -136,7 +136,7 @@ struct Others<'a> {
 
 /// One rule for what this user may not open, wherever it lies: it is another's, can neither be gone
 /// on with nor asked, and is passed over. So is what was finished and removed while we looked.
-fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
+pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error)

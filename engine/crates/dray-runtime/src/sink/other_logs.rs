@@ -37,8 +37,8 @@ pub(super) struct OtherLogs {
     store: Arc<dyn Store>,
     /// The store of the exported root, and the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log.
-    own: (At, RelPath),
+    /// This transfer's own log; whoever is no transfer has none.
+    own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), Known>,
 }
 
@@ -56,7 +56,17 @@ impl OtherLogs {
         Self {
             store: Arc::clone(&request.store),
             above: request.above.clone(),
-            own: (at, log),
+            own: Some((at, log)),
+            known: HashMap::new(),
+        }
+    }
+
+    /// Those around anything beneath the root of `store`.
+    pub(super) fn all(store: &Arc<dyn Store>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            above: None,
+            own: None,
             known: HashMap::new(),
         }
     }
@@ -100,7 +110,9 @@ impl OtherLogs {
                 continue;
             };
             let log = (at, folder.join(&name)?);
-            if self.own != log && self.speaks(store.as_ref(), log, &folder.join(&lease)?, place)? {
+            if self.own.as_ref() != Some(&log)
+                && self.speaks(store.as_ref(), log, &folder.join(&lease)?, place)?
+            {
                 return Ok(true);
             }
         }

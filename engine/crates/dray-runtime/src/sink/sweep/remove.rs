@@ -1,0 +1,144 @@
+//! Removes what was found, under its lease.
+//!
+//! The log goes first, then the partial files, then the lease. Whatever breaks it off, the log either
+//! is whole and its partial files are there, or nothing speaks of them any more: no later transfer
+//! trusts half of it, and the next walk finds the rest by itself. Nothing is written but the lease, so
+//! a full storage is no hindrance.
+
+use super::super::destination::{Lease, boot_id, held, host_name, is_named, read_lease};
+use super::super::look::LogPlace;
+use super::super::other_logs::OtherLogs;
+use super::survey::{self, survey};
+use super::{Found, What, stray};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_log::{LeaseRecord, lease, place};
+use dray_store::{ControlMode, Store};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The transfer that others see in the lease meanwhile.
+const TRANSFER: &str = "sweep";
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    All {
+        /// Partial files.
+        files: u64,
+        /// Bytes that they, and the log, took.
+        bytes: u64,
+    },
+    /// Somebody has gone on with it, or removed it, since it was found.
+    Left,
+}
+
+/// Removes what a walk has found, if nobody has touched it since. A transfer that comes meanwhile
+/// either has the lease before us, and all of it stays, or waits for us and begins anew.
+///
+/// # Errors
+/// [`ErrorKind::LeaseHeld`] when somebody holds it; `Busy` when it is no orphan at `now`; of the
+/// store: then some of it may be gone, and the rest is found again.
+pub fn remove(store: &Arc<dyn Store>, found: &Found, now: SystemTime) -> Result<Removed> {
+    if !found.is_orphan(now) {
+        return Err(
+            Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
+                .file(&found.path)
+                .cause("it is in use, or was touched less than an hour ago")
+                .remedy("wait until nobody goes on with it"),
+        );
+    }
+    match found.what {
+        What::Partial => remove_partial(store, found),
+        What::Log | What::Remnant => remove_log(store, found),
+    }
+}
+
+fn remove_partial(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
+    let (Some(name), Some(id)) = (found.path.name(), found.id) else {
+        return Ok(Removed::Left);
+    };
+    let now = stray(store.as_ref(), &found.path)?;
+    if now.is_none_or(|(now, holding)| !now.is(&id) || holding.changed != found.changed) {
+        return Ok(Removed::Left);
+    }
+    let folder = found.path.parent().unwrap_or_else(RelPath::root);
+    if OtherLogs::all(store).speak_of(&(folder, name.clone()))? {
+        return Ok(Removed::Left);
+    }
+    store.discard(&found.path, &name, Some(id))?;
+    Ok(Removed::All {
+        files: 1,
+        bytes: found.bytes,
+    })
+}
+
+fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
+    let (Some(log), Some(logs)) = (found.path.name(), found.path.parent()) else {
+        return Ok(Removed::Left);
+    };
+    let lease_name = place::lease_of_log(&log).ok_or_else(survey::no_log)?;
+    let taken = take(store.as_ref(), &logs.join(&lease_name)?, found)?;
+    let Some(lease) = taken else {
+        return Ok(Removed::Left);
+    };
+    // Whoever held it since it was found has written to it, or has ended it.
+    let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
+    let is_as_found = |now: &Found| {
+        // A remnant's time is its lease's, which we have just written.
+        now.what == found.what && (now.what == What::Remnant || now.changed <= found.changed)
+    };
+    let Some(survey) = survey.filter(|survey| is_as_found(&survey.found)) else {
+        return Ok(Removed::Left);
+    };
+    let at = LogPlace {
+        store: Arc::clone(store),
+        folder: logs,
+        log,
+        prefix: RelPath::root(),
+    };
+    lease.check()?;
+    store.remove_control(&found.path)?;
+    for (path, name, id) in &survey.partials {
+        lease.check()?;
+        store.discard(path, name, Some(*id))?;
+    }
+    lease.check()?;
+    at.remove()?;
+    Ok(Removed::All {
+        files: survey.found.files,
+        bytes: survey.found.bytes,
+    })
+}
+
+/// Takes the lease at once or not at all; nothing when the remnant that it is was touched.
+fn take(store: &dyn Store, path: &RelPath, found: &Found) -> Result<Option<Lease>> {
+    let was_there = store.holding(path)?.is_some();
+    let file = store.open_control(path, ControlMode::Create)?;
+    if !file.try_lock()? {
+        return Err(held(file.as_ref(), &found.path.to_string()));
+    }
+    if found.what == What::Remnant && was_there {
+        let now = store.holding(path)?;
+        if now.is_none_or(|now| now.changed > found.changed) {
+            return Ok(None);
+        }
+    }
+    let record = LeaseRecord {
+        epoch: lease::next_epoch(read_lease(file.as_ref())?.as_ref(), None)?,
+        holder: format!(
+            "dray {} sweep, process {}",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id()
+        ),
+        transfer: TransferId::new(TRANSFER)?,
+        boot_id: boot_id()?,
+        host: host_name(),
+    };
+    file.write_at(record.slot_offset(), &record.encode()?)?;
+    match is_named(store, path, &record)? {
+        true => Ok(Some(Lease::new(file, record))),
+        // Whoever held it has removed it.
+        false => Ok(None),
+    }
+}

@@ -1,0 +1,147 @@
+//! One log, or what is left of it: what it speaks of, what all of it takes, when it was touched.
+
+use super::super::log_file::StoredLog;
+use super::super::look::{Lookup, look_at_lease, reachable};
+use super::super::{clear, destination, peek};
+use super::{Found, What};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+
+use dray_log::{Limits, Recovery, place, recover_within};
+use dray_store::{ControlMode, Holding, PartialId, Store};
+use std::sync::Arc;
+
+/// Of one log so many unfinished files and runs are held: less than a transfer holds, because this
+/// runs beside all of them. Partial files past it have no log when theirs has gone, and go later.
+const LIMITS: Limits = Limits {
+    files_max: 1 << 16,
+    runs_max: 1 << 18,
+};
+
+/// Whether it is asked who holds the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lease {
+    Ask,
+    Ours,
+}
+
+/// A log, looked at.
+pub(super) struct Survey {
+    pub(super) found: Found,
+    /// The partial files that are there: their final paths, their names, which they are.
+    pub(super) partials: Vec<(RelPath, Name, PartialId)>,
+}
+
+/// Looks at the log `log` in the folder `logs`, and at what it speaks of; `None` when nothing of it is
+/// there.
+///
+/// # Errors
+/// `LogVersion` and `LogDamaged` for a log that cannot be read, `PermissionDenied` for another
+/// user's; of the store.
+pub(super) fn survey(
+    store: &Arc<dyn Store>,
+    logs: &RelPath,
+    log: &Name,
+    lease: Lease,
+) -> Result<Option<Survey>> {
+    let path = logs.join(log)?;
+    let lease_name = place::lease_of_log(log).ok_or_else(no_log)?;
+    let lease_path = logs.join(&lease_name)?;
+    let next_path = logs.join(&Name::new(&[log.as_bytes(), b".next"].concat())?)?;
+    let is_held = match lease {
+        Lease::Ours => false,
+        Lease::Ask => match look_at_lease(store.as_ref(), &lease_path) {
+            Ok(looked) => matches!(looked, Lookup::Held(_)),
+            Err(error) => return Err(error.file(&lease_path)),
+        },
+    };
+    let hold = |path: &RelPath| store.holding(path);
+    let (own, held, next) = (hold(&path)?, hold(&lease_path)?, hold(&next_path)?);
+    let recovery = match own {
+        Some(_) => read(store.as_ref(), &path)?,
+        None => None,
+    };
+    // A lease is taken and given back by whoever looks in; what counts is whether the log was written.
+    let lasting = match own {
+        Some(_) => [own, next],
+        None => [held, next],
+    };
+    let Some(changed) = lasting.iter().flatten().map(|one| one.changed).max() else {
+        return Ok(None);
+    };
+    let holder = reachable(store.open_control(&lease_path, ControlMode::ReadOnly))?;
+    let holder = holder.and_then(|file| destination::read_lease(file.as_ref()).ok().flatten());
+    let tenure = recovery.as_ref().map(|recovery| &recovery.tenure);
+    let mut survey = Survey {
+        found: Found {
+            what: match own {
+                Some(_) => What::Log,
+                None => What::Remnant,
+            },
+            path: path.clone(),
+            owner: recovery.as_ref().map(|log| log.header.owner.clone()),
+            transfer: tenure
+                .map(|tenure| tenure.transfer.clone())
+                .or_else(|| holder.map(|holder| holder.transfer)),
+            files: 0,
+            bytes: sum([own, held, next]),
+            changed,
+            is_held,
+            id: None,
+        },
+        partials: Vec::new(),
+    };
+    if let Some(recovery) = &recovery {
+        let top = logs.parent().unwrap_or_else(RelPath::root);
+        survey.add_partials(store.as_ref(), &top, recovery)?;
+    }
+    Ok(Some(survey))
+}
+
+impl Survey {
+    fn add_partials(&mut self, store: &dyn Store, top: &RelPath, log: &Recovery) -> Result<()> {
+        let is_same_boot = destination::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
+        for (path, file) in &log.files {
+            // What a path, or a folder that is none any more, keeps from being reached is not there.
+            let Ok(path) = top.join_path(path) else {
+                continue;
+            };
+            let Ok(Some(partial)) = peek::found_partial(store, &path, file) else {
+                continue;
+            };
+            if !file.partial.is(&partial, is_same_boot) {
+                continue;
+            }
+            let folder = path.parent().unwrap_or_else(RelPath::root);
+            let Some(holding) = store.holding(&folder.join(&file.partial.name)?)? else {
+                continue;
+            };
+            let found = &mut self.found;
+            found.files += 1;
+            found.bytes = found.bytes.saturating_add(holding.bytes);
+            found.changed = found.changed.max(holding.changed);
+            let name = file.partial.name.clone();
+            self.partials.push((path, name, clear::id_of(&partial)));
+        }
+        Ok(())
+    }
+}
+
+fn read(store: &dyn Store, path: &RelPath) -> Result<Option<Recovery>> {
+    let file = match store.open_control(path, ControlMode::ReadOnly) {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.file(path)),
+    };
+    recover_within(&mut StoredLog::new(file), LIMITS).map_err(|error| error.file(path))
+}
+
+fn sum(holdings: [Option<Holding>; 3]) -> u64 {
+    holdings
+        .iter()
+        .flatten()
+        .fold(0, |sum: u64, one| sum.saturating_add(one.bytes))
+}
+
+pub(super) fn no_log() -> Error {
+    Error::new(ErrorKind::Internal, End::Sink, "look at the log").cause("no log's name")
+}

@@ -1,0 +1,442 @@
+//! Partial data that nobody goes on with is found and removed; what anybody may still want is not.
+
+mod local_common;
+
+use dray_core::options::{Durability, Options};
+use dray_core::{End, Error, ErrorKind};
+use dray_runtime::local;
+use dray_runtime::sweep::{AGE_MIN, Found, Met, Removed, What, remove, walk};
+use dray_session::Outcome;
+use dray_store::Store;
+use dray_store::wrap::{Around, Call, Hook, Operation};
+use local_common::{
+    Notes, bytes, destination, options, picture, sink_setup_claiming, sink_store, source_setup_of,
+    source_store,
+};
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Nobody can set back when a file was touched: so it is looked at from tomorrow.
+fn tomorrow() -> SystemTime {
+    SystemTime::now() + DAY
+}
+
+fn look(store: &Arc<dyn Store>, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+    walk(store, now, &mut |met| {
+        match met {
+            Met::Folder => {}
+            Met::Found(one) => found.push(one),
+            Met::Unreadable(error) => unreadable.push(error),
+        }
+        ControlFlow::Continue(())
+    })
+    .expect("the root is there");
+    (found, unreadable)
+}
+
+fn found_in(at: &Path, now: SystemTime) -> Vec<Found> {
+    let (found, unreadable) = look(&sink_store(at).expect("a store"), now);
+    assert!(unreadable.is_empty(), "{unreadable:?}");
+    found
+}
+
+fn source(scratch: &Path) -> PathBuf {
+    let from = scratch.join("from");
+    fs::create_dir_all(from.join("run")).expect("a folder");
+    for (seed, name) in ["run/a", "run/b"].into_iter().enumerate() {
+        fs::write(from.join(name), bytes(seed as u64 + 1, 3_000_000)).expect("a file");
+    }
+    from
+}
+
+/// Fails what is behind the middle of a file, when the rest is safe.
+struct Breaks;
+
+impl Hook for Breaks {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        if call.operation == Operation::Read && call.range.offset > 2_000_000 {
+            std::thread::sleep(Duration::from_millis(300));
+            return Err(Error::new(ErrorKind::PermissionDenied, End::Source, "read"));
+        }
+        Ok(())
+    }
+}
+
+/// As [`own_names`], the folder of logs left out: an empty one says nothing.
+fn own_files(at: &Path) -> Vec<String> {
+    let mut names = own_names(at);
+    names.retain(|name| !name.ends_with(".dray-log"));
+    names
+}
+
+/// Copies `from` to `to`; every file fails after some of its objects.
+fn copy_in_part(from: &Path, to: &Path) {
+    let options = Options {
+        // So that what came before the fault is in the log.
+        durability: Durability::Object,
+        ..options()
+    };
+    let source = source_setup_of(Arc::new(Around::new(source_store(from), Breaks)), &options);
+    let sink = sink_setup_claiming(to, &options, &["run"]).expect("a destination");
+    local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    assert!(!own_names(to).is_empty(), "something is unfinished");
+}
+
+/// Dray's own files beneath a folder.
+fn own_names(at: &Path) -> Vec<String> {
+    let mut names: Vec<String> = picture(at).into_keys().collect();
+    names.retain(|name| name.contains(".dray-"));
+    names
+}
+
+fn arrives(from: &Path, to: &Path) {
+    let source = source_setup_of(source_store(from), &options());
+    let sink = sink_setup_claiming(to, &options(), &["run"]).expect("a destination");
+    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+    let mut got = picture(to);
+    got.retain(|name, _| !name.contains(".dray-"));
+    assert!(got == picture(from), "another tree has arrived");
+}
+
+#[test]
+fn what_a_broken_off_transfer_left_is_told_and_removed() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, root) = (source(scratch.path()), scratch.path().join("to"));
+    let to = root.join("deep/down");
+    copy_in_part(&from, &to);
+    let store = sink_store(&root).expect("a store");
+    let (found, _) = look(&store, tomorrow());
+    let [one] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(one.what, What::Log);
+    assert!(one.path.to_string().starts_with("deep/down/.dray-log/"));
+    assert_eq!(one.owner.as_deref(), Some(&b"uid:0"[..]));
+    assert_eq!(one.transfer.as_ref().map(|id| id.as_str()), Some("test"));
+    assert!(!one.is_held);
+    let partials = own_names(&to)
+        .iter()
+        .filter(|name| name.ends_with(".part"))
+        .count();
+    assert_eq!(one.files, partials as u64);
+    let on_disk: u64 = own_names(&to)
+        .iter()
+        .map(|name| fs::metadata(to.join(name)).expect("a file"))
+        .filter(|state| state.is_file())
+        .map(|state| state.blocks() * 512)
+        .sum();
+    assert_eq!(one.bytes, on_disk);
+    assert!(one.age(tomorrow()) >= DAY - Duration::from_secs(600));
+    let removed = remove(&store, one, tomorrow()).expect("removed");
+    let (files, bytes) = (one.files, one.bytes);
+    assert_eq!(removed, Removed::All { files, bytes });
+    assert_eq!(own_names(&root), [""; 0]);
+    arrives(&from, &to);
+}
+
+#[test]
+fn what_is_young_is_kept() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &to);
+    fs::write(to.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
+    let store = sink_store(&to).expect("a store");
+    let soon = SystemTime::now() + AGE_MIN - Duration::from_secs(60);
+    let (found, _) = look(&store, soon);
+    let [one] = &found[..] else {
+        panic!("the young partial file is not even told: {found:?}");
+    };
+    assert!(!one.is_orphan(soon));
+    let refused = remove(&store, one, soon).expect_err("too young");
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    // A clock that is behind makes nothing old.
+    assert!(!one.is_orphan(SystemTime::UNIX_EPOCH));
+    arrives(&from, &to);
+}
+
+#[test]
+fn what_somebody_holds_is_left_however_old() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &to);
+    let store = sink_store(&to).expect("a store");
+    let (free, _) = look(&store, tomorrow());
+    let setup = sink_setup_claiming(&to, &options(), &["run"]).expect("goes on");
+    // A small file that is being written has no record: its writer's lease speaks for it.
+    fs::write(to.join("run/.dray-0123456789abcdef.part"), b"x").expect("a file");
+    let later = tomorrow() + 30 * DAY;
+    let (held, _) = look(&store, later);
+    let [one] = &held[..] else {
+        panic!("{held:?}");
+    };
+    assert!(one.is_held && !one.is_orphan(later));
+    assert_eq!(
+        remove(&store, one, later).expect_err("held").kind,
+        ErrorKind::Busy
+    );
+    let before = own_names(&to);
+    let error = remove(&store, &free[0], later).expect_err("it is held by now");
+    assert_eq!(error.kind, ErrorKind::LeaseHeld);
+    assert!(error.cause.contains("transfer test"), "{error}");
+    assert_eq!(own_names(&to), before);
+    drop(setup);
+}
+
+#[test]
+fn a_transfer_that_goes_on_between_the_look_and_the_removal_keeps_its_data() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &to);
+    let found = found_in(&to, tomorrow());
+    copy_in_part(&from, &to);
+    let before = own_names(&to);
+    let store = sink_store(&to).expect("a store");
+    let left = remove(&store, &found[0], tomorrow()).expect("looked");
+    assert_eq!(left, Removed::Left);
+    assert_eq!(own_names(&to), before);
+    arrives(&from, &to);
+    assert_eq!(own_names(&to), [""; 0]);
+}
+
+/// Begins a transfer in the middle of a removal, once, and notes how it is answered.
+struct Begins {
+    to: PathBuf,
+    answers: Arc<Mutex<Vec<Option<ErrorKind>>>>,
+}
+
+impl Hook for Begins {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        let mut answers = self.answers.lock().expect("no panic");
+        if call.operation == Operation::Discard && answers.is_empty() {
+            let begun = destination(sink_store(&self.to)?, None, &options(), &["run"]);
+            answers.push(begun.err().map(|error| error.kind));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_transfer_that_comes_in_the_middle_of_a_removal_is_refused_and_then_begins_anew() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &to);
+    let found = found_in(&to, tomorrow());
+    let answers = Arc::default();
+    let hook = Begins {
+        to: to.clone(),
+        answers: Arc::clone(&answers),
+    };
+    let store: Arc<dyn Store> = Arc::new(Around::new(sink_store(&to).expect("a store"), hook));
+    let removed = remove(&store, &found[0], tomorrow()).expect("removed");
+    assert!(matches!(removed, Removed::All { files: 1.., .. }));
+    let answers = answers.lock().expect("no panic").clone();
+    assert_eq!(answers, [Some(ErrorKind::LeaseHeld)]);
+    arrives(&from, &to);
+}
+
+#[test]
+fn of_two_that_remove_the_same_one_does() {
+    for _ in 0..10 {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+        copy_in_part(&from, &to);
+        let found = found_in(&to, tomorrow());
+        let sweep = || {
+            let store = sink_store(&to).expect("a store");
+            remove(&store, &found[0], tomorrow())
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(sweep);
+            (sweep(), other.join().expect("no panic"))
+        });
+        let did = |result: &dray_core::Result<Removed>| {
+            matches!(result, Ok(Removed::All { files: 1.., .. }))
+        };
+        assert!(did(&one) != did(&other), "{one:?} {other:?}");
+        assert_eq!(own_names(&to), [""; 0]);
+    }
+}
+
+/// From one call on nothing is done any more: the process is dead.
+struct Dies {
+    left: AtomicU64,
+}
+
+impl Hook for Dies {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        let changes = matches!(
+            call.operation,
+            Operation::RemoveControl
+                | Operation::Discard
+                | Operation::Remove
+                | Operation::ControlWrite
+                | Operation::ControlLock
+        );
+        let count = |left: u64| Some(left.saturating_sub(u64::from(changes)));
+        let left = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        match left {
+            Ok(0) => Err(Error::new(ErrorKind::Io, End::Sink, "live")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
+    let mut steps = 0;
+    loop {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+        copy_in_part(&from, &to);
+        let found = found_in(&to, tomorrow());
+        let dies = Dies {
+            left: AtomicU64::new(steps + 1),
+        };
+        let dying: Arc<dyn Store> = Arc::new(Around::new(sink_store(&to).expect("a store"), dies));
+        let died = remove(&dying, &found[0], tomorrow()).is_err();
+        drop(dying);
+        // Either the log and all that it speaks of, or no log.
+        let now = found_in(&to, tomorrow());
+        match now.iter().find(|one| one.what == What::Log) {
+            Some(log) => assert_eq!(log.files, found[0].files, "after {steps} steps"),
+            None => assert!(died || own_files(&to).is_empty()),
+        }
+        // The next round finds the rest by itself; and a transfer that comes first is right.
+        if steps % 2 == 0 {
+            let store = sink_store(&to).expect("a store");
+            for one in &now {
+                remove(&store, one, tomorrow()).expect("removed");
+            }
+            assert_eq!(own_files(&to), [""; 0], "after {steps} steps");
+        }
+        arrives(&from, &to);
+        if !died {
+            break;
+        }
+        steps += 1;
+        assert!(steps < 100, "it never ends");
+    }
+    assert!(steps > 5, "there are steps to die at: {steps}");
+}
+
+#[test]
+fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_stays() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let root = scratch.path();
+    let deep = root.join("a/b");
+    fs::create_dir_all(&deep).expect("a folder");
+    let stray = deep.join(".dray-0123456789abcdef.part");
+    fs::write(&stray, b"stray").expect("a file");
+    symlink("/etc/passwd", deep.join(".dray-0123456789abcdee.part")).expect("a link");
+    // Not what we make.
+    fs::create_dir(deep.join(".dray-0123456789abcded.part")).expect("a folder");
+    fs::write(deep.join(".dray-notes"), b"mine").expect("a file");
+    let found = found_in(root, tomorrow());
+    let paths: Vec<_> = found.iter().map(|one| one.path.to_string()).collect();
+    assert_eq!(
+        paths,
+        [
+            "a/b/.dray-0123456789abcdee.part",
+            "a/b/.dray-0123456789abcdef.part"
+        ]
+    );
+    // A log above that cannot be read may speak of them.
+    fs::create_dir(root.join(".dray-log")).expect("a folder");
+    let log = root.join(".dray-log/0123456789abcdef.log");
+    fs::write(&log, b"not a log").expect("a file");
+    let store = sink_store(root).expect("a store");
+    let (none, unreadable) = look(&store, tomorrow());
+    assert!(none.is_empty(), "{none:?}");
+    assert_eq!(unreadable[0].kind, ErrorKind::LogVersion);
+    let left = remove(&store, &found[1], tomorrow()).expect("looked");
+    assert_eq!(left, Removed::Left);
+    fs::remove_dir_all(root.join(".dray-log")).expect("removed");
+    for one in &found {
+        let removed = remove(&store, one, tomorrow()).expect("removed");
+        assert!(matches!(removed, Removed::All { files: 1, .. }));
+    }
+    assert!(!stray.exists() && deep.join(".dray-notes").exists());
+    assert!(Path::new("/etc/passwd").exists());
+}
+
+#[test]
+fn a_partial_file_made_anew_under_the_name_stays() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let stray = scratch.path().join(".dray-0123456789abcdef.part");
+    fs::write(&stray, b"old").expect("a file");
+    let found = found_in(scratch.path(), tomorrow());
+    fs::remove_file(&stray).expect("removed");
+    fs::write(&stray, b"new").expect("a file");
+    let store = sink_store(scratch.path()).expect("a store");
+    let left = remove(&store, &found[0], tomorrow()).expect("looked");
+    assert_eq!(left, Removed::Left);
+    assert_eq!(fs::read(&stray).expect("it is there"), b"new");
+}
+
+#[test]
+fn what_is_left_of_a_log_goes() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let logs = scratch.path().join("a/.dray-log");
+    fs::create_dir_all(&logs).expect("a folder");
+    fs::write(logs.join("0123456789abcdef.lease"), b"").expect("a file");
+    fs::write(logs.join("0123456789abcdee.log.next"), b"half").expect("a file");
+    fs::write(logs.join("0123456789abcded.log"), b"").expect("a log that was never made");
+    let found = found_in(scratch.path(), tomorrow());
+    let kinds: Vec<_> = found.iter().map(|one| one.what).collect();
+    assert_eq!(kinds, [What::Log, What::Remnant, What::Remnant]);
+    let store = sink_store(scratch.path()).expect("a store");
+    for one in &found {
+        let removed = remove(&store, one, tomorrow()).expect("removed");
+        assert!(matches!(removed, Removed::All { files: 0, .. }), "{one:?}");
+    }
+    assert!(!logs.exists(), "{:?}", own_names(scratch.path()));
+}
+
+#[test]
+fn links_are_not_followed() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (root, outside) = (scratch.path().join("root"), scratch.path().join("outside"));
+    fs::create_dir_all(&root).expect("a folder");
+    fs::create_dir_all(outside.join(".dray-log")).expect("a folder");
+    fs::write(outside.join(".dray-log/0123456789abcdef.lease"), b"").expect("a file");
+    fs::write(outside.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
+    symlink(&outside, root.join("link")).expect("a link");
+    symlink(outside.join(".dray-log"), root.join(".dray-log")).expect("a link");
+    let (found, unreadable) = look(&sink_store(&root).expect("a store"), tomorrow());
+    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(unreadable[0].kind, ErrorKind::PathEscapes);
+    assert_eq!(found_in(&outside, tomorrow()).len(), 2);
+}
+
+#[test]
+fn a_walk_ends_when_it_is_told_to() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for number in 0..50 {
+        fs::create_dir(scratch.path().join(number.to_string())).expect("a folder");
+    }
+    let mut folders = 0;
+    walk(
+        &sink_store(scratch.path()).expect("a store"),
+        tomorrow(),
+        &mut |_| {
+            folders += 1;
+            match folders < 10 {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        },
+    )
+    .expect("the root is there");
+    assert_eq!(folders, 10);
+}

@@ -1,0 +1,68 @@
+//! Memory of a walk for orphans, counted. A test program of its own: it replaces the allocator.
+
+use dray_core::End;
+use dray_runtime::sweep::{Met, walk};
+use dray_store::{PosixOptions, PosixStore, Store};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(unsafe_code, reason = "an allocator cannot be counted otherwise")]
+// SAFETY: both calls go to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(held, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the block came from `alloc` above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_walk_holds_no_more_for_a_larger_tree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for outer in 0..100 {
+        for inner in 0..1000 {
+            let at = folder.path().join(format!("{outer}/{inner}"));
+            fs::create_dir_all(at).expect("a folder");
+        }
+    }
+    let deep = folder.path().join("99/999");
+    fs::write(deep.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
+    let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+    let store: Arc<dyn Store> = Arc::new(store.expect("opens"));
+    let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
+    let (mut folders, mut found) = (0, 0);
+    let before = HELD.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    walk(&store, tomorrow, &mut |met| {
+        match met {
+            Met::Folder => folders += 1,
+            Met::Found(_) => found += 1,
+            Met::Unreadable(error) => panic!("{error}"),
+        }
+        ControlFlow::Continue(())
+    })
+    .expect("the root is there");
+    assert_eq!((folders, found), (100_101, 1));
+    let peak = PEAK.load(Ordering::Relaxed) - before;
+    // A batch of names of each folder on the way down, and folders that the store keeps open.
+    assert!(peak < 1 << 20, "{peak} bytes");
+}
