@@ -5,9 +5,8 @@ mod local_common;
 use dray_core::options::{Durability, Options};
 use dray_core::{End, Error, ErrorKind};
 use dray_runtime::local;
-use dray_runtime::sweep::{AGE_MIN, Found, Met, Removed, What, remove, walk};
+use dray_runtime::sweep::{AGE_MIN, Found, Met, Place, Removed, What, remove, walk};
 use dray_session::Outcome;
-use dray_store::Store;
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{
     Notes, bytes, destination, options, picture, sink_setup_claiming, sink_store, source_setup_of,
@@ -28,9 +27,13 @@ fn tomorrow() -> SystemTime {
     SystemTime::now() + DAY
 }
 
-fn look(store: &Arc<dyn Store>, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
+fn place(at: &Path) -> Place {
+    Place::open(at).expect("a folder")
+}
+
+fn look(place: &Place, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    walk(store, now, &mut |met| {
+    walk(place, now, &mut |met| {
         match met {
             Met::Folder => {}
             Met::Found(one) => found.push(one),
@@ -43,7 +46,7 @@ fn look(store: &Arc<dyn Store>, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
 }
 
 fn found_in(at: &Path, now: SystemTime) -> Vec<Found> {
-    let (found, unreadable) = look(&sink_store(at).expect("a store"), now);
+    let (found, unreadable) = look(&place(at), now);
     assert!(unreadable.is_empty(), "{unreadable:?}");
     found
 }
@@ -113,7 +116,7 @@ fn what_a_broken_off_transfer_left_is_told_and_removed() {
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     let to = root.join("deep/down");
     copy_in_part(&from, &to);
-    let store = sink_store(&root).expect("a store");
+    let store = place(&root);
     let (found, _) = look(&store, tomorrow());
     let [one] = &found[..] else {
         panic!("{found:?}");
@@ -149,7 +152,7 @@ fn what_is_young_is_kept() {
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
     fs::write(to.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
-    let store = sink_store(&to).expect("a store");
+    let store = place(&to);
     let soon = SystemTime::now() + AGE_MIN - Duration::from_secs(60);
     let (found, _) = look(&store, soon);
     let [one] = &found[..] else {
@@ -168,7 +171,7 @@ fn what_somebody_holds_is_left_however_old() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
-    let store = sink_store(&to).expect("a store");
+    let store = place(&to);
     let (free, _) = look(&store, tomorrow());
     let setup = sink_setup_claiming(&to, &options(), &["run"]).expect("goes on");
     // A small file that is being written has no record: its writer's lease speaks for it.
@@ -199,7 +202,7 @@ fn a_transfer_that_goes_on_between_the_look_and_the_removal_keeps_its_data() {
     let found = found_in(&to, tomorrow());
     copy_in_part(&from, &to);
     let before = own_names(&to);
-    let store = sink_store(&to).expect("a store");
+    let store = place(&to);
     let left = remove(&store, &found[0], tomorrow()).expect("looked");
     assert_eq!(left, Removed::Left);
     assert_eq!(own_names(&to), before);
@@ -235,7 +238,8 @@ fn a_transfer_that_comes_in_the_middle_of_a_removal_is_refused_and_then_begins_a
         to: to.clone(),
         answers: Arc::clone(&answers),
     };
-    let store: Arc<dyn Store> = Arc::new(Around::new(sink_store(&to).expect("a store"), hook));
+    let store = Arc::new(Around::new(sink_store(&to).expect("a store"), hook));
+    let store = Place::new(store, &to).expect("a place");
     let removed = remove(&store, &found[0], tomorrow()).expect("removed");
     assert!(matches!(removed, Removed::All { files: 1.., .. }));
     let answers = answers.lock().expect("no panic").clone();
@@ -251,7 +255,7 @@ fn of_two_that_remove_the_same_one_does() {
         copy_in_part(&from, &to);
         let found = found_in(&to, tomorrow());
         let sweep = || {
-            let store = sink_store(&to).expect("a store");
+            let store = place(&to);
             remove(&store, &found[0], tomorrow())
         };
         let (one, other) = std::thread::scope(|scope| {
@@ -303,7 +307,8 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         let dies = Dies {
             left: AtomicU64::new(steps + 1),
         };
-        let dying: Arc<dyn Store> = Arc::new(Around::new(sink_store(&to).expect("a store"), dies));
+        let dying = Arc::new(Around::new(sink_store(&to).expect("a store"), dies));
+        let dying = Place::new(dying, &to).expect("a place");
         let died = remove(&dying, &found[0], tomorrow()).is_err();
         drop(dying);
         // Either the log and all that it speaks of, or no log.
@@ -314,7 +319,7 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         }
         // The next round finds the rest by itself; and a transfer that comes first is right.
         if steps % 2 == 0 {
-            let store = sink_store(&to).expect("a store");
+            let store = place(&to);
             for one in &now {
                 remove(&store, one, tomorrow()).expect("removed");
             }
@@ -355,7 +360,7 @@ fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_sta
     fs::create_dir(root.join(".dray-log")).expect("a folder");
     let log = root.join(".dray-log/0123456789abcdef.log");
     fs::write(&log, b"not a log").expect("a file");
-    let store = sink_store(root).expect("a store");
+    let store = place(root);
     let (none, unreadable) = look(&store, tomorrow());
     assert!(none.is_empty(), "{none:?}");
     assert_eq!(unreadable[0].kind, ErrorKind::LogVersion);
@@ -371,6 +376,18 @@ fn a_partial_file_that_no_log_speaks_of_goes_and_one_that_a_log_may_speak_of_sta
 }
 
 #[test]
+fn a_partial_file_that_a_log_above_the_folder_speaks_of_stays() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &to);
+    let inner = to.join("run");
+    assert!(!own_names(&inner).is_empty(), "partial files lie there");
+    assert_eq!(found_in(&inner, tomorrow()), []);
+    fs::remove_dir_all(to.join(".dray-log")).expect("removed");
+    assert_eq!(found_in(&inner, tomorrow()).len(), own_names(&inner).len());
+}
+
+#[test]
 fn a_partial_file_made_anew_under_the_name_stays() {
     let scratch = tempfile::tempdir().expect("a folder");
     let stray = scratch.path().join(".dray-0123456789abcdef.part");
@@ -378,7 +395,7 @@ fn a_partial_file_made_anew_under_the_name_stays() {
     let found = found_in(scratch.path(), tomorrow());
     fs::remove_file(&stray).expect("removed");
     fs::write(&stray, b"new").expect("a file");
-    let store = sink_store(scratch.path()).expect("a store");
+    let store = place(scratch.path());
     let left = remove(&store, &found[0], tomorrow()).expect("looked");
     assert_eq!(left, Removed::Left);
     assert_eq!(fs::read(&stray).expect("it is there"), b"new");
@@ -395,7 +412,7 @@ fn what_is_left_of_a_log_goes() {
     let found = found_in(scratch.path(), tomorrow());
     let kinds: Vec<_> = found.iter().map(|one| one.what).collect();
     assert_eq!(kinds, [What::Log, What::Remnant, What::Remnant]);
-    let store = sink_store(scratch.path()).expect("a store");
+    let store = place(scratch.path());
     for one in &found {
         let removed = remove(&store, one, tomorrow()).expect("removed");
         assert!(matches!(removed, Removed::All { files: 0, .. }), "{one:?}");
@@ -413,7 +430,7 @@ fn links_are_not_followed() {
     fs::write(outside.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
     symlink(&outside, root.join("link")).expect("a link");
     symlink(outside.join(".dray-log"), root.join(".dray-log")).expect("a link");
-    let (found, unreadable) = look(&sink_store(&root).expect("a store"), tomorrow());
+    let (found, unreadable) = look(&place(&root), tomorrow());
     assert!(found.is_empty(), "{found:?}");
     assert_eq!(unreadable[0].kind, ErrorKind::PathEscapes);
     assert_eq!(found_in(&outside, tomorrow()).len(), 2);
@@ -426,17 +443,13 @@ fn a_walk_ends_when_it_is_told_to() {
         fs::create_dir(scratch.path().join(number.to_string())).expect("a folder");
     }
     let mut folders = 0;
-    walk(
-        &sink_store(scratch.path()).expect("a store"),
-        tomorrow(),
-        &mut |_| {
-            folders += 1;
-            match folders < 10 {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        },
-    )
+    walk(&place(scratch.path()), tomorrow(), &mut |_| {
+        folders += 1;
+        match folders < 10 {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    })
     .expect("the root is there");
     assert_eq!(folders, 10);
 }

@@ -1,12 +1,9 @@
 //! Memory of a walk for orphans, counted. A test program of its own: it replaces the allocator.
 
-use dray_core::End;
-use dray_runtime::sweep::{Met, walk};
-use dray_store::{PosixOptions, PosixStore, Store};
+use dray_runtime::sweep::{Met, Place, walk};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -46,13 +43,12 @@ fn a_walk_holds_no_more_for_a_larger_tree() {
     }
     let deep = folder.path().join("99/999");
     fs::write(deep.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
-    let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
-    let store: Arc<dyn Store> = Arc::new(store.expect("opens"));
+    let place = Place::open(folder.path()).expect("opens");
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
     let (mut folders, mut found) = (0, 0);
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
-    walk(&store, tomorrow, &mut |met| {
+    walk(&place, tomorrow, &mut |met| {
         match met {
             Met::Folder => folders += 1,
             Met::Found(_) => found += 1,

@@ -61,11 +61,11 @@ impl OtherLogs {
         }
     }
 
-    /// Those around anything beneath the root of `store`.
-    pub(super) fn all(store: &Arc<dyn Store>) -> Self {
+    /// Those around anything beneath the root of `store`, and above it where that is known.
+    pub(super) fn all(store: &Arc<dyn Store>, above: Option<&(Arc<dyn Store>, RelPath)>) -> Self {
         Self {
             store: Arc::clone(store),
-            above: None,
+            above: above.cloned(),
             own: None,
             known: HashMap::new(),
         }

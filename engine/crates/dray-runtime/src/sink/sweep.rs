@@ -1,4 +1,4 @@
-//! Partial data that nobody goes on with: finds it beneath a root, and removes what it is told to.
+//! Partial data that nobody goes on with: finds it beneath a folder, and removes what it is told to.
 //!
 //! What is found are logs with all that they speak of, leases and other remains of logs without one,
 //! and partial files that no log speaks of. Which of it goes is not decided here.
@@ -13,11 +13,15 @@ pub use remove::{Removed, remove};
 
 use super::look::reachable;
 use super::other_logs::OtherLogs;
-use dray_core::{EntryKind, ModifiedTime, Name, RelPath, Result, TransferId};
+use dray_core::{
+    End, EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId,
+};
 use dray_log::place;
-use dray_store::{Holding, ListOptions, Lister, PartialId, Store};
+use dray_store::{Holding, ListOptions, Lister, PartialId, PosixOptions, PosixStore, Store};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -53,7 +57,7 @@ impl What {
 pub struct Found {
     /// What it is.
     pub what: What,
-    /// The log (of a remnant: where it was) or the partial file, beneath the store's root.
+    /// The log (of a remnant: where it was) or the partial file, beneath the folder.
     pub path: RelPath,
     /// Whose it is, as the log says; a file without a log does not tell.
     pub owner: Option<Vec<u8>>,
@@ -101,17 +105,60 @@ pub enum Met {
     Found(Found),
     /// Something that cannot be looked at. A log that cannot be read stays, and so does what it may
     /// speak of.
-    Unreadable(dray_core::Error),
+    Unreadable(Error),
 }
 
-/// Walks everything beneath the root of `store`, no link followed, and tells what it meets. It holds
+/// Where is looked: a folder, and what lies above it, where logs may speak of what is in it.
+#[derive(Clone)]
+pub struct Place {
+    store: Arc<dyn Store>,
+    above: Option<(Arc<dyn Store>, RelPath)>,
+}
+
+impl Place {
+    /// The folder that `store` has as its root, which lies at `path`, absolute and without links.
+    ///
+    /// # Errors
+    /// When the system's root cannot be opened, or `path` cannot be looked at from there.
+    pub fn new(store: Arc<dyn Store>, path: &Path) -> Result<Self> {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let below = RelPath::parse(below.as_os_str().as_bytes())?;
+        if below.is_root() {
+            return Ok(Self { store, above: None });
+        }
+        let all = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default())?;
+        Ok(Self {
+            store,
+            above: Some((Arc::new(all), below)),
+        })
+    }
+
+    /// The folder at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self> {
+        let store = PosixStore::open(path, End::Sink, PosixOptions::default())?;
+        let real = path.canonicalize().map_err(|error| {
+            Error::new(ErrorKind::NotFound, End::Sink, "find the folder")
+                .cause(format!("{}: {error}", path.display()))
+        })?;
+        Self::new(Arc::new(store), &real)
+    }
+
+    fn others(&self) -> OtherLogs {
+        OtherLogs::all(&self.store, self.above.as_ref())
+    }
+}
+
+/// Walks everything in a folder, no link followed, and tells what it meets. It holds
 /// one path, one log's files and a batch of names at a time, whatever the size of the tree. Partial
 /// files without a log are told when they are [`AGE_MIN`] old at `now`; younger ones may get a log yet.
 ///
 /// # Errors
-/// When the root itself cannot be listed.
+/// When the folder itself cannot be listed.
 pub fn walk(
-    store: &Arc<dyn Store>,
+    place: &Place,
     now: SystemTime,
     tell: &mut dyn FnMut(Met) -> ControlFlow<()>,
 ) -> Result<()> {
@@ -121,12 +168,12 @@ pub fn walk(
         ..ListOptions::default()
     };
     let mut walk = Walk {
-        store,
-        others: OtherLogs::all(store),
+        store: &place.store,
+        others: place.others(),
         now,
         tell,
     };
-    let mut lister = store.list(&RelPath::root(), &options)?;
+    let mut lister = place.store.list(&RelPath::root(), &options)?;
     let _ = walk.tree(lister.as_mut());
     Ok(())
 }

@@ -7,9 +7,8 @@
 
 use super::super::destination::{Lease, boot_id, held, host_name, is_named, read_lease};
 use super::super::look::LogPlace;
-use super::super::other_logs::OtherLogs;
 use super::survey::{self, survey};
-use super::{Found, What, stray};
+use super::{Found, Place, What, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::{LeaseRecord, lease, place};
 use dray_store::{ControlMode, Store};
@@ -39,7 +38,7 @@ pub enum Removed {
 /// # Errors
 /// [`ErrorKind::LeaseHeld`] when somebody holds it; `Busy` when it is no orphan at `now`; of the
 /// store: then some of it may be gone, and the rest is found again.
-pub fn remove(store: &Arc<dyn Store>, found: &Found, now: SystemTime) -> Result<Removed> {
+pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> {
     if !found.is_orphan(now) {
         return Err(
             Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
@@ -49,12 +48,13 @@ pub fn remove(store: &Arc<dyn Store>, found: &Found, now: SystemTime) -> Result<
         );
     }
     match found.what {
-        What::Partial => remove_partial(store, found),
-        What::Log | What::Remnant => remove_log(store, found),
+        What::Partial => remove_partial(place, found),
+        What::Log | What::Remnant => remove_log(&place.store, found),
     }
 }
 
-fn remove_partial(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
+fn remove_partial(at: &Place, found: &Found) -> Result<Removed> {
+    let store = &at.store;
     let (Some(name), Some(id)) = (found.path.name(), found.id) else {
         return Ok(Removed::Left);
     };
@@ -63,7 +63,7 @@ fn remove_partial(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         return Ok(Removed::Left);
     }
     let folder = found.path.parent().unwrap_or_else(RelPath::root);
-    if OtherLogs::all(store).speak_of(&(folder, name.clone()))? {
+    if at.others().speak_of(&(folder, name.clone()))? {
         return Ok(Removed::Left);
     }
     store.discard(&found.path, &name, Some(id))?;
