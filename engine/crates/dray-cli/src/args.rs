@@ -53,6 +53,11 @@ Without --listen only this host can connect (127.0.0.1:4735): opening a port to 
 to say, with the address of the network card that is meant. The fingerprint that is printed is what
 the other side gives as --peer-key.";
 
+const SWEEP_NOTES: &str = "\
+Whole files are never touched, and neither is what a running copy holds. What a copy has left that
+is broken off and may still go on is removed too, if it is old enough: the same copy then begins
+anew. Logs that cannot be read are named and stay.";
+
 /// Hauls files between folders and hosts: object by object, verified, resumable.
 #[derive(Debug, Parser)]
 #[command(name = "dray", version, about, after_help = EXIT_CODES, max_term_width = 100)]
@@ -395,6 +400,8 @@ pub(crate) enum Log {
     Show(LogArgs),
     /// Reads the partial files and compares them with the logged checksums
     Verify(LogArgs),
+    /// Removes what broken-off copies have left beneath a folder and nobody goes on with
+    Sweep(SweepArgs),
 }
 
 #[derive(Debug, Args)]
@@ -403,7 +410,31 @@ pub(crate) struct LogArgs {
     #[arg(value_name = "LOG|DEST")]
     pub(crate) path: PathBuf,
 
+    /// Look for logs in all folders below DEST as well
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+
     /// Answer with one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_NOTES)]
+pub(crate) struct SweepArgs {
+    /// The folder; what lies below it is looked through, no link is followed
+    #[arg(value_name = "DIR")]
+    pub(crate) path: PathBuf,
+
+    /// Only what nobody has touched for so long: a number and s, m, h, d or w; an hour at least
+    #[arg(long, value_name = "AGE", default_value = "30d", value_parser = units::age)]
+    pub(crate) older_than: std::time::Duration,
+
+    /// Say what would go, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Answer with one JSON object a line: each removal, then the sum
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,5 +1,5 @@
 //! `dray log show` and `dray log verify`: what object logs say, and whether the partial files bear
-//! it out. Nothing is changed, and no lease is taken.
+//! it out. Nothing is changed, and no lease is kept.
 
 use crate::args::{Log, LogArgs};
 use crate::exit::{Exit, Stop, usage};
@@ -10,13 +10,16 @@ use dray_core::path::escape;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
 use dray_log::{LoggedFile, Recovery, place, recover};
 use dray_runtime::sink::StoredLog;
+use dray_runtime::sweep;
 use dray_store::{
     ControlMode, LinkScope, PosixOptions, PosixStore, ReadExt, ReadHandle, ReadPurpose, Store,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
@@ -26,13 +29,20 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     let (arguments, verify) = match log {
         Log::Show(arguments) => (arguments, false),
         Log::Verify(arguments) => (arguments, true),
+        Log::Sweep(arguments) => return crate::sweep::run(arguments),
     };
-    let (found, unreadable) = find(&arguments.path)?;
+    let (mut found, mut unreadable) = find(&arguments.path)?;
+    if arguments.recursive {
+        find_below(&arguments.path, &mut found, &mut unreadable)?;
+    }
     for error in &unreadable {
         crate::cp::complain(error);
     }
     if found.is_empty() && unreadable.is_empty() && !arguments.json {
         output::result(match arguments.path.exists() {
+            true if arguments.path.is_dir() && !arguments.recursive => {
+                "no log: nothing is unfinished there (--recursive looks below as well)"
+            }
             true => "no log: nothing is unfinished there",
             false => "no log: nothing is unfinished there, and nothing of that name is there",
         });
@@ -116,6 +126,40 @@ fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
         ));
     }
     Ok((found, unreadable))
+}
+
+/// The logs in the folders below a folder: an earlier copy to a place inside may have one of its own.
+fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) -> Result<()> {
+    let Ok(top) = path.canonicalize() else {
+        return Ok(());
+    };
+    if !top.is_dir() {
+        return Ok(());
+    }
+    let place = sweep::Place::open(&top)?;
+    // At that time nothing is old: partial files without a log are none of ours.
+    sweep::walk(&place, SystemTime::UNIX_EPOCH, &mut |met| {
+        let log = match met {
+            sweep::Met::Found(found) if found.what == sweep::What::Log => found.path,
+            sweep::Met::Unreadable(error) => {
+                unreadable.push(error);
+                return ControlFlow::Continue(());
+            }
+            sweep::Met::Folder | sweep::Met::Found(_) => return ControlFlow::Continue(()),
+        };
+        let at = top.join(OsStr::from_bytes(log.as_bytes()));
+        let (Some(folder), Some(name)) = (top_of_log(&at), log.name()) else {
+            return ControlFlow::Continue(());
+        };
+        // What lies in the folder itself was found before.
+        if folder != top {
+            match read(folder, &name, RelPath::root()) {
+                Ok(read) => found.extend(read),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        ControlFlow::Continue(())
+    })
 }
 
 /// For `TOP/.dray-log/X.log`: `TOP`.

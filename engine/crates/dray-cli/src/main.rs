@@ -20,6 +20,7 @@ mod remote;
 mod report;
 mod serve;
 mod signals;
+mod sweep;
 mod third_party;
 mod tokens;
 mod trace;

@@ -2,6 +2,8 @@
 
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
+use dray_runtime::sweep::AGE_MIN;
+use std::time::Duration;
 
 pub(crate) use dray_core::units::{human, rate, size};
 
@@ -10,6 +12,38 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),
+    }
+}
+
+/// An age as people say it.
+pub(crate) fn age_in_words(age: Duration) -> String {
+    let hours = age.as_secs() / 3600;
+    match hours {
+        0..48 => count(hours, "hour"),
+        _ => count(hours / 24, "day"),
+    }
+}
+
+/// `30d`: a number and `s`, `m`, `h`, `d` or `w`.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    let how = "write it as a number and s, m, h, d or w, such as 30d";
+    let unit = text.chars().last().ok_or(how)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        'w' => 7 * 24 * 3600,
+        _ => return Err(how.to_owned()),
+    };
+    let number: u64 = text[..text.len() - unit.len_utf8()]
+        .parse()
+        .map_err(|_| how.to_owned())?;
+    let age = number.checked_mul(seconds).map(Duration::from_secs);
+    let age = age.ok_or_else(|| "that is too long".to_owned())?;
+    match age < AGE_MIN {
+        true => Err("what was touched less than an hour ago may be in use: 1h at least".to_owned()),
+        false => Ok(age),
     }
 }
 
@@ -110,9 +144,29 @@ pub(crate) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{object_size, order, range, target_rate};
+    use super::{age, age_in_words, object_size, order, range, target_rate};
     use dray_core::ByteRange;
     use dray_core::options::Order;
+    use std::time::Duration;
+
+    #[test]
+    fn ages_are_an_hour_at_least() {
+        let day = 24 * 3600;
+        for (text, seconds) in [
+            ("1h", 3600),
+            ("90m", 5400),
+            ("30d", 30 * day),
+            ("2w", 14 * day),
+        ] {
+            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["59m", "", "d", "30", "30 d", "1y", "1\u{e9}", "-1d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(age_in_words(Duration::from_secs(3700)), "1 hour");
+        assert_eq!(age_in_words(Duration::from_secs(47 * 3600)), "47 hours");
+        assert_eq!(age_in_words(Duration::from_secs(3 * day)), "3 days");
+    }
 
     #[test]
     fn objects_have_bounds() {

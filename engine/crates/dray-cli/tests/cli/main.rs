@@ -8,4 +8,5 @@ mod options;
 mod remote;
 mod resume;
 mod scene;
+mod sweep;
 mod words;
