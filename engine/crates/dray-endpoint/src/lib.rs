@@ -18,6 +18,7 @@ pub mod client;
 pub mod config;
 pub mod dispatch;
 pub mod events;
+pub mod janitor;
 pub mod live;
 pub mod metrics;
 pub mod moment;

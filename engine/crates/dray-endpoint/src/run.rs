@@ -8,6 +8,7 @@ use crate::carry::Carrier;
 use crate::config::Config;
 use crate::dispatch::{Dispatcher, Shares};
 use crate::events::Hub;
+use crate::janitor::Janitor;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
@@ -49,6 +50,7 @@ pub struct Endpoint {
     dispatcher: Dispatcher,
     shares: Shares,
     book: Arc<Book>,
+    janitor: Janitor,
     api: Arc<Api>,
     server: Arc<Server>,
     stop: Arc<Stop>,
@@ -144,6 +146,14 @@ impl Endpoint {
             address.clone(),
         ));
         let metrics = Arc::new(Metrics::default());
+        let transfers = Arc::clone(&queue);
+        let janitor = Janitor::new(
+            roots.clone(),
+            (&config.janitor).into(),
+            Arc::clone(&audit),
+            Arc::clone(&metrics),
+            Box::new(move |transfer| transfers.is_live(transfer)),
+        );
         let api = Api::new(Parts {
             config: Arc::clone(&config),
             queue: Arc::clone(&queue),
@@ -197,6 +207,7 @@ impl Endpoint {
             passive,
             dispatcher,
             book,
+            janitor,
             api,
             server,
             stop: Arc::default(),
@@ -244,6 +255,7 @@ impl Endpoint {
             dispatcher,
             mut shares,
             book,
+            janitor,
             api,
             server,
             stop,
@@ -262,6 +274,7 @@ impl Endpoint {
                     book.look();
                 }
             });
+            scope.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
             let dispatching = scope.spawn(|| {
                 let ran = dispatcher.run();
                 // Without it nothing is carried: better gone, and started again, than deaf.
