@@ -50,6 +50,10 @@ fn init(init: &Init) -> Result<Exit, Stop> {
         let made = builder.recursive(true).mode(0o700).create(folder);
         made.map_err(|error| failed(folder, &error))
     };
+    if !init.folder.join(CONFIG_FILE).exists() {
+        // What is wrong with it is said before anything is made.
+        configuration(init, "name", Path::new("/"), Path::new("/"))?;
+    }
     make(&init.folder)?;
     let folder = init.folder.canonicalize();
     let folder = folder.map_err(|error| failed(&init.folder, &error))?;
@@ -130,6 +134,12 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
         quoted(folder)?,
         quoted(&folder.join(ISSUER_FILE))?,
     );
+    if init.root.is_empty() {
+        return Err(usage(
+            "no folder to export: there is nothing to read or write",
+            "name one with --root NAME=DIR, such as --root data=/srv/data",
+        ));
+    }
     for root in &init.root {
         let (root, path) = root.split_once('=').ok_or_else(|| {
             usage(

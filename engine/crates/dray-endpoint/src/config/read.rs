@@ -172,7 +172,7 @@ fn refused(place: &str, line: Option<usize>, cause: &str) -> Error {
         format!("read {place}"),
     )
     .cause(cause)
-    .remedy("`dray endpoint example-config` explains each key")
+    .remedy("drayd.example.toml, which `dray endpoint init` writes, explains each key")
 }
 
 fn line_of(text: &str, at: usize) -> usize {
