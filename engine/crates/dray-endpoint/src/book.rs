@@ -3,10 +3,10 @@
 
 use crate::access::Principal;
 use crate::api::types::{
-    MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery, TicketRequest,
+    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use crate::config;
-use crate::live::Live;
+use crate::live::{Live, Wish};
 use crate::moment::Moment;
 use crate::passive::TicketBook;
 use crate::place::ApiPath;
@@ -91,6 +91,9 @@ impl Book {
             renewable_until: row.renewable_until,
             revoked: row.is_revoked,
             sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+            weight: row.wish.weight,
+            rate_min: row.wish.rate_min,
+            rate_max: row.wish.rate_max,
         }
     }
 
@@ -139,6 +142,7 @@ impl Tickets for Book {
             expires_at: now.after(lifetime),
             renewable_until: now.after(self.lifetime_max),
             is_revoked: false,
+            wish: Wish::default(),
         };
         self.queue.tickets().insert(&row, digest)?;
         Ok(MintedTicket {
@@ -164,6 +168,30 @@ impl Tickets for Book {
 
     fn show(&self, caller: &Principal, id: &str) -> Result<Ticket> {
         self.find(caller, id).map(|row| self.shown(row))
+    }
+
+    fn change(&self, caller: &Principal, id: &str, patch: &TicketPatch) -> Result<Ticket> {
+        let mut row = self.find(caller, id)?;
+        let wish = Wish {
+            weight: patch.weight.unwrap_or(row.wish.weight),
+            rate_min: patch.rate_min.unwrap_or(row.wish.rate_min),
+            rate_max: patch.rate_max.unwrap_or(row.wish.rate_max),
+        };
+        if let (Some(low), Some(high)) = (wish.rate_min, wish.rate_max)
+            && low > high
+        {
+            return Err(
+                Error::new(ErrorKind::InvalidRequest, End::Here, "change the ticket")
+                    .cause(format!("rate_min {low} is above rate_max {high}"))
+                    .remedy("change both, or null one of them"),
+            );
+        }
+        self.queue.tickets().set_wish(id, wish)?;
+        for moving in self.live.of_ticket(id) {
+            moving.set_wish(wish);
+        }
+        row.wish = wish;
+        Ok(self.shown(row))
     }
 
     fn revoke(&self, caller: &Principal, id: &str) -> Result<Ticket> {
@@ -240,5 +268,6 @@ fn grant(row: &TicketRow) -> Result<Grant> {
         peer_key: peer_key(row)?,
         expires_at: row.expires_at.as_ms(),
         revoked: row.is_revoked,
+        wish: row.wish,
     })
 }

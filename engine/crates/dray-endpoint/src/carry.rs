@@ -3,7 +3,7 @@
 //!
 //! Not for: when a transfer runs, and what follows from how it ended.
 
-use crate::api::types::Request;
+use crate::api::types::{Place, Request};
 use crate::config::Config;
 use crate::place::{ApiPath, Side};
 use crate::roots::Roots;
@@ -16,6 +16,7 @@ use dray_runtime::prepare::{self, Buffers, Content};
 use dray_runtime::{sink, source};
 use dray_session::Progress;
 use dray_wire::message::Selection;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Buffers that fit into a session's memory at the least, whatever object size is asked for.
@@ -111,7 +112,7 @@ impl Carrier {
                 self.copy(job, &task, source, to, place, handle, watch)
             }
             (Side::Local(source), Side::Remote { address, path }) => {
-                let dial = self.dial(&request.destination, address, &task)?;
+                let dial = self.dial(&request.destination, address, &request.bind, &task)?;
                 let folder = session_path(&path.root, &place.folder, true);
                 let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
                 let paths: Vec<_> = std::iter::once(folder).chain(claims).collect();
@@ -119,7 +120,7 @@ impl Carrier {
                 drive::push(&task, &dial, &paths, open, handle, watch)
             }
             (Side::Remote { address, path }, Side::Local(to)) => {
-                let dial = self.dial(from, address, &task)?;
+                let dial = self.dial(from, address, &request.bind, &task)?;
                 let paths = [session_path(&path.root, &path.path, path.is_folder)];
                 let open = || self.write(job, to, &place);
                 drive::pull(&task, &dial, &paths, open, handle, watch)
@@ -193,7 +194,7 @@ impl Carrier {
         drive::copy(source, sink, handle, watch)
     }
 
-    fn dial(&self, place: &crate::api::types::Place, address: &str, task: &Task) -> Result<Dial> {
+    fn dial(&self, place: &Place, address: &str, bind: &[IpAddr], task: &Task) -> Result<Dial> {
         let trust = match (&place.key, &self.authority) {
             (Some(key), _) => Trust::Key(key.parse()?),
             (None, Some(authority)) => Trust::Authority(authority.clone()),
@@ -219,6 +220,7 @@ impl Carrier {
         let address = place.address.as_deref().unwrap_or(address);
         let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
         dial.identity = Some(Arc::clone(&self.identity));
+        dial.bind = bind.to_vec();
         let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
         dial.limits = prepare::limits(buffers);
         Ok(dial)

@@ -176,9 +176,12 @@ impl Passive {
         };
         let owner = right.owner().to_owned();
         let peer = caller.peer.ip().to_string();
-        let wish = Wish {
-            rate_max: connect.options.rate,
-            ..Wish::default()
+        let wish = match right {
+            Right::Ticket(grant) => grant.wish,
+            Right::Principal(_) => Wish {
+                rate_max: connect.options.rate,
+                ..Wish::default()
+            },
         };
         let mut moving = Moving::new(connect.transfer.clone(), owner, peer, way, wish);
         if let Right::Ticket(grant) = right {

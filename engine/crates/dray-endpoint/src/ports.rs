@@ -3,7 +3,7 @@
 use crate::access::Principal;
 use crate::api::types::{
     AdmissionAnswer, Admitted, Decision, MintedTicket, RenewRequest, Request, Ticket, TicketList,
-    TicketQuery, TicketRequest,
+    TicketPatch, TicketQuery, TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::CertificateDer;
@@ -28,6 +28,12 @@ pub trait Tickets: Send + Sync {
     /// # Errors
     /// `NotFound`, another owner's as well.
     fn show(&self, caller: &Principal, id: &str) -> Result<Ticket>;
+
+    /// Changes what its sessions may take of the rate here, those that run and those to come.
+    ///
+    /// # Errors
+    /// `NotFound`, another owner's as well; `InvalidRequest` for a floor above the ceiling.
+    fn change(&self, caller: &Principal, id: &str, patch: &TicketPatch) -> Result<Ticket>;
 
     /// Takes one back and ends its sessions. One that was taken back stays so.
     ///
@@ -76,6 +82,10 @@ impl Tickets for NoTickets {
     }
 
     fn show(&self, _: &Principal, _: &str) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn change(&self, _: &Principal, _: &str, _: &TicketPatch) -> Result<Ticket> {
         no_tickets()
     }
 

@@ -17,11 +17,11 @@ pub struct Root {
     /// The folder; what is opened stays beneath it.
     pub export: Export,
     /// Who may read.
-    pub read: Owners,
+    pub read: Option<Owners>,
     /// Who may write.
-    pub write: Owners,
+    pub write: Option<Owners>,
     /// Who may stage.
-    pub stage: Owners,
+    pub stage: Option<Owners>,
     /// Whether nobody may change anything in it.
     pub is_read_only: bool,
     /// Which side of staging it is.

@@ -6,6 +6,7 @@
 //! itself is kept nowhere; its SHA-256 is.
 
 use crate::api::types::Direction;
+use crate::live::Wish;
 use crate::place::ApiPath;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -107,6 +108,8 @@ pub struct Grant {
     pub expires_at: i64,
     /// Whether somebody took it back.
     pub revoked: bool,
+    /// What its sessions may take of the rate here.
+    pub wish: Wish,
 }
 
 impl Grant {
@@ -181,6 +184,7 @@ pub fn unknown() -> Error {
 mod tests {
     use super::{Grant, Secret, digest_of, is_ticket};
     use crate::api::types::Direction;
+    use crate::live::Wish;
     use crate::place::ApiPath;
     use dray_core::options::Overwrite;
     use dray_core::{ErrorKind, TransferId};
@@ -211,6 +215,7 @@ mod tests {
             peer_key: key('a'),
             expires_at: 10_000,
             revoked: false,
+            wish: Wish::default(),
         }
     }
 

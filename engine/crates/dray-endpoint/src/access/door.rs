@@ -87,14 +87,14 @@ impl Door {
             Ok(verified) => return self.principal_of(&verified),
             Err(Refusal::Refused(error)) => return Err(error),
             Err(Refusal::UnknownKey { issuer, error }) => {
-                self.refresh(&issuer, now).await;
-                error
+                let is_new = self.refresh(&issuer, now).await;
+                (!is_new).then_some(error)
             }
         };
         match self.verify(token, now) {
             Ok(verified) => self.principal_of(&verified),
             Err(Refusal::Refused(error)) => Err(error),
-            Err(Refusal::UnknownKey { .. }) => Err(refused),
+            Err(Refusal::UnknownKey { error, .. }) => Err(refused.unwrap_or(error)),
         }
     }
 
@@ -122,20 +122,23 @@ impl Door {
         Ok(verified)
     }
 
-    /// Gets an issuer's keys, unless it was asked a moment ago.
-    async fn refresh(&self, issuer: &str, now: u64) {
+    /// Gets an issuer's keys, unless it was asked a moment ago. Says whether there are new ones.
+    async fn refresh(&self, issuer: &str, now: u64) -> bool {
         let Some(source) = self.sources.iter().find(|source| source.issuer == issuer) else {
-            return;
+            return false;
         };
         if !source.take_turn() {
-            return;
+            return false;
         }
         match source.fetch(now).await {
             Ok(keys) => {
                 let mut issuers = self.issuers.write().unwrap_or_else(PoisonError::into_inner);
-                issuers.set_keys(issuer, keys);
+                issuers.set_keys(issuer, keys)
             }
-            Err(error) => tracing::warn!(issuer, "cannot get the issuer's keys: {error}"),
+            Err(error) => {
+                tracing::warn!(issuer, "cannot get the issuer's keys: {error}");
+                false
+            }
         }
     }
 
@@ -217,25 +220,28 @@ impl Access for Door {
         if changes && root.is_read_only {
             return Err(denied(format!("the root {} may only be read", root.name())));
         }
+        let (verb, rule) = match action {
+            Action::Read => ("read", &root.read),
+            Action::Create | Action::Modify => ("write", &root.write),
+            Action::Stage => ("stage", &root.stage),
+        };
+        let is_ruled_out = match (&principal.rights, rule) {
+            (_, Some(owners)) => !owners.include(&principal.owner),
+            // Without a rule the scopes decide alone; a certificate has none.
+            (Rights::Scopes(_), None) => false,
+            (Rights::Rules, None) => true,
+        };
+        if is_ruled_out {
+            let (root, owner) = (root.name(), &principal.owner);
+            return Err(denied(format!(
+                "the root {root} does not let {owner} {verb}"
+            )));
+        }
         match &principal.rights {
             Rights::Scopes(scopes) => {
-                let resource = resource(path)?;
-                scopes.demand(scope_action(action, path.is_folder), &resource)
+                scopes.demand(scope_action(action, path.is_folder), &resource(path)?)
             }
-            Rights::Rules => {
-                let (rule, who) = match action {
-                    Action::Read => ("read", &root.read),
-                    Action::Create | Action::Modify => ("write", &root.write),
-                    Action::Stage => ("stage", &root.stage),
-                };
-                if who.include(&principal.owner) {
-                    return Ok(());
-                }
-                let (root, owner) = (root.name(), &principal.owner);
-                Err(denied(format!(
-                    "the root {root} does not let {owner} {rule}"
-                )))
-            }
+            Rights::Rules => Ok(()),
         }
     }
 }

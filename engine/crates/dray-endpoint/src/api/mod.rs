@@ -255,7 +255,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(events::events))
         .routes(routes!(tickets::mint, tickets::list))
         .routes(routes!(tickets::renew))
-        .routes(routes!(tickets::show, tickets::revoke))
+        .routes(routes!(tickets::show, tickets::change, tickets::revoke))
         .routes(routes!(storage::stat))
         .routes(routes!(storage::list))
         .routes(routes!(storage::mkdir))

@@ -5,8 +5,8 @@ use super::extract::{Body, Caller, Certificates, Id, Query};
 use super::refusal::Answer;
 use super::submission::writing;
 use super::types::{
-    Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery,
-    TicketRequest,
+    Direction, ErrorAnswer, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch,
+    TicketQuery, TicketRequest,
 };
 use crate::access::Action;
 use crate::place::ApiPath;
@@ -67,6 +67,23 @@ pub(super) async fn list(
 pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
     let principal = caller.clone();
     api.call(move |api| api.tickets.show(&principal, &id))
+        .await
+        .map(Json)
+}
+
+/// Changes what a ticket's sessions may take here.
+#[utoipa::path(patch, path = "/v1/tickets/{id}", tag = "tickets",
+    params(("id" = String, Path, description = "Its id.")), request_body = TicketPatch,
+    responses((status = 200, description = "The ticket.", body = Ticket),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn change(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Body(patch): Body<TicketPatch>,
+) -> Answer<Json<Ticket>> {
+    let principal = caller.clone();
+    api.call(move |api| api.tickets.change(&principal, &id, &patch))
         .await
         .map(Json)
 }

@@ -130,15 +130,13 @@ pub struct Root {
     pub name: RootName,
     /// The folder.
     pub path: PathBuf,
-    /// Who may read without a token whose scopes say so: owners known by their certificates.
-    #[serde(default)]
-    pub read: Owners,
+    /// Who may read; a token must allow it as well. Left out: tokens by their scopes alone, and
+    /// nobody by a certificate.
+    pub read: Option<Owners>,
     /// Who may write; the same.
-    #[serde(default)]
-    pub write: Owners,
-    /// Who may stage.
-    #[serde(default)]
-    pub stage: Owners,
+    pub write: Option<Owners>,
+    /// Who may stage; the same.
+    pub stage: Option<Owners>,
     /// Whether nobody may change anything in it, whatever token he has.
     #[serde(default)]
     pub read_only: bool,

@@ -259,9 +259,10 @@ mod tests {
         assert_eq!(config.listen[0].as_str(), "127.0.0.1:4735");
         assert_eq!(config.limits.transfers_active, 50);
         assert_eq!(config.limits.memory.0, 1 << 30);
-        assert_eq!(config.root[0].read, Owners::All);
-        assert!(config.root[0].read.include("anybody"));
-        assert!(!config.root[0].write.include("anybody"));
+        assert_eq!(config.root[0].read, Some(Owners::All));
+        let writers = config.root[0].write.as_ref().expect("a rule");
+        assert!(writers.include("alice") && !writers.include("anybody"));
+        assert_eq!(config.root[0].stage, None);
         assert_eq!(config.identity_folder(), config.state);
         assert!(config.is_own("A.Example:4735") && !config.is_own("b.example:4735"));
     }

@@ -71,7 +71,10 @@ CREATE TABLE tickets (
     issued_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     renewable_until INTEGER NOT NULL,
-    revoked INTEGER NOT NULL
+    revoked INTEGER NOT NULL,
+    weight INTEGER NOT NULL,
+    rate_min INTEGER,
+    rate_max INTEGER
 ) STRICT;
 CREATE INDEX tickets_owner ON tickets (owner, seq);
 CREATE INDEX tickets_end ON tickets (renewable_until);

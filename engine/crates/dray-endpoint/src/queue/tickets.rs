@@ -4,6 +4,7 @@ use super::schema::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
 use crate::access::Principal;
 use crate::api::types::Direction;
+use crate::live::Wish;
 use crate::moment::Moment;
 use dray_core::Result;
 use dray_core::options::Overwrite;
@@ -38,6 +39,8 @@ pub struct TicketRow {
     pub renewable_until: Moment,
     /// Whether it was taken back.
     pub is_revoked: bool,
+    /// What its sessions may take of the rate here.
+    pub wish: Wish,
 }
 
 /// The table of tickets.
@@ -72,6 +75,11 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
         expires_at: moment("expires_at")?,
         renewable_until: moment("renewable_until")?,
         is_revoked: row.get("revoked")?,
+        wish: Wish {
+            weight: row.get("weight")?,
+            rate_min: row.get("rate_min")?,
+            rate_max: row.get("rate_max")?,
+        },
     })
 }
 
@@ -106,13 +114,17 @@ impl TicketTable<'_> {
                 ticket.expires_at.as_ms(),
                 ticket.renewable_until.as_ms(),
                 ticket.is_revoked,
+                ticket.wish.weight,
+                ticket.wish.rate_min,
+                ticket.wish.rate_max,
             ];
             connection
                 .execute(
                     "INSERT INTO tickets (id, seq, secret_sha256, transfer, direction, paths,
                      overwrite, owner, principal, peer_key, issued_at, expires_at,
-                     renewable_until, revoked)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                     renewable_until, revoked, weight, rate_min, rate_max)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+                     ?16, ?17)",
                     values,
                 )
                 .map_err(sql("keep the ticket"))?;
@@ -193,6 +205,23 @@ impl TicketTable<'_> {
                     (id, expires_at.as_ms()),
                 )
                 .map_err(sql("renew the ticket"))?;
+            Ok(changed == 1)
+        })
+    }
+
+    /// Its sessions may take this of the rate. Says whether it is known.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_wish(&self, id: &str, wish: Wish) -> Result<bool> {
+        let id = id.to_owned();
+        self.0.write(move |connection, _| {
+            let changed = connection
+                .execute(
+                    "UPDATE tickets SET weight = ?2, rate_min = ?3, rate_max = ?4 WHERE id = ?1",
+                    (id, wish.weight, wish.rate_min, wish.rate_max),
+                )
+                .map_err(sql("change the ticket"))?;
             Ok(changed == 1)
         })
     }

@@ -32,7 +32,8 @@ pub use storage::{
     MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
 };
 pub use tickets::{
-    Direction, MintedTicket, RenewRequest, Ticket, TicketList, TicketQuery, TicketRequest,
+    Direction, MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery,
+    TicketRequest,
 };
 pub use transfer::{
     BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, FileList, FileOutcome, FileState,

@@ -1,7 +1,7 @@
 //! Tickets: what a caller gets here for the endpoint that will dial.
 
 use super::checks::{self, Check};
-use super::transfer::check_seconds;
+use super::transfer::{check_seconds, some};
 use super::{page_default, words};
 use crate::moment::Moment;
 use crate::place::TEXT_BYTES_MAX;
@@ -98,6 +98,38 @@ pub struct Ticket {
     pub revoked: bool,
     /// Sessions that live on it.
     pub sessions: u32,
+    /// Its sessions' part of what is shared here.
+    pub weight: u32,
+    /// Bytes per second that they should have here.
+    pub rate_min: Option<u64>,
+    /// Bytes per second that they must not exceed here; the lower end wins.
+    pub rate_max: Option<u64>,
+}
+
+/// What to change of a ticket's sessions; `null` takes a bound away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TicketPatch {
+    /// See [`Ticket`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub weight: Option<u32>,
+    /// See [`Ticket`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub rate_min: Option<Option<u64>>,
+    /// See [`Ticket`].
+    #[serde(deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub rate_max: Option<Option<u64>>,
+}
+
+impl Check for TicketPatch {
+    fn check(&self) -> Result<()> {
+        checks::within_if("weight", self.weight, &(1..=1000))?;
+        checks::within_if("rate_min", self.rate_min.flatten(), &(1..=u64::MAX))?;
+        checks::within_if("rate_max", self.rate_max.flatten(), &(1..=u64::MAX))
+    }
 }
 
 /// A ticket as it is given out, once.

@@ -464,7 +464,7 @@ pub struct Patch {
 }
 
 /// Tells `null` from nothing.
-fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
