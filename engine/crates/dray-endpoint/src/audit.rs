@@ -10,7 +10,6 @@ use dray_session::Progress;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -27,10 +26,12 @@ const PATHS_MAX: usize = 16;
 pub struct Deed {
     /// Who, as the mapping says.
     pub owner: String,
+    /// Who, as the credential says.
+    pub principal: String,
     /// From where, or with whom; empty within this endpoint.
     pub peer: String,
     /// What, in a word.
-    pub what: &'static str,
+    pub what: String,
     /// For which transfer.
     pub transfer: Option<String>,
     /// To what.
@@ -103,7 +104,7 @@ impl Audit {
     }
 
     /// Somebody was turned away before anything was known of him.
-    pub fn stranger(&self, peer: SocketAddr, error: &Error) {
+    pub fn stranger(&self, peer: &str, error: &Error) {
         let mut strangers = self
             .strangers
             .lock()
@@ -119,7 +120,7 @@ impl Audit {
         let unsaid = std::mem::take(&mut strangers.unsaid);
         drop(strangers);
         let line = json!({
-            "peer": peer.to_string(),
+            "peer": peer,
             "error": ErrorParts::from(error),
             "others_since": unsaid,
         });
@@ -144,6 +145,7 @@ impl Audit {
 fn of(deed: &Deed) -> Value {
     json!({
         "owner": deed.owner,
+        "principal": deed.principal,
         "peer": deed.peer,
         "what": deed.what,
         "transfer": deed.transfer,

@@ -264,6 +264,7 @@ fn grant(row: &TicketRow) -> Result<Grant> {
             .map(|path| ApiPath::parse(path))
             .collect::<Result<_>>()?,
         owner: row.owner.clone(),
+        principal: row.principal.clone(),
         overwrite: row.overwrite,
         peer_key: peer_key(row)?,
         expires_at: row.expires_at.as_ms(),

@@ -69,6 +69,13 @@ enum Right {
 }
 
 impl Right {
+    fn principal(&self) -> &str {
+        match self {
+            Self::Ticket(grant) => &grant.principal,
+            Self::Principal(principal) => &principal.name,
+        }
+    }
+
     fn owner(&self) -> &str {
         match self {
             Self::Ticket(grant) => &grant.owner,
@@ -221,10 +228,11 @@ impl Handler for Passive {
         let session = Session {
             deed: Deed {
                 owner: right.owner().to_owned(),
+                principal: right.principal().to_owned(),
                 peer: caller.peer.to_string(),
                 what: match connect.passive_role {
-                    Role::Source => "read",
-                    Role::Sink => "write",
+                    Role::Source => "read".to_owned(),
+                    Role::Sink => "write".to_owned(),
                 },
                 transfer: Some(connect.transfer.to_string()),
                 paths: touch.paths.iter().map(ApiPath::text).collect(),
@@ -283,7 +291,7 @@ impl Handler for Passive {
     }
 
     fn rejected(&self, peer: SocketAddr, error: &Error) {
-        self.audit.stranger(peer, error);
+        self.audit.stranger(&peer.to_string(), error);
     }
 }
 

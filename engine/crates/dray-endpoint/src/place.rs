@@ -185,10 +185,12 @@ pub fn encode(bytes: &[u8]) -> String {
 pub fn decode(text: &str) -> Result<Vec<u8>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(
-            Error::new(ErrorKind::NameTooLong, End::Here, "read the path").cause(format!(
-                "{} bytes; {TEXT_BYTES_MAX} are allowed",
-                text.len()
-            )),
+            Error::new(ErrorKind::NameTooLong, End::Here, "read the path")
+                .cause(format!(
+                    "{} bytes; {TEXT_BYTES_MAX} are allowed",
+                    text.len()
+                ))
+                .remedy("name a path that is less deep, or has shorter names"),
         );
     }
     let mut bytes = Vec::with_capacity(text.len());

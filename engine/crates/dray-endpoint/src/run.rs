@@ -51,6 +51,7 @@ pub struct Endpoint {
     shares: Shares,
     book: Arc<Book>,
     janitor: Janitor,
+    metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
     stop: Arc<Stop>,
@@ -164,6 +165,7 @@ impl Endpoint {
                 rate: config.rate.map(|rate| rate.0),
             }),
             metrics: Arc::clone(&metrics),
+            audit: Arc::clone(&audit),
             about: About {
                 key: fingerprint.to_string(),
                 address,
@@ -172,7 +174,11 @@ impl Endpoint {
         let mut tls = (*server_config(&identity)?).clone();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let tls = Arc::new(tls);
-        let server = Server::new(router(Arc::clone(&api)), &config.limits, metrics)?;
+        let server = Server::new(
+            router(Arc::clone(&api)),
+            &config.limits,
+            Arc::clone(&metrics),
+        )?;
         let server = Arc::new(server);
         let plain = config.listen_plain.addresses.iter();
         let plain = plain.map(|address| server.listen_plain(address.as_str()));
@@ -208,6 +214,7 @@ impl Endpoint {
             dispatcher,
             book,
             janitor,
+            metrics,
             api,
             server,
             stop: Arc::default(),
@@ -256,6 +263,7 @@ impl Endpoint {
             mut shares,
             book,
             janitor,
+            metrics,
             api,
             server,
             stop,
@@ -266,7 +274,8 @@ impl Endpoint {
             scope.spawn(|| listener.run(&passive));
             scope.spawn(|| {
                 while stop.sleep(SHARES_INTERVAL) {
-                    shares.round();
+                    let count = shares.round();
+                    metrics.sessions.store(count, Ordering::Relaxed);
                 }
             });
             scope.spawn(|| {

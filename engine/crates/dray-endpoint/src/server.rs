@@ -9,7 +9,7 @@
 
 mod io;
 
-use crate::api::PeerCertificates;
+use crate::api::{PeerAddress, PeerCertificates};
 use crate::config::Limits;
 use crate::metrics::Metrics;
 use axum::Router;
@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use io::{Patience, Timely};
 use rustls::ServerConfig;
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -203,7 +203,8 @@ impl Server {
             match tls {
                 None => {
                     let stream = Timely::new(stream, patience);
-                    converse(stream, router, PeerCertificates::default(), stopping).await;
+                    let nobody = PeerCertificates::default();
+                    converse(stream, router, nobody, peer, stopping).await;
                 }
                 Some(config) => {
                     let handshake = TlsAcceptor::from(config).accept(stream);
@@ -214,7 +215,8 @@ impl Server {
                         let shown = shown.unwrap_or_default().iter().cloned().collect();
                         // Around TLS: what counts is what the peer says within.
                         let stream = Timely::new(stream, patience);
-                        converse(stream, router, PeerCertificates(shown), stopping).await;
+                        let shown = PeerCertificates(shown);
+                        converse(stream, router, shown, peer, stopping).await;
                     }
                 }
             }
@@ -288,6 +290,7 @@ async fn converse<S>(
     stream: S,
     router: Router,
     certificates: PeerCertificates,
+    peer: SocketAddr,
     mut stopping: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -307,7 +310,11 @@ async fn converse<S>(
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX);
     // The connection's certificates stand beside each request.
-    let service = TowerToHyperService::new(router.layer(axum::Extension(certificates)));
+    let service = TowerToHyperService::new(
+        router
+            .layer(axum::Extension(certificates))
+            .layer(axum::Extension(PeerAddress(peer))),
+    );
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {

@@ -100,6 +100,8 @@ pub struct Grant {
     pub paths: Vec<ApiPath>,
     /// Whom what is written belongs to.
     pub owner: String,
+    /// Who asked for it.
+    pub principal: String,
     /// The most that may become of files that stand here.
     pub overwrite: Overwrite,
     /// The key that its holder must have.
@@ -211,6 +213,7 @@ mod tests {
             direction: Direction::Read,
             paths: vec![path("/data/run"), path("/data/a.root")],
             owner: "alice".to_owned(),
+            principal: "alice@test".to_owned(),
             overwrite: Overwrite::IfDifferent,
             peer_key: key('a'),
             expires_at: 10_000,

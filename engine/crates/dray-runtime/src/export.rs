@@ -167,6 +167,8 @@ impl Export {
         };
         let store = self.targets.open(&self.root, End::Source, scope, false)?;
         let root = |path: &Vec<u8>| {
+            // What others have left unfinished is nobody's to read.
+            place::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
             let (path, contents) = beneath(path, End::Source)?;
             Ok(Root {
                 store: Arc::clone(&store),

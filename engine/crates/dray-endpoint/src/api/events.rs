@@ -6,6 +6,7 @@ use super::refusal::{Answer, Refusal};
 use super::types::{ErrorAnswer, Event, EventKind, Events, EventsQuery};
 use crate::events::{Heard, Hub, Listening, Published};
 use crate::moment::Moment;
+use crate::queue::Asking;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -23,8 +24,7 @@ use tokio::time::{Instant, timeout_at};
 /// Events of one answer of a long poll, and of one look of a listener.
 const PAGE_MAX: usize = 1_000;
 
-/// How often a listener that hears nothing is sent a word, so that both ends know of each other;
-/// also how often it counts as asking.
+/// How often a listener that hears nothing is sent a word, so that both ends know of each other.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a listener wants.
@@ -32,8 +32,8 @@ struct Wanted {
     api: Arc<Api>,
     owner: Option<String>,
     transfer: Option<String>,
-    /// The owner it counts as asking for.
-    asks: String,
+    /// For as long as it is wanted.
+    _asking: Asking,
 }
 
 impl Wanted {
@@ -59,13 +59,6 @@ impl Wanted {
     fn hear(&self, after: u64) -> Heard {
         self.hub()
             .since(after, PAGE_MAX, |published| self.has(published))
-    }
-
-    fn ask(&self) {
-        match &self.transfer {
-            Some(id) => self.api.queue.asked_for_id(id),
-            None => self.api.queue.asked_for_all(&self.asks),
-        }
     }
 }
 
@@ -99,8 +92,8 @@ pub(super) async fn events(
     }
     let wanted = Wanted {
         owner: (!caller.is_administrator).then(|| caller.owner.clone()),
+        _asking: api.queue.asking(query.transfer.as_deref(), &caller.owner),
         transfer: query.transfer,
-        asks: caller.owner.clone(),
         api: Arc::clone(&api),
     };
     let after = last.or(query.after);
@@ -140,7 +133,6 @@ async fn poll(wanted: &Wanted, after: u64, timeout: Duration) -> Events {
     let mut happened = wanted.hub().watch();
     let mut stopping = wanted.api.stopping.subscribe();
     loop {
-        wanted.ask();
         let heard = wanted.hear(after);
         let is_over = Instant::now() >= deadline || wanted.api.is_stopping();
         if heard.is_gap || !heard.events.is_empty() || is_over {
@@ -219,7 +211,6 @@ impl Listener {
             if self.has_caught_up && behind > self.wanted.api.config.limits.events_behind {
                 return None;
             }
-            self.wanted.ask();
             let heard = self.wanted.hear(self.after);
             if heard.is_gap {
                 self.waiting.push_back(gap(&heard));

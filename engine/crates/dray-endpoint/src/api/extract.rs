@@ -1,6 +1,7 @@
 //! From a request's parts to what a handler works with; what does not fit is refused in our words.
 
 use super::Api;
+use super::record::Record;
 use super::refusal::{Answer, Refusal};
 use super::types::Check;
 use crate::access::{Credentials, Principal};
@@ -121,6 +122,9 @@ impl FromRequestParts<Arc<Api>> for Caller {
             certificates: &certificates.0,
         };
         let principal = api.access.authenticate(credentials).await?;
+        if let Some(record) = parts.extensions.get::<Record>() {
+            record.by(&principal);
+        }
         let most = api.config.limits.connections_per_owner;
         let taken = api.places.take(&principal.owner, most)?;
         Ok(Self {
@@ -190,8 +194,13 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Answer<Self> {
+        let record = request.extensions().get::<Record>().cloned();
         let bytes = bytes(request, api).await?;
-        read(&bytes).map(Self)
+        let body: T = read(&bytes)?;
+        if let Some(record) = record {
+            record.about(body.about());
+        }
+        Ok(Self(body))
     }
 }
 

@@ -8,6 +8,7 @@
 mod about;
 mod events;
 mod extract;
+mod record;
 mod refusal;
 mod staging;
 mod storage;
@@ -17,9 +18,11 @@ mod transfers;
 pub mod types;
 
 pub use extract::PeerCertificates;
+pub use record::PeerAddress;
 pub use refusal::{Refusal, code_of};
 
 use crate::access::Access;
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::ports::{Admission, Tickets};
@@ -86,6 +89,8 @@ pub struct Api {
     pub admission: Arc<dyn Admission>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Who did what.
+    pub audit: Arc<Audit>,
     /// What the endpoint says of itself.
     pub about: About,
     places: Arc<Places>,
@@ -112,6 +117,8 @@ pub struct Parts {
     /// See [`Api`].
     pub metrics: Arc<Metrics>,
     /// See [`Api`].
+    pub audit: Arc<Audit>,
+    /// See [`Api`].
     pub about: About,
 }
 
@@ -132,6 +139,7 @@ impl Api {
             tickets: parts.tickets,
             admission: parts.admission,
             metrics: parts.metrics,
+            audit: parts.audit,
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -293,7 +301,7 @@ pub fn router(api: Arc<Api>) -> Router {
 }
 
 /// What is done around each call: it is timed, and ended when it takes too long.
-async fn around(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route
@@ -301,6 +309,7 @@ async fn around(State(api): State<Arc<Api>>, request: Request, next: Next) -> Re
         .map_or("none", MatchedPath::as_str)
         .to_owned();
     let method = request.method().clone();
+    let call = record::Call::of(&mut request);
     let work = next.run(request);
     let response = if LASTING.contains(&route.as_str()) {
         work.await
@@ -317,6 +326,10 @@ async fn around(State(api): State<Arc<Api>>, request: Request, next: Next) -> Re
     };
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
+    let status = response.status();
+    // A line is written, to a disk that may be slow.
+    let audit = Arc::clone(&api.audit);
+    tokio::task::spawn_blocking(move || call.answered(&audit, &route, status));
     response
 }
 

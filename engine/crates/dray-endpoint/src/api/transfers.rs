@@ -159,6 +159,7 @@ pub(super) async fn wait(
     Id(id): Id,
     Query(query): Query<WaitQuery>,
 ) -> Answer<Json<Transfer>> {
+    let _asking = api.queue.asking(Some(&id), &caller.owner);
     let deadline = Instant::now() + Duration::from_secs(query.timeout);
     let hub = Arc::clone(api.queue.hub());
     let mut happened = hub.watch();

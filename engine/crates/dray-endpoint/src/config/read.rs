@@ -260,9 +260,10 @@ mod tests {
         assert_eq!(config.limits.transfers_active, 50);
         assert_eq!(config.limits.memory.0, 1 << 30);
         assert_eq!(config.root[0].read, Some(Owners::All));
-        let writers = config.root[0].write.as_ref().expect("a rule");
-        assert!(writers.include("alice") && !writers.include("anybody"));
-        assert_eq!(config.root[0].stage, None);
+        assert_eq!(config.root[0].write, None);
+        let named = Owners::Named(vec!["alice".to_owned()]);
+        assert!(named.include("alice") && !named.include("anybody"));
+        assert!(Owners::All.include("anybody"));
         assert_eq!(config.identity_folder(), config.state);
         assert!(config.is_own("A.Example:4735") && !config.is_own("b.example:4735"));
     }

@@ -469,12 +469,14 @@ impl Shared {
         };
         let deed = Deed {
             owner: job.owner.clone(),
+            principal: job.principal.clone(),
             peer: moving.peer.clone(),
             what: match moving.way {
                 Way::Out => "push",
                 Way::In => "pull",
                 Way::Within => "copy",
-            },
+            }
+            .to_owned(),
             transfer: Some(job.id.to_string()),
             paths: job
                 .request

@@ -40,9 +40,10 @@ impl Shares {
         }
     }
 
-    /// One round: to be called each 200 ms.
-    pub fn round(&mut self) {
+    /// One round: to be called each 200 ms. Says how many sessions there are.
+    pub fn round(&mut self) -> i64 {
         let all = self.live.all();
+        let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
         self.take_wishes(&all);
         let now = self.clock.now();
         let mut demands = HashMap::new();
@@ -55,7 +56,7 @@ impl Shares {
             // Nothing to share: no gate, no look.
             all.iter().for_each(|moving| moving.grant(None));
             self.demands.clear();
-            return;
+            return count;
         }
         let mut tree = Tree::new(self.config.rate.map(|rate| BytesPerSecond(rate.0)));
         let mut peers: BTreeMap<String, NodeId> = BTreeMap::new();
@@ -89,6 +90,7 @@ impl Shares {
             }
         }
         self.demands = demands;
+        count
     }
 
     /// What callers have changed since.

@@ -75,6 +75,46 @@ struct Rules {
 struct Asked {
     transfers: HashMap<String, Instant>,
     owners: HashMap<String, Instant>,
+    /// Who is being asked for right now, by how many.
+    open: HashMap<Whom, u32>,
+}
+
+/// For whom somebody asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Whom {
+    Transfer(String),
+    Owner(String),
+}
+
+/// See [`Queue::asking`].
+#[derive(Debug)]
+pub struct Asking {
+    queue: Arc<Queue>,
+    whom: Whom,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut asked = self.queue.asked();
+        if let Some(count) = asked.open.get_mut(&self.whom) {
+            *count -= 1;
+            if *count == 0 {
+                asked.open.remove(&self.whom);
+            }
+        }
+        let now = Instant::now();
+        match &self.whom {
+            // Only transfers that are bound to being asked for stand there.
+            Whom::Transfer(id) => {
+                if let Some(last) = asked.transfers.get_mut(id) {
+                    *last = now;
+                }
+            }
+            Whom::Owner(owner) => {
+                asked.owners.insert(owner.clone(), now);
+            }
+        }
+    }
 }
 
 /// The queue of one endpoint.
@@ -180,21 +220,23 @@ impl Queue {
         self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
     }
 
-    /// Somebody listens to all that happens to an owner's transfers: that counts as asking for
-    /// them.
-    pub fn asked_for_all(&self, owner: &str) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.owners.insert(owner.to_owned(), Instant::now());
+    /// Somebody asks for a transfer, or for all of an owner's, for as long as this stands: an open
+    /// long poll, a listener.
+    #[must_use]
+    pub fn asking(self: &Arc<Self>, transfer: Option<&str>, owner: &str) -> Asking {
+        let whom = match transfer {
+            Some(id) => Whom::Transfer(id.to_owned()),
+            None => Whom::Owner(owner.to_owned()),
+        };
+        *self.asked().open.entry(whom.clone()).or_default() += 1;
+        Asking {
+            queue: Arc::clone(self),
+            whom,
+        }
     }
 
-    /// Somebody listens to what happens to one transfer: that counts as asking for it. It was shown
-    /// to them before.
-    pub fn asked_for_id(&self, id: &str) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only transfers that are bound to being asked for stand there.
-        if let Some(last) = asked.transfers.get_mut(id) {
-            *last = Instant::now();
-        }
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes sent by all transfers since the process began.

@@ -4,7 +4,7 @@ use super::live::Counters;
 use super::row::{self, Row};
 use super::schema::sql;
 use super::states::{Command, Standing, next};
-use super::{Effects, Queue, next_seq};
+use super::{Effects, Queue, Whom, next_seq};
 use crate::api::types::{Event, EventKind, Request, State, Transfer};
 use crate::moment::Moment;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -260,6 +260,10 @@ pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Durati
         .asked
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let whom = [Whom::Transfer(id.to_owned()), Whom::Owner(owner.to_owned())];
+    if whom.iter().any(|whom| asked.open.contains_key(whom)) {
+        return std::time::Duration::ZERO;
+    }
     let last = [asked.transfers.get(id), asked.owners.get(owner)];
     let last = last.into_iter().flatten().max().copied();
     // Nobody could ask while the endpoint was away.

@@ -126,15 +126,21 @@ impl Identity {
     /// When one cannot be read, holds none, or the key file is open to others than its owner.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self> {
         let mut pem = Vec::new();
-        File::open(certificate)
-            .and_then(|file| file.take(IDENTITY_BYTES_MAX).read_to_end(&mut pem))
-            .map_err(|error| cannot("read", certificate, &error))?;
-        if certificate != key {
+        let file = File::open(certificate).map_err(|error| cannot("read", certificate, &error))?;
+        if certificate == key {
+            pem = private_bytes(certificate, file)?;
+        } else {
+            file.take(IDENTITY_BYTES_MAX)
+                .read_to_end(&mut pem)
+                .map_err(|error| cannot("read", certificate, &error))?;
             pem.push(b'\n');
             let file = File::open(key).map_err(|error| cannot("read", key, &error))?;
             pem.extend(private_bytes(key, file)?);
         }
-        Self::from_pem(&pem).ok_or_else(|| not_an_identity(key))
+        Self::from_pem(&pem).ok_or_else(|| {
+            let remedy = "name a PEM file with the certificate first, its key, and those above it";
+            not_an_identity(key).remedy(remedy)
+        })
     }
 
     /// What others pin.

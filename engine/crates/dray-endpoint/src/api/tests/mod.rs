@@ -65,6 +65,7 @@ fn open_with(place: &Path, more: &str) -> House {
         admission: Arc::new(AdmitAll {
             rate: config.rate.map(|rate| rate.0),
         }),
+        audit: Arc::default(),
         metrics: Arc::new(Metrics::default()),
         about: About {
             key: "sha256:00".to_owned(),

@@ -13,6 +13,11 @@ pub trait Check {
     fn check(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Paths and names that it is about, for the audit log: no secrets.
+    fn about(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 pub(super) fn refused(field: &str, cause: impl Display) -> Error {

@@ -381,6 +381,12 @@ pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
 }
 
 impl Check for Request {
+    fn about(&self) -> Vec<String> {
+        let id = self.id.iter().map(ToString::to_string);
+        let places = self.sources.iter().chain([&self.destination]);
+        id.chain(places.map(|place| place.url.clone())).collect()
+    }
+
     fn check(&self) -> Result<()> {
         checks::count("sources", self.sources.len(), &(1..=SOURCES_MAX))?;
         for (index, place) in self.sources.iter().enumerate() {

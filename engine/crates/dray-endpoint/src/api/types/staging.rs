@@ -87,6 +87,12 @@ const fn three() -> u8 {
 }
 
 impl Check for StagingRequest {
+    fn about(&self) -> Vec<String> {
+        std::iter::once(self.path.clone())
+            .chain(self.to.clone())
+            .collect()
+    }
+
     fn check(&self) -> Result<()> {
         if let Some(id) = &self.id {
             TransferId::new(id.as_str()).map_err(|error| checks::refused("id", error.cause))?;

@@ -98,7 +98,11 @@ const fn yes() -> bool {
     true
 }
 
-impl Check for MkdirRequest {}
+impl Check for MkdirRequest {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+}
 
 /// What to remove.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -111,7 +115,11 @@ pub struct RmRequest {
     pub recursive: bool,
 }
 
-impl Check for RmRequest {}
+impl Check for RmRequest {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+}
 
 /// What was removed.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -133,7 +141,11 @@ pub struct RenameRequest {
     pub replace: bool,
 }
 
-impl Check for RenameRequest {}
+impl Check for RenameRequest {
+    fn about(&self) -> Vec<String> {
+        vec![self.from.clone(), self.to.clone()]
+    }
+}
 
 /// An algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -52,6 +52,11 @@ pub struct TicketRequest {
 }
 
 impl Check for TicketRequest {
+    fn about(&self) -> Vec<String> {
+        let names = [self.transfer.clone()];
+        names.into_iter().chain(self.paths.clone()).collect()
+    }
+
     fn check(&self) -> Result<()> {
         TransferId::new(self.transfer.as_str())
             .map_err(|error| checks::refused("transfer", error.cause))?;

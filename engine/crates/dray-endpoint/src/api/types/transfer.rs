@@ -234,6 +234,10 @@ pub struct BatchRequest {
 }
 
 impl Check for BatchRequest {
+    fn about(&self) -> Vec<String> {
+        self.transfers.iter().flat_map(Check::about).collect()
+    }
+
     fn check(&self) -> Result<()> {
         // Each request is checked on its own: one that is out of bounds fails alone.
         checks::page("transfers", self.transfers.len() as u64)
