@@ -3,6 +3,7 @@
 //!
 //! Not for: when a transfer runs, and what follows from how it ended.
 
+use crate::accounts::Accounts;
 use crate::api::types::{Place, Request};
 use crate::config::Config;
 use crate::place::{ApiPath, Side};
@@ -46,6 +47,7 @@ pub struct Carrier {
     identity: Arc<Identity>,
     /// Whose certificates other endpoints may show instead of a pinned key.
     authority: Option<Authority>,
+    accounts: Arc<Accounts>,
 }
 
 /// Where the one destination is.
@@ -63,12 +65,14 @@ impl Carrier {
         roots: Roots,
         identity: Arc<Identity>,
         authority: Option<Authority>,
+        accounts: Arc<Accounts>,
     ) -> Self {
         Self {
             config,
             roots,
             identity,
             authority,
+            accounts,
         }
     }
 
@@ -86,7 +90,9 @@ impl Carrier {
 
     /// Runs a session to its end, on the calling thread.
     pub fn carry(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
-        self.session(job, handle, watch).unwrap_or_else(|error| {
+        let session = || self.session(job, handle, watch);
+        let ended = self.accounts.act_as(&job.owner, session);
+        ended.unwrap_or_else(|error| {
             let ending = match error.kind {
                 ErrorKind::Unreachable | ErrorKind::TimedOut => Ending::Unreachable(error),
                 _ => Ending::Refused(error),
@@ -132,7 +138,9 @@ impl Carrier {
     fn read(&self, source: &ApiPath, request: &Request) -> Result<Vec<source::Root>> {
         let root = self.roots.find(source)?;
         let path = with_slash(source.path.as_bytes(), source.is_folder);
-        root.export.roots(&[path], request.selection.links)
+        self.accounts
+            .export(root)?
+            .roots(&[path], request.selection.links)
     }
 
     fn write(
@@ -142,7 +150,7 @@ impl Carrier {
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
         let root = self.roots.find(to)?;
-        root.export.destination(Within {
+        self.accounts.export(root)?.destination(Within {
             folder: place.folder.as_bytes().to_vec(),
             claims: place.claims.clone(),
             transfer: job.transfer.clone(),

@@ -10,6 +10,7 @@
 //! Invariant owned here: what a caller was told stands, whatever happens to the process.
 
 pub mod access;
+pub mod accounts;
 pub mod api;
 pub mod audit;
 pub mod book;

@@ -5,6 +5,7 @@
 //! what it writes belongs to an owner.
 
 use crate::access::{Access, Action, Credentials, Principal};
+use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
 use crate::live::{Live, Moving, Seat, Way, Wish};
 use crate::place::ApiPath;
@@ -60,6 +61,8 @@ pub struct Passive {
     pub tokio: Tokio,
     /// Who takes the other connections.
     pub front: Front,
+    /// As whom sessions act.
+    pub accounts: Arc<Accounts>,
 }
 
 /// Who a session is opened for.
@@ -243,16 +246,17 @@ impl Handler for Passive {
         if let Right::Ticket(grant) = &right {
             self.tickets.used(&grant.id);
         }
+        // This is the session's own thread; what it starts from here on acts so too.
+        let refused = |error: &Error| self.audit.refused(&session.deed, error);
+        let entered = self.accounts.enter(right.owner());
+        let export = entered.and_then(|()| self.accounts.export(touch.root));
+        let export = export.inspect_err(refused)?;
         match connect.passive_role {
             Role::Sink => {
                 let owner = right.owner().as_bytes().to_vec();
                 let memory = session.seat.memory;
-                let made = touch
-                    .root
-                    .export
-                    .passive_sink(&connect, &agreed.limits, owner, memory);
-                let (setup, pool) =
-                    made.inspect_err(|error| self.audit.refused(&session.deed, error))?;
+                let made = export.passive_sink(&connect, &agreed.limits, owner, memory);
+                let (setup, pool) = made.inspect_err(refused)?;
                 let own = Arc::clone(&pool);
                 let run = move |link: SinkLink| {
                     session.seat.moving.handle.attach_sink(&link.events_in);
@@ -267,11 +271,8 @@ impl Handler for Passive {
             }
             Role::Source => {
                 let memory = session.seat.memory;
-                let made = touch
-                    .root
-                    .export
-                    .passive_source(&connect, &agreed.limits, memory);
-                let setup = made.inspect_err(|error| self.audit.refused(&session.deed, error))?;
+                let made = export.passive_source(&connect, &agreed.limits, memory);
+                let setup = made.inspect_err(refused)?;
                 let run = move |link: SourceLink| {
                     session.seat.moving.handle.attach_source(&link.events_in);
                     let (outcome, progress) = source::run(setup, link, &session)

@@ -1,6 +1,7 @@
 //! One endpoint, put together: what starts first, what ends last.
 
 use crate::access::{Access, Door, authorities};
+use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
 use crate::book::Book;
@@ -110,6 +111,7 @@ impl Endpoint {
     pub fn open(mut config: Config) -> Result<Self> {
         let identity = Arc::new(open_identity(&config)?);
         let fingerprint = identity.fingerprint();
+        let accounts = Arc::new(Accounts::open(&config)?);
         let roots = Roots::open(&config)?;
         let bounds = bounds(&config);
         let live = Live::new(bounds);
@@ -137,6 +139,7 @@ impl Endpoint {
             roots.clone(),
             Arc::clone(&identity),
             authority,
+            Arc::clone(&accounts),
         );
         let address = config.advertised(listener.addresses());
         let book = Arc::new(Book::new(
@@ -190,6 +193,7 @@ impl Endpoint {
             access,
             tickets: Arc::clone(&book) as _,
             audit: Arc::clone(&audit),
+            accounts,
             tokio: server.handle().clone(),
             front: Box::new(move |stream| {
                 // One that is turned away is counted, and closed.

@@ -68,6 +68,15 @@ impl Export {
         })
     }
 
+    /// The same folder, opened anew by whoever the calling thread acts as: what one account has
+    /// opened, and what this keeps open, is no way for another.
+    ///
+    /// # Errors
+    /// As [`Export::open`]; the account must be able to reach and to read the folder.
+    pub fn anew(&self) -> Result<Self> {
+        Self::open(self.root.clone(), self.targets.clone())
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {

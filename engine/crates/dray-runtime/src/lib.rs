@@ -5,6 +5,7 @@
 //! effects out; readers, writers and chores belong to storage targets, senders and receivers to
 //! streams. Buffers are preallocated ([`pool`]) and named by id. No decision is taken here.
 
+pub mod account;
 mod caught;
 pub mod clock;
 mod conduct;

@@ -87,6 +87,9 @@ pub struct Config {
     /// Whether files are read and written as the owner's account.
     #[serde(default)]
     pub setuid: bool,
+    /// Accounts with lower numbers are the system's own and refused.
+    #[serde(default = "default_setuid_min")]
+    pub setuid_min: u32,
     /// Whether data may run outside of TLS when a transfer asks for it.
     #[serde(default)]
     pub clear_data: bool,
@@ -240,6 +243,10 @@ fn default_listen() -> Vec<Address> {
 
 fn default_base() -> String {
     "/".to_owned()
+}
+
+const fn default_setuid_min() -> u32 {
+    dray_runtime::account::UID_MIN_DEFAULT
 }
 
 const fn yes() -> bool {

@@ -231,6 +231,7 @@ mod tests {
             "audit",
             "retry",
             "setuid",
+            "setuid_min",
             "limit_targets",
             "cache_seconds",
             "events_behind",

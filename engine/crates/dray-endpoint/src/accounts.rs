@@ -1,0 +1,270 @@
+//! With `setuid`: sessions act as the account that their owner is called after.
+//!
+//! Not for: becoming one (`dray_runtime::account`), the control API's storage calls, which are refused.
+//!
+//! Invariant owned here: a thread that acts as an owner opens for itself what it touches, because a
+//! folder that somebody has open is a way past the folders above it.
+
+use crate::config::Config;
+use crate::roots::Root;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::account::{self, HostAccounts};
+use dray_runtime::export::Export;
+use std::ops::Deref;
+
+/// Whether sessions act as accounts, and as which.
+pub struct Accounts {
+    /// Accounts below are refused; none: sessions act as the endpoint itself.
+    uid_min: Option<u32>,
+    host: Box<dyn account::Accounts>,
+}
+
+/// A root as a session may use it.
+pub enum Opened<'r> {
+    /// Together with all others.
+    Shared(&'r Export),
+    /// By itself.
+    Own(Box<Export>),
+}
+
+impl Deref for Opened<'_> {
+    type Target = Export;
+
+    fn deref(&self) -> &Export {
+        match self {
+            Self::Shared(export) => export,
+            Self::Own(export) => export,
+        }
+    }
+}
+
+impl Accounts {
+    /// As the configuration says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`] when sessions are to act as accounts and this process has not
+    /// the right to.
+    pub fn open(config: &Config) -> Result<Self> {
+        if config.setuid {
+            account::check_rights().map_err(|error| {
+                let cause = format!("setuid = true, and {}", error.cause);
+                error.cause(cause).remedy(
+                    "start the endpoint as root (or give it CAP_SETUID and CAP_SETGID), \
+                     or leave setuid out",
+                )
+            })?;
+        }
+        Ok(Self {
+            uid_min: config.setuid.then_some(config.setuid_min),
+            host: Box::new(HostAccounts),
+        })
+    }
+
+    /// The calling thread, which is the session's own, acts as `owner` from now on.
+    ///
+    /// # Errors
+    /// As [`account::become_account`]: the session ends.
+    pub fn enter(&self, owner: &str) -> Result<()> {
+        match self.uid_min {
+            Some(uid_min) => account::become_account(owner, uid_min, self.host.as_ref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Does `work` as `owner`, on a thread of its own where that is another; the calling one stays
+    /// who it is, for what is the endpoint's own.
+    ///
+    /// # Errors
+    /// As [`Accounts::enter`]; those of `work`.
+    pub fn act_as<T: Send>(
+        &self,
+        owner: &str,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        if self.uid_min.is_none() {
+            return work();
+        }
+        std::thread::scope(|scope| {
+            let acting = std::thread::Builder::new()
+                .name("dray-account".to_owned())
+                .spawn_scoped(scope, || self.enter(owner).and_then(|()| work()))
+                .map_err(|error| {
+                    Error::new(ErrorKind::Busy, End::Here, "start a thread for a session")
+                        .cause(error.to_string())
+                })?;
+            // A panic is the caller's to catch, as without a thread.
+            let ended = acting.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// A root for the calling thread, which has become whom it acts as.
+    ///
+    /// # Errors
+    /// When the account cannot open it.
+    pub fn export<'r>(&self, root: &'r Root) -> Result<Opened<'r>> {
+        match self.uid_min {
+            Some(_) => Ok(Opened::Own(Box::new(root.export.anew()?))),
+            None => Ok(Opened::Shared(&root.export)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Accounts;
+    use crate::config::Config;
+    use crate::roots::Roots;
+    use dray_core::options::{Durability, Links};
+    use dray_core::{ErrorKind, RelPath, Result, TransferId};
+    use dray_runtime::account::{self, Account};
+    use dray_runtime::export::Within;
+    use dray_store::{ListOptions, ReadPurpose};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::path::Path;
+
+    const ALICE: u32 = 54_321;
+    const BOB: u32 = 54_322;
+
+    struct Made;
+
+    impl account::Accounts for Made {
+        fn find(&self, name: &str) -> Result<Option<Account>> {
+            let account = |uid| Account {
+                uid,
+                gid: uid,
+                groups: vec![uid],
+            };
+            Ok(match name {
+                "alice" => Some(account(ALICE)),
+                "bob" => Some(account(BOB)),
+                _ => None,
+            })
+        }
+    }
+
+    fn config(at: &Path, more: &str) -> Config {
+        let at = at.display();
+        let text = format!(
+            "name = \"here\"\nstate = \"{at}\"\n{more}\n\
+             [[root]]\nname = \"data\"\npath = \"{at}/data\"\n"
+        );
+        Config::parse("test", &text).expect("a configuration")
+    }
+
+    fn make(at: &Path, owner: u32, mode: u32) {
+        fs::create_dir_all(at).expect("made");
+        chown(at, Some(owner), Some(owner)).expect("its owner");
+        fs::set_permissions(at, Permissions::from_mode(mode)).expect("its mode");
+    }
+
+    #[test]
+    fn without_the_right_to_it_the_endpoint_does_not_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(Accounts::open(&config(folder.path(), "")).is_ok());
+        let opened = Accounts::open(&config(folder.path(), "setuid = true"));
+        let Err(error) = opened else {
+            assert!(account::check_rights().is_ok());
+            return;
+        };
+        assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        let words = error.to_string();
+        assert!(
+            words.contains("setuid = true") && words.contains("as root"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn without_setuid_a_session_acts_as_the_endpoint() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Accounts::open(&config(folder.path(), "")).expect("opens");
+        assert_eq!(accounts.enter("nobody that anybody knows"), Ok(()));
+        let here = std::thread::current().id();
+        let there = accounts.act_as("x", || Ok(std::thread::current().id()));
+        assert_eq!(there, Ok(here));
+    }
+
+    #[test]
+    fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
+        let accounts = Accounts {
+            uid_min: Some(account::UID_MIN_DEFAULT),
+            host: Box::new(Made),
+        };
+        let stranger = accounts.act_as("mallory", || Ok(()));
+        let stranger = stranger.expect_err("no account");
+        assert_eq!(stranger.kind, ErrorKind::PermissionDenied);
+        assert!(stranger.cause.contains("mapping"), "{stranger}");
+        if account::check_rights().is_err() {
+            let error = accounts.act_as("alice", || Ok(())).expect_err("no right");
+            assert!(error.to_string().contains("CAP_SETUID"), "{error}");
+            eprintln!("left out: acting as another account, which this process may not");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
+        let data = folder.path().join("data");
+        make(&data, 0, 0o755);
+        make(&data.join("alice"), ALICE, 0o700);
+        make(&data.join("alice/open"), ALICE, 0o755);
+        fs::write(data.join("alice/open/file"), b"hers").expect("a file");
+        let roots = Roots::open(&config(folder.path(), "")).expect("opens");
+        let root = roots.named("data").expect("the root");
+        let within = |owner: &str| Within {
+            folder: b"alice/open/in/deep".to_vec(),
+            claims: Vec::new(),
+            transfer: TransferId::new("t").expect("an id"),
+            owner: owner.as_bytes().to_vec(),
+            durability: Durability::File,
+        };
+        let path = RelPath::parse(b"alice/open/file").expect("a path");
+        let reads = || {
+            let export = accounts.export(root)?;
+            let mut opened = export.roots(&[b"alice/open/file".to_vec()], Links::Refuse)?;
+            let source = opened.remove(0);
+            source
+                .store
+                .open_read(&source.path, ReadPurpose::Transfer)
+                .map(|_| ())
+        };
+        // The endpoint itself has had the folder open a moment ago, and alice has.
+        let store = root.export.store();
+        assert!(store.open_read(&path, ReadPurpose::Transfer).is_ok());
+        assert!(
+            store
+                .list(&RelPath::root(), &ListOptions::default())
+                .is_ok()
+        );
+        assert_eq!(accounts.act_as("alice", reads), Ok(()));
+        let made = accounts.act_as("alice", || {
+            let (destination, _) = accounts.export(root)?.destination(within("alice"))?;
+            let deep = data.join("alice/open/in/deep");
+            let owners = [deep.clone(), deep.join(".dray-log")].map(|at| {
+                let state = fs::metadata(at).expect("it is there");
+                (state.uid(), state.gid())
+            });
+            drop(destination);
+            Ok(owners)
+        });
+        assert_eq!(made, Ok([(ALICE, ALICE); 2]));
+        // Bob may not pass the folder above, whoever has the one below open.
+        let kind = |result: Result<()>| result.map_err(|error| error.kind);
+        assert_eq!(
+            kind(accounts.act_as("bob", reads)),
+            Err(ErrorKind::PermissionDenied)
+        );
+        let wrote = accounts.act_as("bob", || {
+            accounts
+                .export(root)?
+                .destination(within("bob"))
+                .map(|_| ())
+        });
+        assert_eq!(kind(wrote), Err(ErrorKind::PermissionDenied));
+        assert_eq!(
+            reads().map_err(|error| error.kind),
+            Ok(()),
+            "this thread is who it was"
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! A thread that acts as somebody's account: what it reads, makes and removes is what that account may.
+//!
+//! The calling thread alone changes, and those that it starts later; the others of the process stay
+//! who they are. There is no way back: a thread that has become somebody ends so.
+//!
+//! What changes is the effective user (with it the one that file systems ask for), the effective
+//! group, the supplementary groups, and the capabilities, all of which go. The *real* user stays the
+//! process's own, on purpose: whoever has a thread's real or saved user may send it signals, and one
+//! SIGKILL to a thread ends the whole process.
+//!
+//! Invariant owned here: after [`become_account`] has returned well, no capability is left and the
+//! user is no administrator. After an error the thread is in between: it must do nothing more.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use rustix::fs::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::ffi::CString;
+
+/// The lowest number that distributions give to people; below are the system's own (Debian, RHEL and
+/// SUSE alike: `UID_MIN` in `login.defs`).
+pub const UID_MIN_DEFAULT: u32 = 1_000;
+
+/// An account of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its user.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// All its groups.
+    pub groups: Vec<u32>,
+}
+
+/// Where accounts are looked up.
+pub trait Accounts: Send + Sync {
+    /// The account of this name; `None` when there is none.
+    ///
+    /// # Errors
+    /// When nobody can be asked.
+    fn find(&self, name: &str) -> Result<Option<Account>>;
+}
+
+/// The accounts that this host knows, by whatever means it is set up to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostAccounts;
+
+impl Accounts for HostAccounts {
+    fn find(&self, name: &str) -> Result<Option<Account>> {
+        let failed = |errno: nix::errno::Errno| {
+            Error::new(ErrorKind::Io, End::Here, "look up the account")
+                .cause(format!("{name:?}: {errno}"))
+                .remedy("see whether the host can be asked: getent passwd")
+        };
+        // What cannot be written in C is no account's name.
+        let Ok(in_c) = CString::new(name) else {
+            return Ok(None);
+        };
+        let Some(user) = nix::unistd::User::from_name(name).map_err(failed)? else {
+            return Ok(None);
+        };
+        let groups = nix::unistd::getgrouplist(&in_c, user.gid).map_err(failed)?;
+        Ok(Some(Account {
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            groups: groups.iter().map(|group| group.as_raw()).collect(),
+        }))
+    }
+}
+
+/// Refuses when this process may not become other accounts.
+///
+/// # Errors
+/// [`ErrorKind::PermissionDenied`] says which rights are missing.
+pub fn check_rights() -> Result<()> {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let has = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    if has.is_ok_and(|has| has.contains(needed)) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::PermissionDenied,
+        End::Here,
+        "act as other accounts",
+    )
+    .cause("this process has not the right to (CAP_SETUID and CAP_SETGID)")
+    .remedy("start it as root, or give it these capabilities"))
+}
+
+/// The calling thread becomes the account `name`, for good. Accounts below `uid_min`, and the
+/// administrator's whatever that is, are refused.
+///
+/// # Errors
+/// [`ErrorKind::PermissionDenied`] when there is no such account, or it may not be used, or this
+/// process has not the right to. The thread must do nothing more then.
+pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Result<()> {
+    let account = accounts.find(name)?.ok_or_else(|| {
+        refused(format!(
+            "the mapping names the owner {name:?}, and this host has no such account"
+        ))
+    })?;
+    if account.uid == 0 || account.gid == 0 {
+        return Err(refused(format!(
+            "the account {name:?} is the administrator's"
+        )));
+    }
+    // Those are "leave it as it is" to the system.
+    if account.uid == u32::MAX || account.gid == u32::MAX {
+        return Err(refused(format!("the account {name:?} has no number")));
+    }
+    if account.uid < uid_min {
+        let uid = account.uid;
+        let cause =
+            format!("the account {name:?} is number {uid}, below {uid_min}: the system's own");
+        return Err(refused(cause));
+    }
+    check_rights()?;
+    enter(&account).map_err(|errno| {
+        Error::new(
+            ErrorKind::PermissionDenied,
+            End::Here,
+            format!("act as {name:?}"),
+        )
+        .cause(errno.to_string())
+        .remedy("see whether the host lets this process change users")
+    })
+}
+
+fn refused(cause: String) -> Error {
+    Error::new(
+        ErrorKind::PermissionDenied,
+        End::Here,
+        "act as the owner's account",
+    )
+    .cause(cause)
+    .remedy("map the principal to an account of this host, or make the account")
+}
+
+/// The groups first: without the user's capabilities they cannot be set any more.
+fn enter(account: &Account) -> rustix::io::Result<()> {
+    let groups: Vec<Gid> = account
+        .groups
+        .iter()
+        .map(|group| Gid::from_raw(*group))
+        .collect();
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    rustix::thread::set_thread_groups(&groups)?;
+    rustix::thread::set_thread_res_gid(None, gid, None)?;
+    rustix::thread::set_thread_res_uid(None, uid, None)?;
+    // The change of user takes them from root's threads by itself, but not from those of a process
+    // that has them in another way.
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none)?;
+    let now = rustix::thread::capabilities(None)?;
+    let is_done = now.effective.is_empty()
+        && now.permitted.is_empty()
+        && rustix::process::geteuid() == uid
+        && rustix::process::getegid() == gid;
+    match is_done {
+        true => Ok(()),
+        false => Err(rustix::io::Errno::PERM),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Account, Accounts, HostAccounts, UID_MIN_DEFAULT, become_account, check_rights};
+    use dray_core::{ErrorKind, Result};
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    const UID: u32 = 54_321;
+    const GID: u32 = 54_322;
+    const TEAM: u32 = 54_323;
+
+    /// Accounts that no host has.
+    struct Made;
+
+    impl Accounts for Made {
+        fn find(&self, name: &str) -> Result<Option<Account>> {
+            let account = |uid, gid| Account {
+                uid,
+                gid,
+                groups: vec![gid, TEAM],
+            };
+            Ok(match name {
+                "alice" => Some(account(UID, GID)),
+                "toor" => Some(account(0, GID)),
+                "wheel" => Some(account(UID, 0)),
+                "daemon" => Some(account(999, GID)),
+                "none" => Some(account(u32::MAX, GID)),
+                _ => None,
+            })
+        }
+    }
+
+    fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
+    }
+
+    fn refusal(name: &str) -> String {
+        on_a_thread(|| {
+            let error = become_account(name, UID_MIN_DEFAULT, &Made).expect_err(name);
+            assert_eq!(error.kind, ErrorKind::PermissionDenied);
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn administrators_the_systems_own_and_strangers_are_refused() {
+        assert!(refusal("toor").contains("administrator"));
+        assert!(refusal("wheel").contains("administrator"));
+        assert!(refusal("daemon").contains("below 1000"));
+        assert!(refusal("none").contains("no number"));
+        let unknown = refusal("mallory");
+        assert!(
+            unknown.contains("mapping") && unknown.contains("mallory"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn the_hosts_accounts_are_found_by_name() {
+        let root = HostAccounts
+            .find("root")
+            .expect("asked")
+            .expect("every host has it");
+        assert_eq!((root.uid, root.gid), (0, 0));
+        for nobody in ["no-such-account-here", "", "a\0b"] {
+            assert_eq!(
+                HostAccounts.find(nobody).expect("asked"),
+                None,
+                "{nobody:?}"
+            );
+        }
+    }
+
+    fn write(at: &Path, mode: u32, group: u32) {
+        fs::write(at, b"secret").expect("a file");
+        fs::set_permissions(at, fs::Permissions::from_mode(mode)).expect("its mode");
+        std::os::unix::fs::chown(at, Some(0), Some(group)).expect("its group");
+    }
+
+    #[test]
+    fn a_thread_acts_as_the_account_and_no_other_does() {
+        if check_rights().is_err() {
+            // Without the right to, that is all there is to see.
+            assert!(refusal("alice").contains("CAP_SETUID"));
+            eprintln!("left out: acting as another account, which this process may not");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("open");
+        let at = |name: &str| folder.path().join(name);
+        write(&at("roots"), 0o600, 0);
+        write(&at("of-group-zero"), 0o640, 0);
+        write(&at("teams"), 0o640, TEAM);
+        let looks = |own: &str| {
+            let denied = |result: std::io::Result<_>| {
+                result.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+            };
+            assert!(
+                denied(fs::read(at("roots"))),
+                "no capability over files is left"
+            );
+            assert!(
+                denied(fs::read(at("of-group-zero"))),
+                "nor a group of before"
+            );
+            assert!(denied(
+                std::os::unix::fs::chown(at("teams"), Some(UID), None).map(|()| vec![])
+            ));
+            assert_eq!(fs::read(at("teams")).expect("a member may"), b"secret");
+            fs::write(at(own), b"mine").expect("may write there");
+            let made = fs::metadata(at(own)).expect("a state");
+            assert_eq!((made.uid(), made.gid()), (UID, GID));
+            // What stores need of the system still works.
+            assert!(fs::read_to_string("/proc/self/status").is_ok());
+            let open = fs::File::open(at(own)).expect("opens");
+            let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+            assert_eq!(fs::read(again).expect("one's own"), b"mine");
+        };
+        on_a_thread(|| {
+            become_account("alice", UID_MIN_DEFAULT, &Made).expect("may");
+            looks("own");
+            on_a_thread(|| looks("inherited"));
+            let error = become_account("alice", UID_MIN_DEFAULT, &Made).expect_err("no way on");
+            assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        });
+        assert_eq!(fs::read(at("roots")).expect("still who it was"), b"secret");
+        on_a_thread(|| assert_eq!(fs::read(at("roots")).expect("so is a new one"), b"secret"));
+        // Nobody but the process's own user may send its threads signals.
+        on_a_thread(|| {
+            become_account("alice", UID_MIN_DEFAULT, &Made).expect("may");
+            let status = fs::read_to_string("/proc/thread-self/status").expect("its state");
+            let uids = status
+                .lines()
+                .find(|line| line.starts_with("Uid:"))
+                .expect("users");
+            assert_eq!(uids, format!("Uid:\t0\t{UID}\t0\t{UID}"));
+        });
+    }
+}
