@@ -13,6 +13,7 @@ pub mod drive;
 pub mod export;
 pub mod link;
 pub mod local;
+mod lock;
 pub mod net;
 pub mod observe;
 pub mod place;

@@ -6,13 +6,16 @@ use dray_core::options::{Durability, Options, Order};
 use dray_core::{Name, RelPath};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
+use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{
-    Notes, bytes, copy, destination, options, picture, sink_setup, sink_setup_claiming, sink_store,
-    source_setup,
+    Notes, bytes, copy, destination, options, picture, sink_setup, sink_setup_claiming,
+    sink_setup_of, sink_store, source_setup,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn make_tree(at: &Path) {
@@ -317,4 +320,44 @@ fn a_file_of_another_size_than_asked_is_not_published() {
     let (ends, _) = copy_of(200_000);
     assert!(matches!(ends.source.0, Outcome::Done(totals) if totals.files_failed == 0));
     assert_eq!(fs::read(to.join("other")).expect("there").len(), 200_000);
+}
+
+/// Counts looks at what stands where links go.
+struct Looks(Arc<AtomicUsize>);
+
+impl Hook for Looks {
+    fn before(&self, call: &Call<'_>) -> dray_core::Result<()> {
+        let is_link = call.path.to_string().contains("link");
+        if call.operation == Operation::Stat && is_link {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn links_in_folders_that_the_copy_has_made_need_no_look() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(from.join("new")).expect("a folder");
+    fs::create_dir_all(from.join("old")).expect("a folder");
+    fs::create_dir_all(to.join("old")).expect("a folder");
+    for number in 0..10 {
+        for folder in ["new", "old"] {
+            let link = from.join(folder).join(format!("link-{number}"));
+            std::os::unix::fs::symlink("nowhere", link).expect("a link");
+        }
+    }
+    let looks = Arc::default();
+    let store = Around::new(sink_store(&to).expect("a store"), Looks(Arc::clone(&looks)));
+    let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+    let source = source_setup(&from, &options());
+    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
+    assert_eq!(
+        looks.load(Ordering::Relaxed),
+        10,
+        "one for each in the old folder"
+    );
+    assert_eq!(fs::read_dir(to.join("new")).expect("a folder").count(), 10);
 }

@@ -12,6 +12,7 @@ use super::greet::Greeted;
 use super::hub::Hub;
 use super::socket::{Socket, shut};
 use crate::link::ControlSender;
+use crate::lock::lock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Decoder, encode};
@@ -20,7 +21,7 @@ use rustls::Connection;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Plaintext encrypted at once: below the TLS buffer's limit, so that it is always taken whole.
@@ -153,11 +154,6 @@ impl Shared {
         self.closing.store(true, Ordering::Release);
         shut(self.socket.stream());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves a TLS state that fails by itself if it is no good.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The sending half.

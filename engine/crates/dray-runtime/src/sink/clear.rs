@@ -2,8 +2,9 @@
 //!
 //! Invariant: a partial file is removed only after the log has ceased to speak of it, durably.
 
+use crate::lock::lock;
 use crate::sink::destination::Destination;
-use crate::sink::files::{Space, lock};
+use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::peek;
 use dray_core::{RelPath, Result};

@@ -1,5 +1,6 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
+use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
 use crate::sink::clear::{below, id_of};
 use crate::sink::destination::{Destination, Lease};
@@ -17,7 +18,7 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A small file that was written and has no final name yet.
 #[derive(Clone)]
@@ -52,8 +53,13 @@ pub(super) struct Space {
     pub(super) met: Mutex<HashSet<RelPath>>,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// How a name is given.
+pub(super) const fn how(replace: bool) -> Publish {
+    if replace {
+        Publish::Replace
+    } else {
+        Publish::IfAbsent
+    }
 }
 
 pub(super) fn folder_of(path: &RelPath) -> RelPath {
@@ -110,14 +116,6 @@ impl Space {
     /// Whether this transfer may still write.
     pub(super) fn check_lease(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
-    }
-
-    pub(super) const fn how(&self, replace: bool) -> Publish {
-        if replace {
-            Publish::Replace
-        } else {
-            Publish::IfAbsent
-        }
     }
 
     pub(super) fn prepare(
@@ -227,6 +225,8 @@ impl Space {
         holes: &[ByteRange],
         metadata: &Metadata,
     ) -> Result<()> {
+        // Of the many files of one object each: whoever took the lease over has begun to write.
+        self.check_lease()?;
         let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())
@@ -239,7 +239,6 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
-        self.check_lease()?;
         // One that came again, because another file of its pack could not be written.
         self.discard_small(path)?;
         let write = |name: &Name| {
@@ -304,7 +303,7 @@ impl Space {
     }
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
-        let how = self.how(item.replace);
+        let how = how(item.replace);
         let sums = self.options.checksum_attributes.then_some(item.sums);
         let attributes = Attributes {
             metadata: &item.metadata,

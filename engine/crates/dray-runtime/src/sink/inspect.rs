@@ -1,7 +1,8 @@
 //! What is found out, or made, at a path before any bytes come: folders and links are made, for files
 //! it is said what stands there and what the log knows.
 
-use crate::sink::files::{Space, folder_of, lock, unless};
+use crate::lock::lock;
+use crate::sink::files::{Space, folder_of, how, unless};
 use crate::sink::{look, peek};
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -87,10 +88,9 @@ impl Space {
     }
 
     fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {
-        self.check_lease()?;
         let overwrite = self.options.overwrite;
-        let how = self.how(overwrite != Overwrite::Never);
-        if overwrite != Overwrite::Never {
+        let how = how(overwrite != Overwrite::Never);
+        if overwrite != Overwrite::Never && !self.is_in_fresh_folder(path) {
             self.refuse_link_for_file(path, target)?;
         }
         let make = |partial: &Name| {
@@ -134,11 +134,14 @@ impl Space {
         })
     }
 
+    /// Whether only this transfer has put anything where `path` lies.
+    fn is_in_fresh_folder(&self, path: &RelPath) -> bool {
+        path.parent()
+            .is_some_and(|folder| lock(&self.folders.fresh).contains(&folder))
+    }
+
     fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
-        let is_fresh = path
-            .parent()
-            .is_some_and(|folder| lock(&self.folders.fresh).contains(&folder));
-        let existing = if is_fresh {
+        let existing = if self.is_in_fresh_folder(path) {
             None
         } else {
             peek::existing(self.store.as_ref(), path, key)?

@@ -5,11 +5,12 @@
 //! file that is not this transfer's is removed only when no log speaks of it.
 
 use super::other_logs::{OtherLogs, Place};
+use crate::lock::lock;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::place::partial_name_at_turn;
 use dray_store::{PartialId, Store};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Names tried for one partial file. Two names with one hash do not happen by themselves, so this
 /// bounds what a hostile manifest costs (guess, revisit).
@@ -22,10 +23,6 @@ pub(super) struct Names {
     taken: Mutex<HashSet<Place>>,
     /// None at a store that keeps no logs.
     others: Mutex<Option<OtherLogs>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn place_of(path: &RelPath, name: &Name) -> Place {

@@ -1,6 +1,7 @@
 //! Durability of a group: what is synced for each thing that the machine names.
 
-use crate::sink::files::{Space, folder_of, lock};
+use crate::lock::lock;
+use crate::sink::files::{Space, folder_of};
 use crate::sink::handles::OpenFile;
 use dray_core::{Error, ErrorKind, FileIndex, Name, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;
