@@ -23,6 +23,7 @@ pub use peek::Peek;
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
+use crate::groups::Groups;
 use crate::link::{SinkEvent, SinkLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
@@ -38,9 +39,6 @@ use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
 use write::{WriteJob, WriteJobPart};
-
-/// Sink targets that get writers of their own; further ones share.
-const WRITER_GROUPS_MAX: usize = 64;
 
 /// Threads that publish, read back and set attributes.
 const CHORE_THREADS: usize = 2;
@@ -128,7 +126,7 @@ fn conduct_all(
             log: log_out,
             chores: chores_out,
             writers_per_target: writers_per_target.max(1),
-            writer_groups: Vec::new(),
+            writer_groups: Groups::new(),
             open: HashMap::new(),
             small: HashMap::new(),
             outcome: None,
@@ -153,7 +151,7 @@ struct Conductor<'scope, 'env> {
     log: Sender<Chore>,
     chores: Sender<Chore>,
     writers_per_target: u32,
-    writer_groups: Vec<(TargetId, Sender<WriteJob>)>,
+    writer_groups: Groups<WriteJob>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
     /// Small files that were written and have no final name yet.
     small: HashMap<FileIndex, RelPath>,
@@ -369,17 +367,9 @@ impl Conductor<'_, '_> {
 
     /// The writers of a target; they are started when the target is first written.
     fn writers(&mut self, target: TargetId) -> &Sender<WriteJob> {
-        let known = self
-            .writer_groups
-            .iter()
-            .position(|(other, _)| *other == target);
-        let place = known.unwrap_or_else(|| {
-            if self.writer_groups.len() >= WRITER_GROUPS_MAX {
-                return target.0 as usize % WRITER_GROUPS_MAX;
-            }
-            let (jobs, writer_jobs) = unbounded();
+        self.writer_groups.of(target, |jobs| {
             for _ in 0..self.writers_per_target {
-                let (jobs, events) = (writer_jobs.clone(), self.events.clone());
+                let (jobs, events) = (jobs.clone(), self.events.clone());
                 let (pool, space) = (self.pool, self.space);
                 self.scope.spawn(move || {
                     or_tell("write the files", &events, SinkEvent::Broken, || {
@@ -387,10 +377,7 @@ impl Conductor<'_, '_> {
                     });
                 });
             }
-            self.writer_groups.push((target, jobs));
-            self.writer_groups.len() - 1
-        });
-        &self.writer_groups[place].1
+        })
     }
 }
 

@@ -6,6 +6,7 @@ mod read;
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
+use crate::groups::Groups;
 use crate::link::{BlockSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
@@ -23,9 +24,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
-
-/// Source targets that get readers of their own; further ones share.
-const READER_GROUPS_MAX: usize = 64;
 
 /// One thing to read: a file, or a folder with everything in it.
 #[derive(Clone)]
@@ -107,7 +105,7 @@ fn conduct_all(
             list_jobs,
             readers_per_target: readers.max(1),
             segments_max,
-            reader_groups: Vec::new(),
+            reader_groups: Groups::new(),
             streams: HashMap::new(),
             origins: HashMap::new(),
             outcome: None,
@@ -132,8 +130,6 @@ pub fn list_all(
     Ok(())
 }
 
-type ReaderGroup = (TargetId, Sender<ReadJob>);
-
 struct Conductor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     machine: Source,
@@ -145,7 +141,7 @@ struct Conductor<'scope, 'env> {
     list_jobs: Sender<u32>,
     readers_per_target: u32,
     segments_max: usize,
-    reader_groups: Vec<ReaderGroup>,
+    reader_groups: Groups<ReadJob>,
     streams: HashMap<StreamId, Sender<SendJob>>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,
@@ -285,17 +281,9 @@ impl Conductor<'_, '_> {
 
     /// The readers of a target; they are started when the target is first read.
     fn readers(&mut self, target: TargetId) -> &Sender<ReadJob> {
-        let known = self
-            .reader_groups
-            .iter()
-            .position(|(other, _)| *other == target);
-        let place = known.unwrap_or_else(|| {
-            if self.reader_groups.len() >= READER_GROUPS_MAX {
-                return target.0 as usize % READER_GROUPS_MAX;
-            }
-            let (jobs, reader_jobs) = unbounded();
+        self.reader_groups.of(target, |jobs| {
             for _ in 0..self.readers_per_target {
-                let (jobs, pool, events) = (reader_jobs.clone(), self.pool, self.events.clone());
+                let (jobs, pool, events) = (jobs.clone(), self.pool, self.events.clone());
                 let segments_max = self.segments_max;
                 self.scope.spawn(move || {
                     or_tell("read the files", &events, SourceEvent::Broken, || {
@@ -303,10 +291,7 @@ impl Conductor<'_, '_> {
                     });
                 });
             }
-            self.reader_groups.push((target, jobs));
-            self.reader_groups.len() - 1
-        });
-        &self.reader_groups[place].1
+        })
     }
 }
 
