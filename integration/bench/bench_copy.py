@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -203,6 +204,24 @@ def table(data: Data, samples: dict[str, list[Sample]]) -> list[str]:
     return lines
 
 
+def file_system(place: Path, mounts: str) -> str:
+    """Name the file system that a place lies on, as the kernel calls it.
+
+    ``stat -f`` knows ext2 to ext4 by one number and calls all of them the same.
+
+    :param place: absolute, without links
+    :param mounts: what ``/proc/self/mountinfo`` says
+    """
+    found, kind = Path("/"), "unknown"
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
+        # Of several mounts on one another the last one is seen.
+        if place.is_relative_to(point) and point.is_relative_to(found):
+            found, kind = point, after.split()[0]
+    return kind
+
+
 def main() -> None:
     """Measure and print."""
     words = argparse.ArgumentParser(description="Measure dray cp beside cp and rsync.")
@@ -224,9 +243,8 @@ def main() -> None:
     kept: dict[str, dict[str, list[list[float]]]] = {}
     for where in asked.dir or [Path("/dev/shm"), Path(tempfile.gettempdir())]:  # noqa: S108
         with tempfile.TemporaryDirectory(prefix="dray-bench-", dir=where) as name:
-            kind = subprocess.run(
-                ["stat", "-f", "-c", "%T", name], check=True, capture_output=True, text=True
-            ).stdout.strip()
+            mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+            kind = file_system(Path(name).resolve(), mounts)
             for data in make_data(Path(name), asked.data or ["file", "tree"], asked.file_mib << 20):
                 samples = measure(Path(name), data, asked.rounds)
                 print("\n".join(table(data, samples)), f"\n(on {kind})", flush=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from integration.bench import bench_copy
+
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
@@ -37,3 +39,25 @@ def test_bench_refuses_a_debug_build(folder: Path, program: Path) -> None:
     )
     assert ran.returncode != 0
     assert "no release build" in ran.stderr
+
+
+def test_bench_names_the_file_system_as_the_kernel_does() -> None:
+    mounts = "\n".join(
+        [
+            "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+            "23 22 0:20 / /dev/shm rw - tmpfs tmpfs rw",
+            "24 22 8:1 / /mnt/a\\040b rw master:1 shared:2 - xfs /dev/sda1 rw",
+            "25 22 0:30 / /mnt/twice rw - ext3 /dev/sdb rw",
+            "26 25 0:31 / /mnt/twice rw - btrfs /dev/sdc rw",
+        ]
+    )
+    for place, kind in {
+        "/": "ext4",
+        "/home/x": "ext4",
+        "/dev/shm/dray-bench-1": "tmpfs",  # noqa: S108
+        "/dev/shmem": "ext4",  # noqa: S108
+        "/mnt/a b/c": "xfs",
+        "/mnt/twice": "btrfs",
+    }.items():
+        assert bench_copy.file_system(Path(place), mounts) == kind, place
+    assert bench_copy.file_system(Path("/x"), "") == "unknown"
