@@ -29,10 +29,12 @@ mod units;
 use args::{Command, Dray};
 use clap::{CommandFactory, Parser};
 use exit::Exit;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let dray = match Dray::try_parse() {
+    let dray = match Dray::try_parse_from(words(std::env::args_os())) {
         Ok(dray) => dray,
         // Help and version come this way too; clap ends with 2 for the rest, as documented.
         Err(error) => error.exit(),
@@ -73,4 +75,20 @@ fn main() -> ExitCode {
             stop.exit.into()
         }
     }
+}
+
+/// The command line. What the program `drayd` is told are options of `dray endpoint run`.
+fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = given.collect();
+    let program = words.first().and_then(|word| Path::new(word).file_name());
+    if program.is_none_or(|name| name != "drayd") {
+        return words;
+    }
+    // Help and complaints show `dray endpoint run`, which is what to look up.
+    let program: &[&str] = match &words[1..] {
+        [only] if only == "--version" || only == "-V" => &["dray"],
+        _ => &["dray", "endpoint", "run"],
+    };
+    words.splice(..1, program.iter().map(OsString::from));
+    words
 }

@@ -2,6 +2,7 @@
 //! what stands in the folders afterwards.
 
 mod content;
+mod drayd;
 mod exits;
 mod meaning;
 mod options;

@@ -55,7 +55,12 @@ impl Scene {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dray"));
+        self.command_as(env!("CARGO_BIN_EXE_dray"), arguments)
+    }
+
+    /// The program under another name.
+    pub(crate) fn command_as(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.0.path())
@@ -84,9 +89,7 @@ impl Scene {
 
     /// Starts a run that is looked at while it goes on.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(Some(command.spawn().expect("start dray")))
+        Running::begin(self.command(arguments))
     }
 
     /// Everything beneath a folder: names with kind, size, mode, time and content.
@@ -160,6 +163,11 @@ impl Done {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
+    pub(crate) fn begin(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(command.spawn().expect("start dray")))
+    }
+
     pub(crate) fn child(&mut self) -> &mut Child {
         self.0.as_mut().expect("it runs")
     }
