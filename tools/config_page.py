@@ -1,0 +1,35 @@
+"""Copy the endpoint's explained configuration into its page of the reference.
+
+    python tools/config_page.py     writes docs/reference/configuration.md anew
+
+The page's words stay; the one block of TOML becomes the example as the program ships it. A test
+compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "engine/crates/dray-endpoint/src/config/example.toml"
+PAGE = ROOT / "docs/reference/configuration.md"
+BLOCK = re.compile(r"^```toml\n.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def renewed(page: str, example: str) -> str:
+    """Give the page with its block of TOML replaced by the example."""
+    found = len(BLOCK.findall(page))
+    if found != 1:
+        raise ValueError(f"{PAGE}: {found} blocks of TOML where there should be one")
+    return BLOCK.sub(lambda _: f"```toml\n{example.rstrip()}\n```", page)
+
+
+def main() -> None:
+    """Write the page anew."""
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(renewed(page, EXAMPLE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
