@@ -22,7 +22,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 #: says nothing about which values are right
-_SILENT = {"description", "default", "example", "examples", "format", "title", "$schema"}
+_SILENT = {
+    *("description", "default", "example", "examples", "format", "title", "$schema"),
+    *("writeOnly", "readOnly"),
+}
 _KNOWN = {
     *_SILENT,
     *("$ref", "type", "enum", "const", "oneOf", "anyOf", "allOf", "pattern", "items"),

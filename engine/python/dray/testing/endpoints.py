@@ -97,7 +97,8 @@ class Endpoint:
         self._home = folder / "endpoint"
         for root in roots:
             self.root(root=root.name).mkdir(parents=True)
-        self._run("endpoint", "init", self._home, "--name", name)
+        words = [f"--root={root.name}={self.root(root=root.name)}" for root in roots]
+        self._run("endpoint", "init", self._home, "--name", name, *words)
         self._made = _read_config(self._home / "drayd.toml")
 
     # --- where it is, who may speak to it ---------------------------------------------------------
@@ -130,7 +131,7 @@ class Endpoint:
         :param audience: by default this endpoint.
         """
         words = ["--sub", subject, "--scope", " ".join(scopes or ALL_SCOPES)]
-        words += ["--aud", audience or f"dray://{self.name}", "--lifetime", lifetime]
+        words += ["--lifetime", lifetime, *(("--aud", audience) if audience else ())]
         return self._run("token", "mint", "--dir", self._home, *words).strip()
 
     def client(
@@ -299,12 +300,15 @@ class Endpoint:
             "name": self.name,
             "listen": [self._listen],
             "root": [self._root_table(root) for root in self._roots.values()],
-            "map": [{"subject": who, "owner": who} for who in ("alice", "bob", "root")],
+            "map": {"rules": [self._rule(who) for who in ("alice", "bob", "root")]},
             "administrators": ["root"],
             **self._extra,
         }
         text = "\n".join(_write_table(config)) + "\n"
         (self._home / "drayd.toml").write_text(text, encoding="utf-8")
+
+    def _rule(self, who: str) -> dict[str, Any]:
+        return {"issuer": f"https://{self.name}", "subject": who, "owner": who}
 
     def _root_table(self, root: Root) -> dict[str, Any]:
         path = str(self.root(root=root.name).resolve())
