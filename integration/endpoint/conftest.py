@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.endpoint.scene import Data, Scenes, make_data
 from integration.harness.program import find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dray.testing.endpoints import Endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +28,21 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     except FileNotFoundError as error:
         pytest.fail(str(error), pytrace=False)
     monkeypatch.setenv("DRAY_PROGRAM", str(program))
+
+
+@pytest.fixture(scope="session")
+def moved() -> Iterator[Data]:
+    """Make what the tests of faults move, once."""
+    # Not tmp_path_factory: that is kept for three runs.
+    with tempfile.TemporaryDirectory(
+        prefix="dray-data-", dir=os.environ.get("DRAY_TEST_DIR")
+    ) as name:
+        data = make_data(Path(name) / "served")
+        yield data
+        data.remove()
+
+
+@pytest.fixture
+def scenes(start_endpoint: Callable[..., Endpoint], moved: Data) -> Scenes:
+    """Give a maker of scenes: two endpoints, a proxy, and data to move."""
+    return Scenes(start_endpoint, moved)

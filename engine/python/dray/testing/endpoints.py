@@ -174,6 +174,11 @@ class Endpoint:
         """Whether its process is there (suspended or not)."""
         return self._popen is not None and self._popen.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How its last process ended: negative for a signal's number, ``None`` while it runs."""
+        return None if self._popen is None else self._popen.poll()
+
     def start(self) -> Endpoint:
         """Start it and wait until it listens; at the same address as before.
 

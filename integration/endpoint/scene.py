@@ -1,0 +1,293 @@
+"""Two endpoints with a proxy between them, and data larger than what may be sent twice.
+
+What travels is counted by the proxy, what has arrived is read from the disk: nothing here believes
+what the endpoints say of themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dray.client import Place, Policy, Request, Retry, Selection
+from dray.testing.endpoints import Root
+from dray.testing.proxy import Proxy
+from integration.harness import tree
+from integration.harness.watch import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+FULL = os.environ.get("DRAY_FULL") == "1"
+#: of each kind of fault, at random moments
+MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 2))
+DATA_BYTES = 128 * tree.MIB
+#: bytes per second: slow enough to be met on its way, whatever this host can do
+RATE = 48 * tree.MIB
+#: with these a session gets POOL_BYTES at the most (dray-endpoint, `live`): four places, four
+#: fifths of the memory in equal parts, and an eighth of what is left
+LIMITS = {"memory": "64MiB", "transfers_active": 2}
+POOL_BYTES = 15 * tree.MIB
+SYNC_GROUP_BYTES = 64 * tree.MIB
+#: frames, records of TLS, object heads: next to nothing beside the data
+OVERHEAD = 0.01
+PATIENT = Retry(tries=30, interval_seconds=1)
+#: so long a transfer may take after a fault, on a host that does much else
+END_SECONDS = 180.0
+CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
+
+
+@dataclass
+class Data:
+    """What is moved: a tree, of which there may be an equal replica."""
+
+    source: Path
+    wanted: dict[bytes, tree.Entry]
+    #: seconds and bytes on the wire when nothing happens, by whether it is pushed
+    whole: dict[bool, tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def served(self) -> Path:
+        """The folder that an endpoint exports."""
+        return self.source.parent
+
+    def replica(self) -> Path:
+        """Copy it, once, and give the folder that an endpoint exports."""
+        top = self.served.with_name(f"{self.served.name}-replica")
+        if not top.exists():
+            shutil.copytree(self.served, top, symlinks=True)
+            shutil.copystat(self.source, top / self.source.name)
+        return top
+
+    def remove(self) -> None:
+        """Remove it and its replica."""
+        for top in (self.served, self.served.with_name(f"{self.served.name}-replica")):
+            shutil.rmtree(top, ignore_errors=True)
+
+
+def make_data(top: Path, size: int = DATA_BYTES, *, seed: int = 9, files: int = 300) -> Data:
+    """Make large files, some that are less so, and small ones, below ``top/tree``."""
+    source = top / "tree"
+    tree.make_tree(source, files, seed=seed)
+    for number, part in enumerate((2, 4, 8)):
+        tree.make_file(source / f"large{number}", size // part + 11 * number, seed=seed + number)
+    made = sum(entry.size for entry in tree.describe(source).values())
+    tree.make_file(source / "rest", max(0, size - made), seed=seed + 77)
+    return Data(source, tree.describe(source))
+
+
+class Scene:
+    """A source's endpoint and a sink's, of which one drives; a proxy before the other."""
+
+    def __init__(
+        self,
+        start: Callable[..., Endpoint],
+        data: Data,
+        *,
+        push: bool,
+        config: Mapping[str, Any] | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Start them; the sink is empty."""
+        self.data, self.push, self._start = data, push, start
+        self.config = {"limits": LIMITS, **(config or {})}
+        # Nobody is there yet: the endpoint must know its proxy before it listens.
+        self.proxy = Proxy("127.0.0.1:1", keep=keep)
+        behind = {**self.config, "advertise": self.proxy.address}
+        self.served = Root("data", {"path": str(data.served)})
+        self.source = start("src", roots=[self.served], config=self.config if push else behind)
+        self.sink = start("dst", config=behind if push else self.config)
+        self.active = self.source if push else self.sink
+        self.passive = self.sink if push else self.source
+        self.proxy.upstream = self.passive.address
+        self.folder = self.sink.root("in")
+        self._clients: dict[str, Client] = {}
+        self._others: list[Endpoint] = []
+        self._proxies = [self.proxy]
+
+    def end(self, name: str) -> Endpoint:
+        """Give the ``active`` or the ``passive`` one."""
+        return self.active if name == "active" else self.passive
+
+    def client(self, endpoint: Endpoint | None = None) -> Client:
+        """Give a client of the active endpoint, or of another; it lives as long as the scene."""
+        endpoint = endpoint or self.active
+        if endpoint.address not in self._clients:
+            self._clients[endpoint.address] = endpoint.client(policy=CALLS)
+        return self._clients[endpoint.address]
+
+    def another(self, name: str, folder: Path, **options: Any) -> Endpoint:  # noqa: ANN401
+        """Start one more endpoint, with state and key of its own, that exports ``folder``."""
+        root = Root("data", {"path": str(folder.resolve())})
+        config = {**self.config, **options.pop("config", {})}
+        made = self._start(name, roots=[root], config=config, **options)
+        self._others.append(made)
+        return made
+
+    def twin(self, name: str = "third") -> Endpoint:
+        """Start an endpoint on the active one's folder, as another host of the same storage."""
+        return self.another(name, self.data.served if self.push else self.sink.root())
+
+    def replica(self) -> tuple[Endpoint, Proxy]:
+        """Start an endpoint that serves an equal copy of the data, and a proxy before it."""
+        proxy = Proxy("127.0.0.1:1")
+        self._proxies.append(proxy)
+        made = self.another("replica", self.data.replica(), config={"advertise": proxy.address})
+        proxy.upstream = made.address
+        return made, proxy
+
+    # --- transfers ------------------------------------------------------------------------------
+
+    def place(self, id: str, *, active: Endpoint, passive: Endpoint | None = None) -> Place:
+        """Let ``active`` use the far side of a transfer, or of a replica."""
+        passive = passive or self.passive
+        direction, path = ("write", "in/") if self.push else ("read", self.data.source.name)
+        ticket = self.client(passive).mint_ticket(
+            id,
+            direction,  # type: ignore[arg-type]
+            [f"/data/{path}"],
+            active.key,
+            overwrite="always" if self.push else None,
+        )
+        return Place(passive.place(path), ticket.ticket, ticket.key, ticket.address)
+
+    def request(
+        self,
+        id: str = "t",
+        *,
+        active: Endpoint | None = None,
+        passives: tuple[Endpoint, ...] = (),
+        **more: Any,  # noqa: ANN401 - the fields of a request
+    ) -> Request:
+        """Write the request, with a ticket for each far side."""
+        active = active or self.active
+        places = [self.place(id, active=active, passive=far) for far in passives or (self.passive,)]
+        near = f"/data/{self.data.source.name}" if self.push else "/data/in/"
+        request = Request(
+            sources=near if self.push else places,
+            destination=places[0] if self.push else near,
+            id=id,
+            selection=Selection(recursive=True),
+            retry=PATIENT,
+            rate_max=RATE,
+        )
+        return dataclasses.replace(request, **more)
+
+    def submit(self, id: str = "t", *, active: Endpoint | None = None, **more: Any) -> Transfer:  # noqa: ANN401
+        """Submit it at the active endpoint, or at another."""
+        return self.client(active).submit(self.request(id, active=active, **more))
+
+    def wait(self, id: str = "t", *, active: Endpoint | None = None) -> Transfer:
+        """Wait until it has ended."""
+        return self.client(active).wait(id, timeout_seconds=END_SECONDS)
+
+    def carried(self) -> int:
+        """Count the bytes on data connections, in the direction of the data."""
+        return sum(proxy.counted()[0 if self.push else 1] for proxy in self._proxies)
+
+    def await_carried(self, count: int, seconds: float = END_SECONDS) -> None:
+        """Wait until so many bytes have travelled, or until the transfer has ended before."""
+        until = time.monotonic() + seconds
+        while self.carried() < count:
+            assert time.monotonic() < until, f"{self.carried()} bytes in {seconds} s, not {count}"
+            time.sleep(0.005)
+
+    @contextlib.contextmanager
+    def watched(self, *others: Data) -> Iterator[None]:
+        """Fail if ever anything incomplete stands under a final name."""
+        allowed = Watcher.of(self.data.wanted, b"tree")
+        for other in others:
+            for path, contents in Watcher.of(other.wanted, b"tree").items():
+                allowed[path] = allowed.get(path, set()) | contents
+        with Watcher(self.folder, allowed) as watcher:
+            yield
+        assert watcher.violations == []
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def check_done(
+        self, id: str = "t", *, active: Endpoint | None = None, faults: int = 1
+    ) -> tuple[Transfer, int]:
+        """Wait, and fail unless all has arrived and little went twice; give how much did."""
+        done = self.wait(id, active=active)
+        assert done.state == "done", words(done)
+        assert done.error is None, words(done)
+        assert done.failures == (), words(done)
+        self.check_identical()
+        excess = self.excess()
+        allowed = faults * (POOL_BYTES + SYNC_GROUP_BYTES) + int(OVERHEAD * 2 * DATA_BYTES)
+        assert excess <= allowed, f"{excess} bytes were sent twice: {words(done)}"
+        return done, excess
+
+    def check_identical(self, data: Data | None = None) -> None:
+        """Fail unless the tree has arrived as it is, and nothing else is there."""
+        tree.assert_same((data or self.data).wanted, self.folder / "tree")
+        assert tree.leftovers(self.sink.root()) == []
+
+    def excess(self) -> int:
+        """Say how many bytes travelled more than when nothing happens."""
+        return self.carried() - self.data.whole[self.push][1]
+
+    def close(self) -> None:
+        """End everything, and make room."""
+        for client in self._clients.values():
+            client.close()
+        for proxy in self._proxies:
+            proxy.close()
+        for endpoint in (self.source, self.sink, *self._others):
+            # A suspended one could not be collected.
+            endpoint.resume()
+            endpoint.close()
+
+
+def words(transfer: Transfer) -> str:
+    """Say how a transfer stands."""
+    parts = [
+        f"{transfer.state} in attempt {transfer.attempt} after {transfer.tries} tries",
+        f"error: {transfer.error}",
+        *(f"{failure.path}: {failure.error}" for failure in transfer.failures),
+        *transfer.notices,
+        f"{transfer.files} {transfer.bytes}",
+    ]
+    return "\n".join(parts)
+
+
+@dataclass
+class Scenes:
+    """Makes scenes for one test."""
+
+    start: Callable[..., Endpoint]
+    data: Data
+
+    @contextlib.contextmanager
+    def make(self, *, push: bool, **options: Any) -> Iterator[Scene]:  # noqa: ANN401
+        """Give a scene, and clear it away."""
+        scene = Scene(self.start, self.data, push=push, **options)
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+    def seconds(self, *, push: bool) -> float:
+        """Measure how long the transfer takes when nothing happens, and what travels."""
+        if push not in self.data.whole:
+            with self.make(push=push) as scene:
+                began = time.monotonic()
+                with scene.watched():
+                    scene.submit()
+                    done = scene.wait()
+                taken = time.monotonic() - began
+                assert done.state == "done", words(done)
+                scene.check_identical()
+                assert scene.carried() <= DATA_BYTES * (1 + OVERHEAD)
+                self.data.whole[push] = (taken, scene.carried())
+        return self.data.whole[push][0]
