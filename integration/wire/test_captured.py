@@ -6,42 +6,20 @@ so there this test is the other end itself: a peer of a hundred lines, from the 
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import socket
-import ssl
 import struct
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dray.testing.proxy import PREAMBLE_BYTES, Proxy
 from integration.harness import tree
+from integration.wire.peer import Peer, connect, data_of, decoder, frame_of, hello
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from integration.harness.program import Bench, Server, Word
+    from integration.harness.program import Bench, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
-
-
-def load() -> ModuleType:
-    """Import the decoder from its place."""
-    spec = importlib.util.spec_from_file_location(
-        "captured_wire_decoder", Path(__file__).parent / "decoder.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-decoder = load()
 
 
 def frames(data: bytes) -> list[dict[str, Any]]:
@@ -107,92 +85,6 @@ def test_captured_streams_hold_what_was_sent(bench: Bench, push: bool) -> None:
     assert {data for data in wanted if data} <= whole
 
 
-# A peer, from the document
-
-
-def data_of(data: bytes) -> bytes:
-    """Write length-prefixed bytes (4)."""
-    return struct.pack("<I", len(data)) + data
-
-
-def frame_of(number: int, body: bytes) -> bytes:
-    """Write a frame (3)."""
-    prefix = struct.pack("<IBBH", len(body), number, 0, 0)
-    return prefix + struct.pack("<I", decoder.crc32c(prefix + body)) + body
-
-
-def hello(token: bytes) -> bytes:
-    """Write HELLO (6)."""
-    limits = struct.pack("<IQII", 1 << 20, 1 << 20, 256, 1024)
-    return frame_of(
-        0x01,
-        struct.pack("<HHQQ", 1, 1, 1, 0)
-        + limits
-        + data_of(b"\x01")
-        + data_of(b"a peer written from the document")
-        + data_of(token),
-    )
-
-
-def connect(role: int, path: bytes) -> bytes:
-    """Write CONNECT (6): one path, everything below it, usual options."""
-    selection = struct.pack("<BIIBB", 1, 0, 0, 0, 0)
-    options = struct.pack("<BBBQBBBB", 1, 1, 0, 1 << 20, 0, 0, 0, 0)
-    return frame_of(
-        0x02,
-        data_of(b"from-the-document:1")
-        + struct.pack("<IB", 1, role)
-        + struct.pack("<I", 1)
-        + data_of(path)
-        + selection
-        + options
-        + struct.pack("<BHBI", 0, 1, 0, 0),
-    )
-
-
-class Peer:
-    """A dialling end's control connection."""
-
-    def __init__(self, server: Server) -> None:
-        """Dial: preamble, TLS."""
-        host, _, port = server.address.rpartition(":")
-        plain = socket.create_connection((host, int(port)), timeout=20)
-        plain.sendall(b"DRAY\x01\x00\x00\x00")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        self.tls = context.wrap_socket(plain)
-        assert self.tls.version() == "TLSv1.3"
-
-    def take(self, count: int) -> bytes:
-        """Take so many bytes."""
-        taken = b""
-        while len(taken) < count:
-            piece = self.tls.recv(count - len(taken))
-            assert piece, "the listener closed the connection"
-            taken += piece
-        return taken
-
-    def next(self) -> dict[str, Any]:
-        """Take the next frame that says something."""
-        while True:
-            prefix = self.take(decoder.PREFIX_BYTES)
-            whole = prefix + self.take(struct.unpack_from("<I", prefix)[0])
-            frame, rest = decoder.decode_frame(whole)
-            assert rest == b""
-            if frame["type"] == "PING":
-                self.tls.sendall(frame_of(0x31, struct.pack("<Q", frame["fields"]["value"])))
-            elif frame["type"] not in {"CREDIT", "PONG", "unknown"}:
-                return dict(frame)
-
-    def expect(self, kind: str) -> dict[str, Any]:
-        """Take the next frame, which must be of this type; give its fields."""
-        frame = self.next()
-        assert frame["type"] == kind, frame
-        return dict(frame["fields"] or {})
-
-
 @pytest.fixture
 def token(bench: Bench) -> bytes:
     """Give the token of the servers of this test."""
@@ -202,7 +94,7 @@ def token(bench: Bench) -> bytes:
 def test_peer_from_the_document_pushes_a_folder(bench: Bench, token: bytes) -> None:
     root = bench.folder / "root"
     root.mkdir()
-    peer = Peer(bench.serve(root))
+    peer = Peer(bench.serve(root).address)
     peer.tls.sendall(hello(token))
     assert "dray" in peer.expect("HELLO")["software"]
     peer.tls.sendall(connect(1, b"new"))
@@ -232,7 +124,7 @@ def test_peer_from_the_document_lists_a_tree(bench: Bench, token: bytes) -> None
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "file").write_bytes(os.urandom(4321))
     (root / "link").symlink_to("sub/file")
-    peer = Peer(bench.serve(root))
+    peer = Peer(bench.serve(root).address)
     peer.tls.sendall(hello(token))
     peer.expect("HELLO")
     peer.tls.sendall(connect(0, b""))
@@ -261,14 +153,14 @@ def test_refusals_can_be_read(bench: Bench, token: bytes, path: bytes) -> None:
     root = bench.folder / "root"
     root.mkdir()
     server = bench.serve(root)
-    peer = Peer(server)
+    peer = Peer(server.address)
     peer.tls.sendall(hello(token))
     peer.expect("HELLO")
     peer.tls.sendall(connect(1, path))
     error = peer.expect("REFUSE")["error"]
     assert error["kind"] == 9, "path_escapes"
     assert error["end"] == "sink"
-    peer = Peer(server)
+    peer = Peer(server.address)
     peer.tls.sendall(hello(b"a wrong token of more than enough bytes"))
     error = peer.expect("REFUSE")["error"]
     assert error["kind"] == 23, "unauthorized"
@@ -305,7 +197,7 @@ def test_hostile_peer_with_the_token_ends_only_its_own_session(
     root.mkdir()
     tree.make_tree(source, 20, seed=5)
     server = bench.serve(root)
-    peer = Peer(server)
+    peer = Peer(server.address)
     peer.tls.sendall(hello(token))
     peer.expect("HELLO")
     peer.tls.sendall(connect(1, b"evil"))
