@@ -1,0 +1,140 @@
+"""An issuer of tokens of one's own: what it signs may be as wrong as a test wants."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["LEEWAY_SECONDS", "Issuer", "encode"]
+
+Json: TypeAlias = Any
+#: how far an endpoint lets two clocks be apart; a token is good for so long after its end
+LEEWAY_SECONDS = 60
+
+
+def encode(data: bytes) -> str:
+    """Write bytes as JSON Web Tokens have them."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def run(*words: str | Path, data: bytes = b"") -> bytes:
+    """Run openssl."""
+    return subprocess.run(["openssl", *words], input=data, check=True, capture_output=True).stdout
+
+
+class Issuer:
+    """Signs with RSA or P-256; its keys are in a file that an endpoint can be told of.
+
+    :param folder: where the keys are put; must exist.
+    """
+
+    def __init__(
+        self, folder: Path, url: str = "https://issuer.example/", *, name: str = "issuer"
+    ) -> None:
+        """Make the keys."""
+        self.url = url
+        self.folder = folder
+        self.name = name
+        self.audience = "https://a"
+        self.keys = folder / f"{name}.jwks"
+        for algorithm, kind, option in (
+            ("RS256", "RSA", "rsa_keygen_bits:2048"),
+            ("ES256", "EC", "ec_paramgen_curve:P-256"),
+        ):
+            key = self.key(algorithm)
+            run("genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", key)
+            run("pkey", "-in", key, "-pubout", "-out", self.public(algorithm))
+        self.publish("RS256", "ES256")
+
+    def key(self, algorithm: str) -> Path:
+        """Say where a private key is."""
+        return self.folder / f"{self.name}.{algorithm}.pem"
+
+    def public(self, algorithm: str) -> Path:
+        """Say where a public key is."""
+        return self.folder / f"{self.name}.{algorithm}.pub.pem"
+
+    def publish(self, *algorithms: str) -> None:
+        """Write the set of keys that endpoints believe."""
+        keys = [self._jwk(algorithm) for algorithm in algorithms]
+        self.keys.write_text(json.dumps({"keys": keys}), encoding="utf-8")
+
+    def _jwk(self, algorithm: str) -> Json:
+        about = {"kid": algorithm.lower(), "alg": algorithm, "use": "sig"}
+        if algorithm == "RS256":
+            said = run("rsa", "-in", self.key(algorithm), "-noout", "-modulus").decode()
+            modulus = bytes.fromhex(said.strip().partition("=")[2])
+            return {**about, "kty": "RSA", "n": encode(modulus), "e": encode(b"\x01\x00\x01")}
+        # The point is the end of the key's DER: two coordinates of 32 bytes.
+        der = run("pkey", "-in", self.key(algorithm), "-pubout", "-outform", "DER")
+        x, y = encode(der[-64:-32]), encode(der[-32:])
+        return {**about, "kty": "EC", "crv": "P-256", "x": x, "y": y}
+
+    def config(self, **more: Json) -> Json:
+        """Give the ``[[issuer]]`` of an endpoint that believes it."""
+        audiences = [self.audience]
+        return {"url": self.url, "audiences": audiences, "keys": str(self.keys), **more}
+
+    def claims(self, *scopes: str, **more: Json) -> Json:
+        """Give what a good token says, but for what is given; ``None`` leaves a claim out."""
+        now = int(time.time())
+        claims = {
+            "iss": self.url,
+            "sub": "alice",
+            "aud": self.audience,
+            "nbf": now - 5,
+            "iat": now - 5,
+            "exp": now + 600,
+            "scope": " ".join(scopes),
+            "wlcg.ver": "1.0",
+            **more,
+        }
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(
+        self, *scopes: str, algorithm: str = "ES256", header: Json = None, **claims: Json
+    ) -> str:
+        """Sign a token.
+
+        :param header: further fields of its header.
+        :param claims: see :meth:`claims`.
+        """
+        head = {"alg": algorithm, "kid": algorithm.lower(), "typ": "JWT", **(header or {})}
+        return self.sign(head, self.claims(*scopes, **claims), algorithm)
+
+    def dying(self, seconds: float, *scopes: str, **claims: Json) -> str:
+        """Sign a token that is good for so many seconds more, to a second."""
+        expires = int(time.time() + seconds) - LEEWAY_SECONDS
+        # Issued before it ended: else it would be strange in two ways.
+        return self.token(*scopes, exp=expires, nbf=expires - 60, iat=expires - 60, **claims)
+
+    def sign(self, header: Json, claims: Json, algorithm: str, secret: bytes = b"") -> str:
+        """Put a token together; ``secret`` is for HS256."""
+        signed = ".".join(encode(json.dumps(part).encode()) for part in (header, claims))
+        if algorithm == "none":
+            return f"{signed}."
+        if algorithm == "HS256":
+            mac = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
+            return f"{signed}.{encode(mac)}"
+        signature = run("dgst", "-sha256", "-sign", self.key(algorithm), data=signed.encode())
+        if algorithm == "ES256":
+            signature = _fixed(signature)
+        return f"{signed}.{encode(signature)}"
+
+
+def _fixed(der: bytes) -> bytes:
+    """Turn a signature's two numbers from DER into two times 32 bytes (RFC 7518, 3.4)."""
+    whole, at = b"", 2
+    for _ in range(2):
+        length = der[at + 1]
+        whole += der[at + 2 : at + 2 + length].lstrip(b"\0").rjust(32, b"\0")
+        at += 2 + length
+    return whole

@@ -1,0 +1,145 @@
+"""HTTP as anybody can write it: headers twice, bodies that are no JSON, certificates, no mercy."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+from integration.harness import program as harness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dray.testing.endpoints import Endpoint
+
+__all__ = ["Answer", "ask", "bearer", "dial", "dray", "query", "shipped_program", "trusting"]
+
+Json: TypeAlias = Any
+SECONDS = 60.0
+#: what an error says (docs/reference/api.md)
+FIELDS = {"kind", "status", "end", "operation", "file", "cause", "remedy", "message"}
+
+
+def shipped_program() -> Path:
+    """Find the program for fixtures that live longer than a test."""
+    named = os.environ.get("DRAY_PROGRAM")
+    return Path(named) if named else harness.find_program()
+
+
+def dray(
+    *words: str | Path, seconds: float = 120.0, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the program as a user does who has nothing but what is given."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [shipped_program(), *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        stdin=subprocess.DEVNULL,
+        env={**kept, **env},
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    code: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def json(self) -> Json:
+        """The body, which must be JSON."""
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> Json:
+        """The error, which must have the one shape of the page."""
+        error = self.json["error"]
+        assert error.keys() >= FIELDS, f"{sorted(FIELDS - error.keys())} are missing: {error}"
+        return error
+
+    def refused(self, code: int, kind: str) -> Json:
+        """Fail unless it is a refusal of this code and kind that says what to do."""
+        assert self.code == code, f"{self.code}, not {code}: {self.text}"
+        error = self.error
+        assert error["kind"] == kind, f"{error['kind']}, not {kind}: {error}"
+        assert error["cause"], f"it says not why: {error}"
+        assert error["remedy"], f"it says not what to do: {error}"
+        if code == 401:
+            assert self.headers.get("www-authenticate") == "Bearer"
+        return error
+
+
+def trusting(certificate: Path | None = None) -> ssl.SSLContext:
+    """Believe any endpoint; show a certificate, with the key in the same file, if there is one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    return context
+
+
+def dial(
+    address: str, certificate: Path | None = None, source: str = "127.0.0.1"
+) -> http.client.HTTPSConnection:
+    """Give a connection; ``source`` is the address of this host that it comes from."""
+    return http.client.HTTPSConnection(
+        address, timeout=SECONDS, context=trusting(certificate), source_address=(source, 0)
+    )
+
+
+def ask(
+    endpoint: Endpoint | str,
+    method: str,
+    path: str,
+    body: Json = None,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+    token: str | None = None,
+    certificate: Path | None = None,
+    raw: bytes | None = None,
+    source: str = "127.0.0.1",
+) -> Answer:
+    """Ask once, on a connection of its own.
+
+    :param body: sent as JSON.
+    :param headers: in this order, also the same one twice.
+    :param raw: a body as it is, in place of ``body``.
+    """
+    address = endpoint if isinstance(endpoint, str) else endpoint.address
+    payload = raw if body is None else json.dumps(body).encode()
+    with contextlib.closing(dial(address, certificate, source)) as connection:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in [*headers, *bearer(token)]:
+            connection.putheader(name, value)
+        if payload is not None:
+            connection.putheader("Content-Type", "application/json")
+            connection.putheader("Content-Length", str(len(payload)))
+        connection.endheaders(payload)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, text)
+
+
+def bearer(token: str | None) -> list[tuple[str, str]]:
+    """Give the header of a token; none without one."""
+    return [] if token is None else [("Authorization", f"Bearer {token}")]
+
+
+def query(path: str, **more: object) -> str:
+    """Write the query of a storage call: the path of the API as it is, and what else there is."""
+    pairs = {"path": path, **more}
+    return "&".join(f"{name}={quote(str(value), safe='')}" for name, value in pairs.items())
