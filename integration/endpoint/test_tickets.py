@@ -1,0 +1,446 @@
+"""Tickets: what one opens, for whom, for how long; stolen, expired, revoked ones open nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+import dray as package
+from dray.client import Place, Request
+from integration.endpoint.raw import ask, dray
+from integration.harness import tree
+from integration.wire.peer import Peer, connect, hello
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dray.client import Client, Ticket, Transfer
+    from dray.testing.endpoints import Endpoint
+    from dray.testing.plugin import Two
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+Json: TypeAlias = Any
+KIB = 1 << 10
+MIB = 1 << 20
+GET_ANOTHER = "get another with POST /v1/tickets"
+SOURCE, SINK = 0, 1
+
+
+def mint(here: Endpoint, there: Endpoint, id: str = "t", **more: Json) -> Json:
+    """Get a ticket of ``there`` for ``here``'s key."""
+    body = {
+        "transfer": id,
+        "direction": "read",
+        "paths": ["/data/x.dat"],
+        "peer_key": here.key,
+        **more,
+    }
+    answer = ask(there, "POST", "/v1/tickets", body, token=there.token())
+    assert answer.code == 201, answer.text
+    return answer.json
+
+
+def pull(there: Endpoint, ticket: Json, id: str = "t", path: str = "x.dat", **more: Json) -> Json:
+    """Write a request that fetches a file of ``there``."""
+    place = {name: ticket[name] for name in ("ticket", "key", "address")}
+    place["url"] = there.place(path)
+    return {"id": id, "sources": [place], "destination": {"url": f"/data/got-{id}"}, **more}
+
+
+def carry(here: Endpoint, request: Json, seconds: int = 60) -> Json:
+    """Submit it and wait until it has ended."""
+    token = here.token()
+    answer = ask(here, "POST", "/v1/transfers", request, token=token)
+    assert answer.code == 201, answer.text
+    return await_end(here, request["id"], seconds)
+
+
+def await_end(here: Endpoint, id: str, seconds: int = 60) -> Json:
+    until = time.monotonic() + seconds
+    token = here.token()
+    while True:
+        found = ask(here, "GET", f"/v1/transfers/{id}/wait?timeout=10", token=token).json
+        if found["state"] in ("done", "incomplete", "failed", "cancelled"):
+            return found
+        assert time.monotonic() < until, found
+
+
+def assert_refused(transfer: Json, kind: str, words: str, remedy: str) -> None:
+    assert transfer["state"] == "failed", transfer
+    error = transfer["error"]
+    assert error["kind"] == kind, error
+    assert words in error["cause"], error
+    assert remedy in error["remedy"], error
+    assert "drt_" not in json.dumps(transfer)
+
+
+def make(endpoint: Endpoint, size: int = MIB, name: str = "x.dat") -> Path:
+    path = endpoint.root(name)
+    tree.make_file(path, size, seed=size)
+    return path
+
+
+WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
+    "other-transfer": (
+        {"transfer": "another"},
+        {},
+        "permission_denied",
+        "it is for transfer another, not t",
+        "get a ticket for what is to be moved",
+    ),
+    "other-direction": (
+        {"direction": "write"},
+        {},
+        "permission_denied",
+        "it is for the other direction",
+        "get a ticket for what is to be moved",
+    ),
+    "other-path": (
+        {},
+        {"path": "y.dat"},
+        "permission_denied",
+        "it does not reach /data/y.dat",
+        "get a ticket for what is to be moved",
+    ),
+    "alike-path": (
+        {},
+        {"path": "x.dat2"},
+        "permission_denied",
+        "it does not reach /data/x.dat2",
+        "get a ticket for what is to be moved",
+    ),
+    "folder-above": (
+        {},
+        {"path": "", "selection": {"recursive": True}},
+        "permission_denied",
+        "it does not reach /data",
+        "get a ticket for what is to be moved",
+    ),
+    "other-key": (
+        {"peer_key": "sha256:" + "0" * 64},
+        {},
+        "unauthorized",
+        "it was made for another key",
+        GET_ANOTHER,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_ticket_opens_only_what_it_was_made_for(two_endpoints: Two, name: str) -> None:
+    a, b = two_endpoints
+    for each in ("x.dat", "y.dat", "x.dat2"):
+        make(b, name=each)
+    minted, asked, kind, words, remedy = WRONG[name]
+    ticket = mint(a, b, **minted)
+    ended = carry(a, pull(b, ticket, **asked))
+    assert_refused(ended, kind, words, remedy)
+    assert not a.root("got-t").exists()
+
+
+@pytest.mark.parametrize("name", ["stolen", "none", "unknown", "garbage", "secret-of-another"])
+def test_a_ticket_that_is_not_ones_own_opens_nothing(
+    two_endpoints: Two, start_endpoint: Callable[..., Endpoint], name: str
+) -> None:
+    """Not with another endpoint's key, and not in another's place."""
+    a, b = two_endpoints
+    make(b)
+    ticket = mint(a, b)
+    thief = start_endpoint("c")
+    used = {
+        "stolen": ticket["ticket"],
+        "unknown": "drt_" + "A" * 43,
+        "garbage": "drt_",
+        "secret-of-another": mint(b, a, direction="write")["ticket"],
+    }.get(name)
+    request = pull(b, {**ticket, "ticket": used})
+    if used is None:
+        del request["sources"][0]["ticket"]
+    answer = ask(thief, "POST", "/v1/transfers", request, token=thief.token())
+    if answer.code == 400:
+        assert name in ("garbage", "none"), answer.text
+        return
+    ended = await_end(thief, "t")
+    assert ended["error"]["kind"] == "unauthorized", ended
+    assert "POST /v1/tickets" in ended["error"]["remedy"], ended
+    assert not thief.root("got-t").exists()
+    # And it is still good for whom it was made.
+    assert carry(a, pull(b, ticket))["state"] == "done"
+
+
+def test_a_client_without_a_key_gets_nothing_for_a_ticket(
+    two_endpoints: Two, tmp_path: Path
+) -> None:
+    a, b = two_endpoints
+    make(b)
+    ticket = mint(a, b)
+    file = tmp_path / "token"
+    file.write_text(ticket["ticket"], encoding="utf-8")
+    file.chmod(0o600)
+    who = "--token-file", file, "--peer-key", b.key, "--transfer-id", "t", "--retries", "0"
+    ended = dray("cp", "--json", b.place("x.dat"), tmp_path / "got", *who)
+    assert ended.returncode == 3, ended
+    error = json.loads(ended.stdout.splitlines()[-1])["error"]
+    assert error["kind"] == "unauthorized"
+    assert "it holds for one key, and the other end shows none" in error["cause"], error
+    assert GET_ANOTHER in error["remedy"], error
+    # The API takes it for nobody's credential, nor does it renew it for who has no key.
+    ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")
+    body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
+    ask(b, "POST", "/v1/tickets/renew", body).refused(401, "unauthorized")
+    thief = b.folder / "endpoint" / "identity.pem"
+    answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=thief)
+    assert "made for another key" in answer.refused(401, "unauthorized")["cause"]
+    holder = a.folder / "endpoint" / "identity.pem"
+    answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=holder)
+    assert answer.code == 200, answer.text
+    assert "ticket" not in answer.json
+
+
+def test_a_session_on_a_ticket_writes_only_where_the_ticket_says(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    ticket = mint(a, b, direction="write", paths=["/data/in/x"])["ticket"]
+    key = a.folder / "endpoint" / "identity.pem"
+    for paths in (
+        (b"data/in", b"y"),
+        (b"data/in",),
+        (b"data", b"in/xy"),
+        (b"data", b"in/../y"),
+        (b"data/in", b"x", b"y"),
+        (b"data/in", b"x/../../y"),
+    ):
+        peer = Peer(b.address, key)
+        peer.tls.sendall(hello(ticket.encode()))
+        peer.expect("HELLO")
+        peer.tls.sendall(connect(SINK, *paths, transfer=b"t"))
+        error = peer.expect("REFUSE")["error"]
+        assert error["status"] == "permanent", (paths, error)
+        assert error["remedy"], (paths, error)
+        peer.tls.close()
+    assert [path.name for path in b.root().rglob("*") if path.is_file()] == []
+    peer = Peer(b.address, key)
+    peer.tls.sendall(hello(ticket.encode()))
+    peer.expect("HELLO")
+    peer.tls.sendall(connect(SINK, b"data/in", b"x", transfer=b"t"))
+    peer.expect("ACCEPT")
+    peer.tls.close()
+
+
+def test_a_ticket_may_be_had_only_for_what_its_owner_may_do(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    make(b)
+    ticket = mint(a, b, direction="write", paths=["/data/x.dat"], overwrite="never")
+    make(a, 2 * MIB)
+    place = {name: ticket[name] for name in ("ticket", "key", "address")}
+    request = {
+        "id": "t",
+        "sources": [{"url": "/data/x.dat"}],
+        "destination": {**place, "url": b.place("x.dat")},
+        "overwrite": "always",
+    }
+    before = tree.hash_file(b.root("x.dat"))
+    ended = carry(a, request)
+    # A ticket to make what is not there replaces nothing, whatever the request says.
+    assert tree.hash_file(b.root("x.dat")) == before
+    assert ended["files"]["skipped"] == 1 or ended["state"] in ("failed", "incomplete"), ended
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_an_expired_ticket_is_refused_with_when(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    make(b)
+    ticket = mint(a, b, lifetime_seconds=1)
+    time.sleep(1.2)
+    ended = carry(a, pull(b, ticket))
+    assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+    # The same request with another goes on: tickets are no part of what a request is.
+    again = pull(b, mint(a, b))
+    assert carry(a, again)["state"] == "done"
+    shown = dray(
+        *("show", "t", "--endpoint", a.address, "--wait", "--peer-key", a.key), DRAY_TOKEN=a.token()
+    )
+    assert shown.returncode == 0, shown
+
+
+def test_a_ticket_that_is_revoked_while_its_transfer_is_queued_refuses_it(
+    two_endpoints: Two,
+) -> None:
+    a, b = two_endpoints
+    make(b)
+    ticket = mint(a, b)
+    later = (datetime.now(timezone.utc) + timedelta(seconds=3)).isoformat()
+    request = pull(b, ticket, not_before=later)
+    assert ask(a, "POST", "/v1/transfers", request, token=a.token()).code == 201
+    revoked = ask(b, "DELETE", f"/v1/tickets/{ticket['id']}", token=b.token())
+    assert revoked.json["revoked"] is True, revoked.text
+    ended = await_end(a, "t")
+    assert_refused(ended, "unauthorized", "it was revoked", GET_ANOTHER)
+    shown = dray(
+        *("show", "t", "--endpoint", a.address, "--wait", "--peer-key", a.key), DRAY_TOKEN=a.token()
+    )
+    assert shown.returncode == 3, shown
+    assert "it was revoked" in shown.stdout + shown.stderr
+
+
+def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    make(b, 32 * MIB)
+    ticket = mint(a, b)
+    request = pull(b, ticket, rate_max=2 * MIB)
+    token = a.token()
+    assert ask(a, "POST", "/v1/transfers", request, token=token).code == 201
+    await_moving(a, token, MIB)
+    shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
+    assert shown["sessions"] == 1, shown
+    assert ask(b, "DELETE", f"/v1/tickets/{ticket['id']}", token=b.token()).code == 200
+    began = time.monotonic()
+    ended = await_end(a, "t", seconds=30)
+    assert_refused(ended, "unauthorized", "it was revoked", GET_ANOTHER)
+    # It would have moved for another ten seconds and more.
+    assert time.monotonic() - began < 10
+    assert ended["bytes"]["durable"] > 0
+    shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
+    assert (shown["sessions"], shown["revoked"]) == (0, True), shown
+    assert not a.root("got-t").exists()
+    # What is safe stays safe for who comes with another ticket.
+    done = carry(a, pull(b, mint(a, b)))
+    assert done["state"] == "done", done
+    assert done["bytes"]["resumed"] > 0, done
+    assert a.root("got-t").read_bytes() == b.root("x.dat").read_bytes()
+
+
+def await_moving(endpoint: Endpoint, token: str, count: int) -> Json:
+    until = time.monotonic() + 60
+    while True:
+        found = ask(endpoint, "GET", "/v1/transfers/t", token=token).json
+        if found["bytes"]["durable"] >= count:
+            return found
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
+    two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    a = two_endpoints.a
+    b = start_endpoint("short", config={"tickets": {"lifetime": 12}})
+    make(b)
+    ticket = mint(a, b)
+    later = (datetime.now(timezone.utc) + timedelta(seconds=20)).isoformat()
+    request = pull(b, ticket, not_before=later)
+    ended = carry(a, request)
+    assert ended["state"] == "done", ended
+    shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
+    assert shown["expires_at"] > ticket["expires_at"], shown
+    assert shown["expires_at"] <= shown["renewable_until"]
+
+
+@pytest.mark.slow
+def test_a_ticket_is_kept_good_while_its_transfer_moves(
+    two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """Through five lifetimes of the ticket, each of a few seconds."""
+    a = two_endpoints.a
+    b = start_endpoint("short", config={"tickets": {"lifetime": 5}})
+    make(b, 12 * MIB)
+    ticket = mint(a, b)
+    ended = carry(a, pull(b, ticket, rate_max=512 * KIB), seconds=90)
+    assert ended["state"] == "done", ended
+    assert ended["tries"] == 1, ended
+    assert a.root("got-t").read_bytes() == b.root("x.dat").read_bytes()
+
+
+@pytest.mark.slow
+def test_no_ticket_is_kept_good_beyond_its_last_day(
+    two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    a = two_endpoints.a
+    b = start_endpoint("short", config={"tickets": {"lifetime": 5, "lifetime_max": 10}})
+    make(b, 32 * MIB)
+    ticket = mint(a, b)
+    asked = mint(a, b, lifetime_seconds=3600)
+    assert asked["expires_at"] <= asked["renewable_until"]
+    began = time.monotonic()
+    ended = carry(a, pull(b, ticket, rate_max=512 * KIB), seconds=90)
+    assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+    assert 8 < time.monotonic() - began < 40
+    shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
+    assert shown["expires_at"] <= shown["renewable_until"] == ticket["renewable_until"]
+    body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
+    key = a.folder / "endpoint" / "identity.pem"
+    answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=key)
+    assert "it ended" in answer.refused(401, "unauthorized")["cause"]
+    # What is safe stays safe.
+    done = carry(a, pull(b, mint(a, b)), seconds=60)
+    assert done["state"] == "done"
+    assert done["bytes"]["resumed"] > 0
+
+
+def test_the_command_copies_between_two_endpoints_and_says_who_refused(
+    two_endpoints: Two, tmp_path: Path
+) -> None:
+    a, b = two_endpoints
+    make(b)
+    files = {}
+    for name, token in (
+        ("a", a.token()),
+        ("b", b.token()),
+        ("b-narrow", b.token("storage.read:/data/other")),
+        ("a-reads", a.token("storage.read:/")),
+        ("strange", a.token(audience="https://elsewhere")),
+    ):
+        files[name] = tmp_path / name
+        files[name].write_text(token, encoding="utf-8")
+        files[name].chmod(0o600)
+
+    def copy(here: str, there: str, name: str) -> Json:
+        keys = "--peer-key", f"{a.address}={a.key}", "--peer-key", f"{b.address}={b.key}"
+        tokens = (
+            *("--token-file", f"{a.address}={files[here]}"),
+            *("--token-file", f"{b.address}={files[there]}"),
+        )
+        ends = b.place("x.dat"), a.place(name)
+        return dray("cp", "--json", *ends, *keys, *tokens)
+
+    for here, there, words in (
+        ("a", "b-narrow", "storage.read:/data/x.dat"),
+        ("a-reads", "b", "storage.modify:/data/"),
+        ("strange", "b", "audience"),
+        ("a", "a", "issuer"),
+    ):
+        ended = copy(here, there, "got")
+        assert ended.returncode == 3, (here, there, ended)
+        assert words in ended.stdout + ended.stderr, (here, there, ended)
+        assert not a.root("got").exists()
+    assert copy("a", "b", "got").returncode == 0
+    assert a.root("got").read_bytes() == b.root("x.dat").read_bytes()
+
+
+def test_the_client_raises_what_a_ticket_is_refused_with(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    make(b)
+    with a.client() as here, b.client() as there:
+        ticket: Ticket = there.mint_ticket("t", "read", ["/data/x.dat"], "sha256:" + "0" * 64)
+        place = Place(b.place("x.dat"), ticket.ticket, ticket.key, ticket.address)
+        ended = wait(here, Request([place], "/data/got", id="t"))
+        with pytest.raises(package.DrayPermanentError) as caught:
+            ended.raise_for_failures()
+        assert caught.value.kind == "unauthorized"
+        assert "another key" in str(caught.value)
+        with pytest.raises(package.DrayPermanentError) as caught:
+            there.ticket("nobodys")
+        assert caught.value.kind == "not_found"
+
+
+def wait(client: Client, request: Request) -> Transfer:
+    client.submit(request)
+    return client.wait("t", timeout_seconds=60)
