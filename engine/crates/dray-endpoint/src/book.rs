@@ -19,6 +19,9 @@ use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Old tickets are forgotten now and then.
+const PRUNE_SECONDS: i64 = 600;
+
 /// See the module's head.
 pub struct Book {
     queue: Arc<Queue>,
@@ -52,7 +55,7 @@ impl Book {
     }
 
     /// Looks after the sessions that run on tickets: those of a live ticket keep it good, those of
-    /// one that ended end. To be called every few seconds.
+    /// one that ended end. To be called each second.
     pub fn look(&self) {
         let now = Moment::now();
         for moving in self.live.all() {
@@ -66,6 +69,9 @@ impl Book {
                 Err(error) if error.kind == ErrorKind::Unauthorized => moving.handle.leave(error),
                 Err(error) => tracing::error!("cannot look at ticket {id}: {error}"),
             }
+        }
+        if now.as_ms() / 1000 % PRUNE_SECONDS != 0 {
+            return;
         }
         // A day longer than they are any good, for those who ask what became of one.
         if let Err(error) = self

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const SHARES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How often tickets are looked at.
-const TICKETS_INTERVAL: Duration = Duration::from_secs(5);
+const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Buffers that fit into a session's least memory.
 const BUFFERS_MIN: u64 = 8;

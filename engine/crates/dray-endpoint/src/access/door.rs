@@ -325,18 +325,18 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
         stale: false,
     });
     for path in tls.client_ca.iter() {
-        for certificate in certificates(path)? {
-            trust.add_authority(&certificate)?;
+        for file in files(path)? {
+            for certificate in certificates(&file)? {
+                let added = trust.add_authority(&certificate);
+                added.map_err(|error| in_file(error, &file))?;
+            }
         }
     }
     for path in tls.crl.iter() {
         for file in files(path)? {
-            let pem = std::fs::read(&file).map_err(|error| {
-                let operation = format!("read the revocation list {}", file.display());
-                Error::new(ErrorKind::Io, End::Here, operation).cause(error.to_string())
-            })?;
-            for list in CertificateRevocationListDer::pem_slice_iter(&pem).flatten() {
-                trust.add_revocation_list(&list)?;
+            for list in revocation_lists(&file)? {
+                let added = trust.add_revocation_list(&list);
+                added.map_err(|error| in_file(error, &file))?;
             }
         }
     }
@@ -344,6 +344,44 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
         trust,
         seen,
         looked: Instant::now(),
+    })
+}
+
+/// The same error, naming the file it is about.
+fn in_file(error: Error, file: &Path) -> Error {
+    let cause = format!("{}: {}", file.display(), error.cause);
+    error.cause(cause)
+}
+
+/// The lists in a file. One that is damaged is no list that revokes nothing: what it revoked would be
+/// believed again.
+fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+    let wrong = |kind, cause: String| {
+        Error::new(kind, End::Here, "read the revocation list")
+            .cause(format!("{}: {cause}", file.display()))
+            .remedy("fetch it anew")
+    };
+    let pem = std::fs::read(file).map_err(|error| wrong(ErrorKind::Io, error.to_string()))?;
+    let lists = CertificateRevocationListDer::pem_slice_iter(&pem);
+    let lists: Vec<_> = lists
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?;
+    if lists.is_empty() && is_named_a_list(file) {
+        return Err(wrong(ErrorKind::InvalidRequest, "it holds none".to_owned()));
+    }
+    Ok(lists)
+}
+
+/// Whether a file's name says that it is a list: `NAME.crl`, or OpenSSL's `HASH.r0`. A folder of
+/// authorities holds other files too.
+fn is_named_a_list(file: &Path) -> bool {
+    let extension = file.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| {
+        let number = extension.strip_prefix('r');
+        extension == "crl"
+            || number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+            })
     })
 }
 

@@ -14,6 +14,9 @@ const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
 /// Longest request body that can be allowed.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
+/// Shortest life of a ticket: those who keep it good look each second.
+const LIFETIME_MIN: u64 = 4;
+
 impl Config {
     /// Reads the file at `path`.
     ///
@@ -152,8 +155,9 @@ impl Config {
             return Err(("connections", "nobody could connect".to_owned()));
         }
         let tickets = &self.tickets;
-        if tickets.lifetime == 0 || tickets.lifetime > tickets.lifetime_max {
-            return Err(("lifetime", "from 1 second to lifetime_max".to_owned()));
+        if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {
+            let cause = format!("from {LIFETIME_MIN} seconds to lifetime_max");
+            return Err(("lifetime", cause));
         }
         Ok(())
     }

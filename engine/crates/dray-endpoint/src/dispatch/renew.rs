@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it looks.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Transfers looked at in one look; the next go on behind them.
 const PAGE: u32 = 500;

@@ -14,6 +14,7 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, PeerIncompatible,
     RootCertStore, ServerConfig, SignatureScheme,
@@ -144,6 +145,7 @@ pub fn client_config(
     identity: Option<&Identity>,
 ) -> Result<(Arc<ClientConfig>, Option<Arc<Pinned>>)> {
     let provider = provider();
+    let key_provider = provider.key_provider;
     let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
     let (verifier, pinned): (Arc<dyn ServerCertVerifier>, _) = match trust {
         Trust::Key(pin) => {
@@ -162,9 +164,15 @@ pub fn client_config(
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut config = match identity {
-        Some(identity) => config
-            .with_client_auth_cert(identity.certificates().to_vec(), identity.key())
-            .map_err(wrong)?,
+        Some(identity) => {
+            // Put together by ourselves: the library would read the certificate, and knows no
+            // proxies (RFC 3820).
+            let key = key_provider
+                .load_private_key(identity.key())
+                .map_err(wrong)?;
+            let shown = CertifiedKey::new(identity.certificates().to_vec(), key);
+            config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+        }
         None => config.with_no_client_auth(),
     };
     // Connections are few and long; a resumed one would skip the look at the key.
