@@ -1,0 +1,181 @@
+"""A certificate authority of one's own, by openssl: certificates good and bad."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CLIENT", "LIMITED", "Authority", "Certificate", "proxy_extensions"]
+
+CLIENT = """\
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature,keyEncipherment
+extendedKeyUsage = clientAuth
+"""
+AUTHORITY = """\
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign,cRLSign
+subjectKeyIdentifier = hash
+"""
+#: id-ppl-inheritAll (RFC 3820), and what the Grid calls a limited proxy
+INHERIT_ALL = "1.3.6.1.5.5.7.21.1"
+LIMITED = "1.3.6.1.4.1.3536.1.1.1.9"
+CONFIG = """\
+[ca]
+default_ca = own
+[own]
+database = {folder}/index
+new_certs_dir = {folder}
+rand_serial = yes
+default_md = sha256
+policy = any
+unique_subject = no
+default_crl_days = 30
+crlnumber = {folder}/number
+crl_extensions = list
+preserve = yes
+[list]
+authorityKeyIdentifier = keyid
+[any]
+domainComponent = optional
+commonName = optional
+[req]
+distinguished_name = any
+"""
+
+
+def run(*words: str | Path) -> None:
+    """Run openssl; what it says counts only when it fails."""
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+def moment(days: float) -> str:
+    """Write a time from now as openssl reads it."""
+    at = datetime.now(timezone.utc) + timedelta(days=days)
+    return at.strftime("%Y%m%d%H%M%SZ")
+
+
+def proxy_extensions(language: str = INHERIT_ALL, length: int | None = None) -> str:
+    """Write the extensions of a proxy (RFC 3820)."""
+    bound = "" if length is None else f",pathlen:{length}"
+    return f"""\
+proxyCertInfo = critical,language:{language}{bound}
+keyUsage = critical,digitalSignature
+"""
+
+
+class Certificate:
+    """A certificate and its key."""
+
+    def __init__(self, folder: Path, name: str, subject: str) -> None:
+        """Make the key; who signs the certificate comes later."""
+        self.folder = folder
+        self.name = name
+        self.subject = subject
+        self.key = folder / f"{name}.key"
+        self.own = folder / f"{name}.crt"
+        #: what stands above it, its issuer first; the authority itself is left out
+        self.above: list[Certificate] = []
+        run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
+
+    @property
+    def chain(self) -> str:
+        """The certificate and those above it, PEM."""
+        return "".join(each.own.read_text(encoding="utf-8") for each in [self, *self.above])
+
+    def file(self) -> Path:
+        """Write it as programs take it: key and chain in one file that nobody else can read."""
+        path = self.folder / f"{self.name}.pem"
+        text = self.chain + self.key.read_text(encoding="utf-8")
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+class Authority:
+    """Signs what it is asked to.
+
+    :param folder: of its own; must exist.
+    """
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        """Make its key and its own certificate."""
+        self.folder = folder
+        self.name = name
+        self.config = folder / f"{name}.cnf"
+        (folder / "index").touch()
+        (folder / "number").write_text("01\n", encoding="utf-8")
+        self.config.write_text(CONFIG.format(folder=folder), encoding="utf-8")
+        self.root = Certificate(folder, name, f"/DC=org/DC=dray/CN={name}")
+        self._sign(self.root, None, AUTHORITY, -10, 3650)
+        self.file = self.root.own
+
+    def issue(
+        self,
+        name: str,
+        subject: str | None = None,
+        *,
+        extensions: str = CLIENT,
+        start_days: float = -2,
+        end_days: float = 30,
+    ) -> Certificate:
+        """Make a certificate."""
+        made = Certificate(self.folder, name, subject or f"/DC=org/DC=dray/CN={name}")
+        self._sign(made, self.root, extensions, start_days, end_days)
+        return made
+
+    def proxy(
+        self,
+        of: Certificate,
+        name: str,
+        extensions: str | None = None,
+        *,
+        start_days: float = -1,
+        end_days: float = 1,
+    ) -> Certificate:
+        """Make a proxy that another certificate signs: of a person's, or of a proxy's."""
+        made = Certificate(self.folder, name, f"{of.subject}/CN={len(of.above) + 1000}")
+        self._sign(made, of, extensions or proxy_extensions(), start_days, end_days)
+        made.above = [of, *of.above]
+        return made
+
+    def self_signed(self, name: str, subject: str) -> Certificate:
+        """Make a certificate that nobody else signed."""
+        made = Certificate(self.folder, name, subject)
+        self._sign(made, None, CLIENT, -1, 30)
+        return made
+
+    def revoke(self, certificate: Certificate) -> None:
+        """Take a certificate back; a list says so once it is written."""
+        run("ca", *self._as(self.root), "-revoke", certificate.own)
+
+    def write_list(self, path: Path) -> None:
+        """Write the revocation list anew, all at once."""
+        whole = self.folder / "new.crl"
+        run("ca", *self._as(self.root), "-gencrl", "-out", whole)
+        whole.replace(path)
+
+    def _as(self, issuer: Certificate) -> tuple[str | Path, ...]:
+        return "-batch", "-config", self.config, "-cert", issuer.own, "-keyfile", issuer.key
+
+    def _sign(
+        self,
+        made: Certificate,
+        issuer: Certificate | None,
+        extensions: str,
+        start_days: float,
+        end_days: float,
+    ) -> None:
+        request = self.folder / f"{made.name}.csr"
+        wanted = self.folder / f"{made.name}.ext"
+        wanted.write_text(extensions, encoding="utf-8")
+        who = "-subj", made.subject, "-config", self.config
+        run("req", "-new", "-key", made.key, "-out", request, *who)
+        own = ("-selfsign", "-keyfile", made.key, "-batch", "-config", self.config)
+        words: tuple[str | Path, ...] = own if issuer is None else self._as(issuer)
+        times = "-startdate", moment(start_days), "-enddate", moment(end_days)
+        run("ca", *words, "-notext", *times, "-in", request, "-out", made.own, "-extfile", wanted)

@@ -1,0 +1,436 @@
+"""Certificates: who is believed by one, what its owner may do, and who an endpoint proves to be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import pytest
+
+from dray.testing.endpoints import Endpoint, Root
+from integration.endpoint.authority import LIMITED, Authority, Certificate, proxy_extensions
+from integration.endpoint.raw import ask, dray, query, shipped_program
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+Json: TypeAlias = Any
+#: how often an endpoint looks whether a revocation list is new, and some air
+RELOAD_SECONDS = 10.0
+SERVER = """\
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+extendedKeyUsage = serverAuth,clientAuth
+subjectAltName = {names}
+"""
+
+
+class World(NamedTuple):
+    """An endpoint that believes an authority, and certificates of all kinds."""
+
+    endpoint: Endpoint
+    authority: Authority
+    lists: Path
+    #: by name: what is in GOOD and BAD, and people
+    files: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="dray-certificates-"))
+    for name in ("own", "other", "lists", "trusted"):
+        (folder / name).mkdir()
+    authority, other = Authority(folder / "own"), Authority(folder / "other", "other")
+    shutil.copy(authority.file, folder / "trusted" / "own.pem")
+    issue, proxy = authority.issue, authority.proxy
+    alice = issue("alice")
+    short = proxy(alice, "short", proxy_extensions(length=0))
+    fading = issue("fading", start_days=-9, end_days=-1)
+    revoked = issue("revoked")
+    authority.revoke(revoked)
+    authority.write_list(folder / "lists" / "own.crl")
+    people: list[Certificate] = [
+        alice,
+        issue("bob"),
+        issue("carol"),
+        issue("nobody"),
+        issue("root"),
+        proxy(alice, "proxy"),
+        proxy(proxy(alice, "below"), "second"),
+        proxy(alice, "limited", proxy_extensions(LIMITED)),
+        fading,
+        issue("later", start_days=1, end_days=9),
+        revoked,
+        proxy(revoked, "proxy-of-revoked"),
+        other.issue("alice"),
+        authority.self_signed("self", "/DC=org/DC=dray/CN=alice"),
+        issue("server", "/DC=org/DC=dray/CN=alice", extensions=SERVER_ONLY),
+        issue("sub", "/DC=org/DC=dray/CN=alice", extensions=AN_AUTHORITY),
+        proxy(alice, "old-proxy", start_days=-3, end_days=-1),
+        proxy(alice, "early-proxy", start_days=1, end_days=2),
+        short,
+        proxy(short, "too-long"),
+        proxy(proxy(alice, "limited-above", proxy_extensions(LIMITED)), "below-limited"),
+        proxy(fading, "proxy-of-expired"),
+        proxy(
+            alice,
+            "no-usage",
+            "proxyCertInfo = critical,language:id-ppl-inheritAll\n"
+            "keyUsage = critical,keyAgreement\n",
+        ),
+        proxy(alice, "not-critical", "proxyCertInfo = language:id-ppl-inheritAll\n"),
+    ]
+    files = {}
+    for each in people:
+        name = "other-authority" if each.folder == other.folder else each.name
+        files[name] = each.file()
+    stolen = proxy(alice, "stolen-chain")
+    stolen.above = [issue("carol2")]
+    files["other-chain"] = stolen.file()
+    alone = proxy(alice, "alone")
+    alone.above = []
+    files["proxy-alone"] = alone.file()
+    rules: list[Json] = [
+        {"subject": f"/DC=org/DC=dray/CN={name}", "owner": name}
+        for name in ("alice", "bob", "root")
+    ]
+    rules += [
+        {"subject": "CN=carol,DC=dray,DC=org", "owner": "carol"},
+        {"subject": "/DC=org/DC=dray/CN=nobody", "refuse": True},
+        {"issuer": "https://a", "subject": "alice", "owner": "alice"},
+    ]
+    endpoint = Endpoint(
+        folder / "endpoint",
+        roots=(
+            Root("data", {"read": ["alice", "bob"], "write": ["alice"], "stage": []}),
+            Root("open", {"read": "*", "write": "*"}),
+            Root("fixed", {"read": "*", "write": "*", "read_only": True}),
+        ),
+        config={
+            "tls": {"client_ca": str(folder / "trusted"), "crl": str(folder / "lists")},
+            "map": {"rules": rules, "unmapped": "refuse"},
+        },
+        program=shipped_program(),
+    )
+    try:
+        yield World(endpoint.start(), authority, folder / "lists" / "own.crl", files)
+    finally:
+        endpoint.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+SERVER_ONLY = "basicConstraints = critical,CA:FALSE\nextendedKeyUsage = serverAuth\n"
+AN_AUTHORITY = "basicConstraints = critical,CA:TRUE\nkeyUsage = critical,keyCertSign\n"
+
+GOOD = ["alice", "proxy", "second", "limited", "short", "below-limited"]
+BAD = {
+    "fading": "expired",
+    "later": "not yet valid",
+    "revoked": "was revoked",
+    "proxy-of-revoked": "was revoked",
+    "other-authority": "no authority trusted here has issued",
+    "self": "no authority trusted here has issued",
+    "server": "extended key usage",
+    "sub": "authority",
+    "old-proxy": "expired",
+    "early-proxy": "not yet valid",
+    "too-long": "more proxies were made from it than it allows",
+    "proxy-of-expired": "expired",
+    "no-usage": "digital signatures",
+    "not-critical": "",
+    "other-chain": "issuer",
+    "proxy-alone": "",
+}
+
+
+def fetch(world: World, certificate: Path, path: str, to: Path) -> subprocess.CompletedProcess[str]:
+    """Copy straight from the endpoint with a certificate and no token."""
+    far = f"dray://{world.endpoint.address}/{path}"
+    who = "--cert", certificate, "--peer-key", world.endpoint.key, "--retries", "0"
+    return dray("cp", "--json", far, to, *who)
+
+
+def report(ended: subprocess.CompletedProcess[str]) -> Json:
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_certificate_is_its_subject_for_calls_and_sessions(
+    world: World, name: str, tmp_path: Path
+) -> None:
+    """Through proxies too, limited ones as well: who moves files starts no jobs."""
+    you = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name]).json["you"]
+    assert you["owner"] == "alice"
+    assert you["principal"] == "/DC=org/DC=dray/CN=alice"
+    world.endpoint.root("x").write_bytes(b"x" * 1000)
+    ended = fetch(world, world.files[name], "data/x", tmp_path / "got")
+    assert ended.returncode == 0, ended
+    assert (tmp_path / "got").read_bytes() == b"x" * 1000
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_certificate_is_refused_with_what_is_wrong(
+    world: World, name: str, tmp_path: Path
+) -> None:
+    certificate = world.files[name]
+    answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate)
+    error = answer.refused(401, "unauthorized")
+    assert BAD[name] in error["cause"], error
+    world.endpoint.root("x").write_bytes(b"x" * 1000)
+    ended = fetch(world, certificate, "data/x", tmp_path / "got")
+    assert ended.returncode == 3, ended
+    told = report(ended)["error"]
+    assert told["kind"] == "unauthorized", told
+    assert BAD[name] in told["cause"], told
+    assert told["remedy"], told
+    assert not (tmp_path / "got").exists()
+    # A bad one is shown to who has a good token as well: the token counts.
+    token = world.endpoint.token()
+    there = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate, token=token)
+    assert there.code == 200, there.text
+
+
+def test_a_certificate_without_its_key_is_refused_here_with_words(
+    world: World, tmp_path: Path
+) -> None:
+    whole = world.files["alice"].read_text(encoding="utf-8")
+    head, mark, key = whole.partition("-----BEGIN EC PRIVATE KEY-----")
+    other = world.files["bob"].read_text(encoding="utf-8").partition(mark)[2]
+    for name, text in (
+        ("no-key", head),
+        ("other-key", head + mark + other),
+        ("no-certificate", mark + key),
+        ("garbage", "nothing of the kind\n"),
+    ):
+        file = tmp_path / name
+        file.touch(mode=0o600)
+        file.write_text(text, encoding="utf-8")
+        ended = fetch(world, file, "data/x", tmp_path / "got")
+        assert ended.returncode in (2, 3), (name, ended)
+        said = ended.stdout + ended.stderr
+        assert name == "other-key" or str(file) in said, (name, said)
+        assert key.strip().splitlines()[0] not in said
+    ended = fetch(world, tmp_path / "nowhere", "data/x", tmp_path / "got")
+    assert ended.returncode in (2, 3), ended
+    assert str(tmp_path / "nowhere") in ended.stdout + ended.stderr
+
+
+def test_the_rules_of_a_root_say_what_a_certificates_owner_may_do(
+    world: World, tmp_path: Path
+) -> None:
+    wanted = {
+        "alice": {"data": (200, 201), "open": (200, 201), "fixed": (200, 403)},
+        "bob": {"data": (200, 403), "open": (200, 201), "fixed": (200, 403)},
+        "carol": {"data": (403, 403), "open": (200, 201), "fixed": (200, 403)},
+        "nobody": {"data": (403, 403), "open": (403, 403), "fixed": (403, 403)},
+    }
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for who, rules in wanted.items():
+        certificate = world.files[who]
+        for root in rules:
+            world.endpoint.root("x", root=root).write_bytes(b"x")
+            where = f"/v1/storage/stat?{query(f'/{root}/x')}"
+            read = ask(world.endpoint, "GET", where, certificate=certificate)
+            body = {"path": f"/{root}/made-by-{who}"}
+            write = ask(world.endpoint, "POST", "/v1/storage/mkdir", body, certificate=certificate)
+            for answer in (read, write):
+                if answer.code == 403:
+                    answer.refused(403, "permission_denied")
+            found.setdefault(who, {})[root] = (read.code, write.code)
+            # Sessions by the same rules.
+            pulled = fetch(world, certificate, f"{root}/x", tmp_path / f"{who}-{root}")
+            assert pulled.returncode == (0 if read.code == 200 else 3), (who, root, pulled)
+            sent = tmp_path / "sent"
+            sent.write_bytes(b"sent")
+            far = f"dray://{world.endpoint.address}/{root}/sent-by-{who}"
+            key = world.endpoint.key
+            pushed = dray("cp", "--json", sent, far, "--cert", certificate, "--peer-key", key)
+            assert pushed.returncode == (0 if write.code == 201 else 3), (who, root, pushed)
+    assert found == wanted
+
+
+def test_a_principal_that_nobody_knows_is_refused_where_it_must_be_known(world: World) -> None:
+    stranger = world.authority.issue("stranger").file()
+    answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=stranger)
+    assert "has no account here" in answer.refused(403, "permission_denied")["cause"]
+
+
+def test_an_administrator_is_one_by_certificate_too(world: World) -> None:
+    certificate = world.files["root"]
+    you = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate).json["you"]
+    assert (you["owner"], you["administrator"]) == ("root", True)
+    assert ask(world.endpoint, "GET", "/metrics", certificate=certificate).code == 200
+    answer = ask(world.endpoint, "GET", "/metrics", certificate=world.files["alice"])
+    assert answer.code == 403, answer.text
+
+
+@pytest.mark.slow
+def test_what_is_revoked_is_refused_soon_and_without_a_restart(
+    world: World, tmp_path: Path
+) -> None:
+    gone = world.authority.issue("gone", "/DC=org/DC=dray/CN=bob")
+    certificate = gone.file()
+    assert ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate).code == 200
+    world.authority.revoke(gone)
+    world.authority.write_list(world.lists)
+    until = time.monotonic() + 3 * RELOAD_SECONDS
+    while True:
+        answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate)
+        if answer.code == 401:
+            break
+        assert time.monotonic() < until, "it is still believed"
+        time.sleep(0.5)
+    assert "was revoked" in answer.refused(401, "unauthorized")["cause"]
+    assert fetch(world, certificate, "data/x", tmp_path / "got").returncode == 3
+    # The others are what they were, also when the list is damaged.
+    good = world.lists.read_bytes()
+    world.lists.write_bytes(good[: len(good) // 2])
+    time.sleep(RELOAD_SECONDS + 1)
+    for name, code in (("alice", 200), ("revoked", 401)):
+        answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name])
+        assert answer.code == code, answer.text
+    world.lists.write_bytes(good)
+
+
+def test_an_endpoint_that_believes_no_authority_says_so(
+    world: World, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    endpoint = start_endpoint("plain")
+    answer = ask(endpoint, "GET", "/v1/endpoint", certificate=world.files["alice"])
+    error = answer.refused(401, "unauthorized")
+    assert "believes no authority" in error["cause"]
+    assert "token" in error["remedy"]
+
+
+# --- who an endpoint proves to be -----------------------------------------------------------------
+
+
+def serving(
+    start_endpoint: Callable[..., Endpoint], certificate: Certificate, name: str = "b"
+) -> Endpoint:
+    """Start an endpoint that shows a certificate of an authority."""
+    chain = certificate.folder / f"{certificate.name}.chain"
+    chain.write_text(certificate.chain, encoding="utf-8")
+    certificate.key.chmod(0o600)
+    tls = {"certificate": str(chain), "key": str(certificate.key)}
+    return start_endpoint(name, config={"tls": tls})
+
+
+def named(endpoint: Endpoint, host: str) -> str:
+    return f"{host}:{endpoint.address.rpartition(':')[2]}"
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "host", "code", "words"),
+    [
+        ("DNS:localhost", 30, "localhost", 0, ""),
+        ("IP:127.0.0.1", 30, "127.0.0.1", 0, ""),
+        ("DNS:elsewhere.example,DNS:localhost", 30, "localhost", 0, ""),
+        ("DNS:elsewhere.example", 30, "localhost", 3, "host"),
+        ("DNS:localhost", 30, "127.0.0.1", 3, "host"),
+        ("DNS:localhost", -1, "localhost", 3, "expired"),
+    ],
+)
+def test_a_server_must_be_the_host_that_was_dialled(
+    start_endpoint: Callable[..., Endpoint],
+    tmp_path: Path,
+    names: str,
+    days: float,
+    host: str,
+    code: int,
+    words: str,
+) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue(
+        "host", extensions=SERVER.format(names=names), start_days=-9, end_days=days
+    )
+    endpoint = serving(start_endpoint, certificate)
+    endpoint.root("x").write_bytes(b"x" * 100)
+    where, token = named(endpoint, host), endpoint.token()
+    who = "--ca", authority.file
+    copied = dray(
+        "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *who, DRAY_TOKEN=token
+    )
+    asked = dray("ls", f"dray://{where}/data", *who, DRAY_TOKEN=token)
+    for ended in (copied, asked):
+        assert ended.returncode == code, ended
+        assert words in ended.stdout + ended.stderr, ended
+    assert (tmp_path / "got").exists() == (code == 0)
+
+
+def test_a_server_of_another_authority_or_with_another_key_is_not_told_a_token(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    authority, other = Authority(tmp_path / "own"), Authority(tmp_path / "other", "other")
+    extensions = SERVER.format(names="DNS:localhost")
+    endpoint = serving(start_endpoint, authority.issue("host", extensions=extensions))
+    plain = start_endpoint("plain")
+    token = endpoint.token()
+    for where, who in (
+        (named(endpoint, "localhost"), ["--ca", str(other.file)]),
+        (named(endpoint, "localhost"), ["--peer-key", "sha256:" + "0" * 64]),
+        (named(endpoint, "localhost"), ["--peer-key", plain.key]),
+        # One that signs its own is nobody's word.
+        (plain.address, ["--ca", str(authority.file)]),
+    ):
+        copied = dray(
+            "cp", "--json", f"dray://{where}/data/x", tmp_path / "got", *who, DRAY_TOKEN=token
+        )
+        asked = dray("ls", f"dray://{where}/data", *who, DRAY_TOKEN=token)
+        for ended in (copied, asked):
+            assert ended.returncode == 3, (who, ended)
+            said = ended.stdout + ended.stderr
+            assert "token" not in said.replace("--token-file", ""), said
+            assert token[-20:] not in said
+    # Pinned, the name does not matter.
+    pinned = dray(
+        "ls", f"dray://{endpoint.address}/data", "--peer-key", endpoint.key, DRAY_TOKEN=token
+    )
+    assert pinned.returncode == 0, pinned
+
+
+def test_endpoints_know_each_other_by_their_authority(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    """A request without a key: then the other's certificate must be good for its name."""
+    authority = Authority(tmp_path)
+    extensions = SERVER.format(names="DNS:localhost")
+    b = serving(start_endpoint, authority.issue("host", extensions=extensions))
+    b.root("x").write_bytes(b"x" * 5000)
+    states = {}
+    for name, tls in (("trusting", {"peers_ca": str(authority.file)}), ("wary", {})):
+        a = start_endpoint(name, config={"tls": tls})
+        for host in ("localhost", "127.0.0.1"):
+            id = f"{name}-{host}"
+            body = {
+                "transfer": id,
+                "direction": "read",
+                "paths": ["/data/x"],
+                "peer_key": a.key,
+            }
+            ticket = ask(b, "POST", "/v1/tickets", body, token=b.token()).json["ticket"]
+            source = {"url": f"dray://{named(b, host)}/data/x", "ticket": ticket}
+            request = {"id": id, "sources": [source], "destination": {"url": f"/data/{id}"}}
+            request["retry"] = {"tries": 1, "interval_seconds": 1}
+            token = a.token()
+            assert ask(a, "POST", "/v1/transfers", request, token=token).code == 201
+            done = ask(a, "GET", f"/v1/transfers/{id}/wait?timeout=30", token=token).json
+            states[id] = done["state"]
+            if done["state"] != "done":
+                assert done["error"]["kind"] == "unauthorized", done
+                assert done["error"]["remedy"], done
+    assert states == {
+        "trusting-localhost": "done",
+        "trusting-127.0.0.1": "failed",
+        "wary-localhost": "failed",
+        "wary-127.0.0.1": "failed",
+    }
