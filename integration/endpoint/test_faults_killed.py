@@ -129,7 +129,7 @@ def command_line(scene: Scene, folder: Path, id: str = "t") -> Process:
         credentials += ["--token-file", f"{endpoint.address}={token}"]
         credentials += ["--peer-key", f"{endpoint.address}={endpoint.key}"]
     ends = [scene.source.place("tree"), scene.sink.place("in/")]
-    whole = [scene.sink.program, "cp", "-r", *ends, "--transfer-id", id, "--json"]
+    whole: list[str | Path] = [scene.sink.program, "cp", "-r", *ends, "--transfer-id", id, "--json"]
     return Process([*whole, "--rate", str(RATE), *credentials], folder, "cp")
 
 

@@ -8,7 +8,7 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::drive::Handle;
 use dray_session::Progress;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Of what is free beyond every place's least part, a newcomer gets one in so many: the first of
@@ -64,6 +64,8 @@ pub struct Moving {
     /// Changes it.
     pub handle: Handle,
     wish: Mutex<Wish>,
+    /// Whether its request was changed since somebody looked.
+    is_changed: AtomicBool,
     /// Bytes that have been sent or have arrived.
     moved: AtomicU64,
     /// Bytes per second it was given last; `u64::MAX` for no limit.
@@ -83,6 +85,7 @@ impl Moving {
             ticket: None,
             handle: Handle::default(),
             wish: Mutex::new(wish),
+            is_changed: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             granted: AtomicU64::new(u64::MAX),
         }
@@ -97,6 +100,17 @@ impl Moving {
     /// Changes what it may take; in force when the shares are next given out.
     pub fn set_wish(&self, wish: Wish) {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = wish;
+    }
+
+    /// Its request was changed.
+    pub fn changed(&self) {
+        self.is_changed.store(true, Ordering::Release);
+    }
+
+    /// Whether it was changed since this was asked last.
+    #[must_use]
+    pub fn take_changed(&self) -> bool {
+        self.is_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Notes how far it is.

@@ -284,9 +284,12 @@ impl Commands for Dispatcher {
         }
     }
 
-    fn changed(&self, _id: &TransferId) {
+    fn changed(&self, id: &TransferId) {
         // The shares ask for the request when they are given out next; the queue's order is looked
         // at anew.
+        if let Some(running) = self.0.state().running.get(id) {
+            running.moving.changed();
+        }
         self.wake();
     }
 

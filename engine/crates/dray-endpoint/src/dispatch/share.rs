@@ -95,7 +95,10 @@ impl Shares {
 
     /// What callers have changed since.
     fn take_wishes(&self, all: &[Arc<Moving>]) {
-        for moving in all.iter().filter(|moving| moving.is_own) {
+        let changed = all
+            .iter()
+            .filter(|moving| moving.is_own && moving.take_changed());
+        for moving in changed {
             if let Ok(Some(request)) = self.queue.request(&moving.transfer) {
                 moving.set_wish(Wish {
                     weight: request.weight,
