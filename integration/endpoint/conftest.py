@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.endpoint.scene import Data, Scenes, make_data
+from integration.endpoint.scene import Data, Scenes, Tally, make_data
 from integration.harness.program import find_program
 
 if TYPE_CHECKING:
@@ -46,3 +46,11 @@ def moved() -> Iterator[Data]:
 def scenes(start_endpoint: Callable[..., Endpoint], moved: Data) -> Scenes:
     """Give a maker of scenes: two endpoints, a proxy, and data to move."""
     return Scenes(start_endpoint, moved)
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """Give a counter of moments, said in the test's output."""
+    tally = Tally(request.node.name)
+    yield tally
+    tally.say()

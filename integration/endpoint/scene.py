@@ -249,6 +249,27 @@ class Scene:
             endpoint.close()
 
 
+class Tally:
+    """What many moments came to, for whoever reads the output."""
+
+    def __init__(self, name: str) -> None:
+        """Begin with nothing."""
+        self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
+
+    def add(self, excess: int, *, has_resumed: bool) -> None:
+        """Count a moment."""
+        self.moments += 1
+        self.worst = max(self.worst, excess)
+        self.resumed += has_resumed
+
+    def say(self) -> None:
+        """Say it."""
+        print(
+            f"{self.name}: {self.moments} moments, {self.resumed} resumed, "
+            f"at worst {self.worst / tree.MIB:.1f} MiB sent twice"
+        )
+
+
 def words(transfer: Transfer) -> str:
     """Say how a transfer stands."""
     parts = [

@@ -13,46 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dray
-from integration.endpoint.scene import END_SECONDS, MOMENTS, RATE, Scene, words
+from integration.endpoint.scene import END_SECONDS, MOMENTS, RATE, Scene, Tally, words
 from integration.harness import tree
 from integration.harness.program import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dray.testing.endpoints import Endpoint
     from dray.testing.faults import Faults
     from integration.endpoint.scene import Scenes
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
-
-
-class Tally:
-    """What many moments came to, for whoever reads the output."""
-
-    def __init__(self, name: str) -> None:
-        """Begin with nothing."""
-        self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
-
-    def add(self, excess: int, *, has_resumed: bool) -> None:
-        """Count a moment."""
-        self.moments += 1
-        self.worst = max(self.worst, excess)
-        self.resumed += has_resumed
-
-    def say(self) -> None:
-        """Say it."""
-        print(
-            f"{self.name}: {self.moments} moments, {self.resumed} resumed, "
-            f"at worst {self.worst / tree.MIB:.1f} MiB sent twice"
-        )
-
-
-@pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    tally = Tally(request.node.name)
-    yield tally
-    tally.say()
 
 
 @pytest.mark.parametrize(
@@ -129,8 +99,8 @@ def command_line(scene: Scene, folder: Path, id: str = "t") -> Process:
         credentials += ["--token-file", f"{endpoint.address}={token}"]
         credentials += ["--peer-key", f"{endpoint.address}={endpoint.key}"]
     ends = [scene.source.place("tree"), scene.sink.place("in/")]
-    whole: list[str | Path] = [scene.sink.program, "cp", "-r", *ends, "--transfer-id", id, "--json"]
-    return Process([*whole, "--rate", str(RATE), *credentials], folder, "cp")
+    how: list[str | Path] = ["-r", *ends, "--transfer-id", id, "--json", "--rate", str(RATE)]
+    return Process([scene.sink.program, "cp", *how, *credentials], folder, "cp")
 
 
 CALLER = """

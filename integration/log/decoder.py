@@ -548,6 +548,15 @@ def read_lease(data: bytes) -> dict[str, Any] | None:
     return newest
 
 
+def write_lease(epoch: int, boot_id: bytes, *texts: str) -> bytes:
+    """Write a slot of a lease; ``texts`` are transfer, holder and host."""
+    body = struct.pack("<Q", epoch)
+    for blob in (boot_id, *(text.encode() for text in texts)):
+        body += struct.pack("<I", len(blob)) + blob
+    slot = (LEASE_MAGIC + struct.pack("<HHI", 1, 0, 0) + body).ljust(1024, b"\0")
+    return slot[:12] + struct.pack("<I", crc32c(slot)) + slot[16:]
+
+
 def describe(path: Path) -> dict[str, Any] | None:
     """Read a log or a lease by its name's ending."""
     try:
