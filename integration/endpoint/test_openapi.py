@@ -1,0 +1,181 @@
+"""The endpoint does what its own document says: to calls it allows, and to ones it does not.
+
+The document is read as it is served. DRAY_FULL=1 makes many more calls, and others each time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import pytest
+
+from dray.testing.endpoints import Endpoint, Root
+from integration.endpoint.raw import Answer, shipped_program
+
+schemathesis = pytest.importorskip("schemathesis")
+hypothesis = pytest.importorskip("hypothesis")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
+
+Json: TypeAlias = Any
+IS_FULL = bool(os.environ.get("DRAY_FULL"))
+EXAMPLES = 300 if IS_FULL else 12
+#: docs/reference/api.md, "Errors", without 500
+CODES = {200, 201, 400, 401, 403, 404, 405, 409, 413, 429, 501, 503, 507}
+OPEN = {"/v1/openapi.json", "/healthz"}
+#: by its holder's key, not by a token
+BY_KEY = {"/v1/tickets/renew"}
+COME_LATER = {429, 503}
+
+schemathesis.checks.load_all_checks()
+CHECKS = [
+    schemathesis.checks.CHECKS.get_one(f"{name}_conformance")
+    for name in ("response_schema", "content_type", "status_code", "response_headers")
+]
+settings = hypothesis.settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=not IS_FULL,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
+
+
+class Served(NamedTuple):
+    """An endpoint, its document, and who may ask."""
+
+    endpoint: Endpoint
+    schema: Json
+    tokens: dict[str, str | None]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    folder = Path(tempfile.mkdtemp(prefix="dray-openapi-"))
+    endpoint = Endpoint(
+        folder / "endpoint",
+        roots=(Root("data", {"tier": "fast"}), Root("slow", {"tier": "slow"})),
+        config={"listen_plain": {"addresses": ["127.0.0.1:0"]}, "retry": {"tries": 1}},
+        program=shipped_program(),
+    )
+    try:
+        endpoint.start()
+        said = next(one for one in endpoint.events_said() if one.get("event") == "listening")
+        (plain,) = said["plain"]
+        schema = schemathesis.openapi.from_url(f"http://{plain}/v1/openapi.json")
+        tokens = {
+            "alice": endpoint.token(),
+            "root": endpoint.token(subject="root"),
+            "nobody": None,
+        }
+        yield Served(endpoint, schema, tokens)
+        assert endpoint.is_running, endpoint.log_text()[-4000:]
+        assert "panicked" not in endpoint.log_text()
+    finally:
+        endpoint.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def operations() -> list[str]:
+    """Name the calls without asking an endpoint: the copy of the document in the tree."""
+    import json
+
+    from integration.harness.program import ROOT
+
+    document = json.loads((ROOT / "docs/reference/openapi.json").read_text(encoding="utf-8"))
+    return [
+        f"{method.upper()} {path}"
+        for path, methods in document["paths"].items()
+        for method in methods
+    ]
+
+
+def send(served: Served, case: Json, who: str) -> Answer:
+    """Make a call; long polls are made short."""
+    if case.path.endswith(("/wait", "/events")) and case.method == "GET":
+        asked = case.query.get("timeout")
+        if asked is None or (isinstance(asked, int) and asked > 0):
+            case.query["timeout"] = 0
+    token = served.tokens[who]
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    response = case.call(headers=headers)
+    told = {name.lower(): values[0] for name, values in response.headers.items()}
+    answer = Answer(response.status_code, told, response.content.decode())
+    assert answer.code in CODES, f"{case.method} {case.path}: {answer.code} {answer.text}"
+    case.validate_response(response, checks=CHECKS)
+    if answer.code >= 400:
+        error = answer.error
+        assert error["cause"] or error["remedy"], error
+        assert error["message"], error
+    if answer.code in COME_LATER:
+        assert "retry-after" in answer.headers
+    return answer
+
+
+@pytest.mark.parametrize("name", operations())
+@pytest.mark.parametrize("mode", ["positive", "negative"])
+def test_calls_are_answered_as_the_document_says(served: Served, name: str, mode: str) -> None:
+    """Those that the document allows, and those that it does not; of a user and of a stranger."""
+    method, path = name.split()
+    operation = served.schema[path][method]
+    modes = {
+        "positive": schemathesis.GenerationMode.POSITIVE,
+        "negative": schemathesis.GenerationMode.NEGATIVE,
+    }
+    has_parameters = bool(operation.definition.raw.get("parameters")) or operation.body
+    if mode == "negative" and not has_parameters:
+        pytest.skip("nothing can be wrong in it")
+    strategy = operation.as_strategy(generation_mode=modes[mode])
+
+    def known(case: Json, who: str) -> None:
+        answer = send(served, case, who)
+        assert answer.code != 401 or path in BY_KEY, answer.text
+
+    def unknown(case: Json) -> None:
+        answer = send(served, case, "nobody")
+        if path in OPEN:
+            assert answer.code == 200, answer.text
+        elif path in BY_KEY:
+            assert answer.code in (400, 401), answer.text
+        else:
+            assert answer.code in (401, 404, 405), answer.text
+
+    callers = hypothesis.strategies.sampled_from(["alice", "root"])
+    settings(hypothesis.given(case=strategy, who=callers)(known))()
+    fewer = hypothesis.settings(settings, max_examples=max(3, EXAMPLES // 10))
+    fewer(hypothesis.given(case=strategy)(unknown))()
+
+
+def test_the_document_that_is_served_is_the_one_in_the_tree(served: Served) -> None:
+    document = served.schema.raw_schema
+    there = {
+        f"{method.upper()} {path}"
+        for path, methods in document["paths"].items()
+        for method in methods
+    }
+    assert there == set(operations())
+
+
+def test_a_method_that_a_path_has_not_is_405(served: Served) -> None:
+    from integration.endpoint.raw import ask
+
+    for path, methods in served.schema.raw_schema["paths"].items():
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            if method.lower() in methods:
+                continue
+            where = path.replace("{id}", "x")
+            answer = ask(served.endpoint, method, where, token=served.tokens["alice"])
+            if where.startswith("/v1/transfers/") and method in ("GET", "DELETE", "PATCH"):
+                # `batch` and `query` are no transfers.
+                assert answer.code in (404, 405, 400), (method, where, answer.text)
+                continue
+            answer.refused(405, "invalid_request")
