@@ -112,7 +112,7 @@ pub(crate) enum Command {
 /// What is copied where: the same for `cp` and `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct What {
-    /// What to copy, then where to. One side may be dray://HOST[:PORT]/PATH
+    /// What to copy, then where to. Either side, or both, may be dray://HOST[:PORT]/PATH
     #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
     pub(crate) paths: Vec<OsString>,
 

@@ -8,6 +8,11 @@
 //! Invariant owned here: a peer that does nothing costs a place for a bounded time only.
 
 mod io;
+mod room;
+
+pub use room::{Busy, Sitting};
+
+use room::Room;
 
 use crate::api::{PeerAddress, PeerCertificates};
 use crate::config::Limits;
@@ -19,8 +24,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use io::{Patience, Timely};
 use rustls::ServerConfig;
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,57 +61,6 @@ const STREAMS_MAX: u32 = 64;
 
 /// Longest pause after an accept that failed for want of something (open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How many connections there are.
-#[derive(Debug)]
-struct Room {
-    all_max: u32,
-    address_max: u32,
-    taken: Mutex<HashMap<IpAddr, u32>>,
-}
-
-/// One connection's place.
-struct Seat {
-    room: Arc<Room>,
-    metrics: Arc<Metrics>,
-    address: IpAddr,
-}
-
-impl Room {
-    fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: u32 = taken.values().sum();
-        let here = taken.get(&address).copied().unwrap_or_default();
-        if all >= self.all_max || here >= self.address_max {
-            metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        taken.insert(address, here + 1);
-        metrics.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Seat {
-            room: Arc::clone(self),
-            metrics: Arc::clone(metrics),
-            address,
-        })
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut taken = self
-            .room
-            .taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.address);
-            }
-        }
-        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Serves connections on a runtime of its own.
 pub struct Server {
@@ -150,11 +103,7 @@ impl Server {
         Ok(Self {
             handle: runtime.handle().clone(),
             runtime: Mutex::new(Some(runtime)),
-            room: Arc::new(Room {
-                all_max: limits.connections,
-                address_max: limits.connections_per_address,
-                taken: Mutex::default(),
-            }),
+            room: Room::new(limits.connections, limits.connections_per_address),
             metrics,
             router,
             stopping: watch::Sender::new(false),
@@ -195,30 +144,37 @@ impl Server {
             tokio::net::TcpStream::from_std(stream).map_err(|error| failed(operation, &error))?;
         let (router, stopping) = (self.router.clone(), self.stopping.subscribe());
         self.handle.spawn(async move {
-            let _seat = seat;
-            let patience = Patience {
-                opening: HEAD_TIME,
-                write: WRITE_TIME,
-            };
-            match tls {
-                None => {
-                    let stream = Timely::new(stream, patience);
-                    let nobody = PeerCertificates::default();
-                    converse(stream, router, nobody, peer, stopping).await;
-                }
-                Some(config) => {
-                    let handshake = TlsAcceptor::from(config).accept(stream);
-                    // Who does not get through it hears it from TLS.
-                    let done = tokio::time::timeout(HANDSHAKE_TIME, handshake).await;
-                    if let Ok(Ok(stream)) = done {
-                        let shown = stream.get_ref().1.peer_certificates();
-                        let shown = shown.unwrap_or_default().iter().cloned().collect();
-                        // Around TLS: what counts is what the peer says within.
+            let router = router.layer(axum::Extension(seat.sitting()));
+            let served = async {
+                let patience = Patience {
+                    opening: HEAD_TIME,
+                    write: WRITE_TIME,
+                };
+                match tls {
+                    None => {
                         let stream = Timely::new(stream, patience);
-                        let shown = PeerCertificates(shown);
-                        converse(stream, router, shown, peer, stopping).await;
+                        let nobody = PeerCertificates::default();
+                        converse(stream, router, nobody, peer, stopping).await;
+                    }
+                    Some(config) => {
+                        let handshake = TlsAcceptor::from(config).accept(stream);
+                        // Who does not get through it hears it from TLS.
+                        let done = tokio::time::timeout(HANDSHAKE_TIME, handshake).await;
+                        if let Ok(Ok(stream)) = done {
+                            let shown = stream.get_ref().1.peer_certificates();
+                            let shown = shown.unwrap_or_default().iter().cloned().collect();
+                            // Around TLS: what counts is what the peer says within.
+                            let stream = Timely::new(stream, patience);
+                            let shown = PeerCertificates(shown);
+                            converse(stream, router, shown, peer, stopping).await;
+                        }
                     }
                 }
+            };
+            tokio::select! {
+                () = served => {}
+                // Somebody else has its place now.
+                () = seat.cut() => {}
             }
         });
         Ok(())

@@ -5,6 +5,7 @@ use super::record::Record;
 use super::refusal::{Answer, Refusal};
 use super::types::Check;
 use crate::access::{Credentials, Principal};
+use crate::server::{Busy, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
@@ -76,6 +77,8 @@ impl Drop for Taken {
 pub(super) struct Caller {
     principal: Principal,
     _taken: Taken,
+    /// Its connection keeps its place meanwhile.
+    _busy: Option<Busy>,
 }
 
 impl Deref for Caller {
@@ -130,6 +133,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
         Ok(Self {
             principal,
             _taken: taken,
+            _busy: parts.extensions.get::<Sitting>().map(Sitting::works),
         })
     }
 }

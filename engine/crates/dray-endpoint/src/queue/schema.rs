@@ -9,7 +9,8 @@ use std::time::Duration;
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// Each step from one version of the tables to the next. A step that was shipped never changes.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
 CREATE TABLE transfers (
     id TEXT PRIMARY KEY,
     seq INTEGER NOT NULL UNIQUE,
@@ -71,10 +72,7 @@ CREATE TABLE tickets (
     issued_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     renewable_until INTEGER NOT NULL,
-    revoked INTEGER NOT NULL,
-    weight INTEGER NOT NULL,
-    rate_min INTEGER,
-    rate_max INTEGER
+    revoked INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX tickets_owner ON tickets (owner, seq);
 CREATE INDEX tickets_end ON tickets (renewable_until);
@@ -96,7 +94,13 @@ CREATE INDEX staging_fast ON staging (fast_path);
 
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 INSERT INTO numbers VALUES ('seq', 0);
-"];
+",
+    "
+ALTER TABLE tickets ADD COLUMN weight INTEGER NOT NULL DEFAULT 100;
+ALTER TABLE tickets ADD COLUMN rate_min INTEGER;
+ALTER TABLE tickets ADD COLUMN rate_max INTEGER;
+",
+];
 
 /// An error of the database.
 pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error {

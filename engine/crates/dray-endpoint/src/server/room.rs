@@ -1,0 +1,210 @@
+//! How many connections there are, in all and from one address. In a full room a newcomer takes the
+//! place of one that has proved nothing, so that holding places costs the holder his own and not
+//! those who come after.
+
+use crate::metrics::Metrics;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// What is known of a connection.
+#[derive(Debug)]
+struct Place {
+    address: IpAddr,
+    /// Since when it waits: since it came, or since its last request was answered.
+    since: Instant,
+    /// Whether a request of it was authenticated.
+    has_proved: bool,
+    /// Authenticated requests that are being worked on.
+    busy: u32,
+    cut: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    next: u64,
+    taken: BTreeMap<u64, Place>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Room {
+    all_max: usize,
+    address_max: usize,
+    places: Mutex<Places>,
+}
+
+/// One connection's place.
+#[derive(Debug)]
+pub(super) struct Seat {
+    room: Arc<Room>,
+    metrics: Arc<Metrics>,
+    number: u64,
+    cut: Arc<Notify>,
+}
+
+/// Where a request's connection sits; stands among the extensions of each request.
+#[derive(Debug, Clone)]
+pub struct Sitting {
+    room: Arc<Room>,
+    number: u64,
+}
+
+/// An authenticated request that is being worked on: its connection keeps its place.
+#[derive(Debug)]
+pub struct Busy(Sitting);
+
+impl Room {
+    pub(super) fn new(all_max: u32, address_max: u32) -> Arc<Self> {
+        let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
+        Arc::new(Self {
+            all_max: count(all_max),
+            address_max: count(address_max),
+            places: Mutex::default(),
+        })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection in; none when everybody's requests are being worked on.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
+        let mut places = self.places();
+        let here = places.taken.values();
+        let here = here.filter(|place| place.address == address).count();
+        let is_full_here = here >= self.address_max;
+        if is_full_here || places.taken.len() >= self.all_max {
+            let Some(number) = places.weakest(is_full_here.then_some(address)) else {
+                metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            };
+            if let Some(place) = places.taken.remove(&number) {
+                place.cut.notify_one();
+                metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let number = places.next;
+        places.next += 1;
+        let cut = Arc::new(Notify::new());
+        let place = Place {
+            address,
+            since: Instant::now(),
+            has_proved: false,
+            busy: 0,
+            cut: Arc::clone(&cut),
+        };
+        places.taken.insert(number, place);
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Seat {
+            room: Arc::clone(self),
+            metrics: Arc::clone(metrics),
+            number,
+            cut,
+        })
+    }
+}
+
+impl Places {
+    /// Whom a newcomer takes the place of: who has proved nothing for the longest, then who is idle
+    /// for the longest; of one address, when that is what is full.
+    fn weakest(&self, address: Option<IpAddr>) -> Option<u64> {
+        let all = self.taken.iter();
+        let idle = all.filter(|(_, place)| {
+            place.busy == 0 && address.is_none_or(|address| place.address == address)
+        });
+        let weakest = idle.min_by_key(|(_, place)| (place.has_proved, place.since));
+        weakest.map(|(number, _)| *number)
+    }
+}
+
+impl Seat {
+    /// Waits until somebody else takes the place.
+    pub(super) async fn cut(&self) {
+        self.cut.notified().await;
+    }
+
+    pub(super) fn sitting(&self) -> Sitting {
+        Sitting {
+            room: Arc::clone(&self.room),
+            number: self.number,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.room.places().taken.remove(&self.number);
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Sitting {
+    /// A request of it was authenticated; the place is kept for as long as what is given stands.
+    #[must_use]
+    pub fn works(&self) -> Busy {
+        if let Some(place) = self.room.places().taken.get_mut(&self.number) {
+            place.has_proved = true;
+            place.busy += 1;
+        }
+        Busy(self.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(place) = self.0.room.places().taken.get_mut(&self.0.number) {
+            place.busy = place.busy.saturating_sub(1);
+            place.since = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Room;
+    use crate::metrics::Metrics;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::Arc;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_who_has_proved_nothing_and_of_nobody_who_works() {
+        let (room, metrics) = (Room::new(3, 3), Arc::new(Metrics::default()));
+        let take = |last| room.take(address(last), &metrics);
+        let works = take(1).expect("room");
+        let busy = works.sitting().works();
+        let proved = take(2).expect("room");
+        drop(proved.sitting().works());
+        let silent = take(3).expect("room");
+        let new = take(4).expect("the silent one's place");
+        let newer = take(5).expect("the new one's place, who has proved nothing either");
+        let sits = |seat: &super::Seat| room.places().taken.contains_key(&seat.number);
+        assert!(!sits(&silent) && !sits(&new) && sits(&works) && sits(&proved));
+        let busier = newer.sitting().works();
+        let newest = take(6).expect("the idle one's place");
+        assert!(!sits(&proved) && sits(&works));
+        let busiest = newest.sitting().works();
+        assert!(take(7).is_none(), "all work");
+        drop((busy, busier, busiest));
+        assert!(take(7).is_some());
+    }
+
+    #[test]
+    fn one_address_fills_its_own_places_alone() {
+        let (room, metrics) = (Room::new(10, 2), Arc::new(Metrics::default()));
+        let seats: Vec<_> = (0..6)
+            .filter_map(|_| room.take(address(1), &metrics))
+            .collect();
+        assert_eq!(seats.len(), 6, "each took the place of the one before");
+        assert_eq!(room.places().taken.len(), 2);
+        drop(seats);
+        assert!(room.places().taken.is_empty());
+    }
+}
