@@ -21,7 +21,7 @@ WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 SECONDS ?= 60
 SEEDS ?= 2000
 
-.PHONY: help setup setup-build build unit test check integration sim fuzz demo bench
+.PHONY: help setup setup-build build unit test test-docker check integration sim fuzz demo bench
 .PHONY: wheel develop develop-release fmt clean
 
 help: ## Show this list
@@ -57,7 +57,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(ENV) ruff format --check .
 	$(ENV) mypy
 	$(ENV) python tools/audit.py
-	for script in tools/*.sh .ci/run; do bash -n "$$script"; done
+	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
 integration: setup build develop ## Tests that need more than one part, real servers included
 	$(PYTEST) -m "(slow or server) and not bench" $(ARGS)
@@ -66,6 +66,9 @@ test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, i
 	$(MAKE) sim
 	$(MAKE) fuzz SECONDS=10
 	$(MAKE) integration
+
+test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
+	@tools/container.sh
 
 sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO) run --locked --release -p dray-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

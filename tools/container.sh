@@ -1,0 +1,230 @@
+#!/usr/bin/env bash
+# Build docker/drayd.Dockerfile and try docker/compose.yaml for real: two sites, a client, copies
+# between them, kills. Run by `make test-docker`; not part of `make test`.
+#
+#   tools/container.sh          builds, tries, takes everything away again
+#   KEEP=1 tools/container.sh   leaves the images for the next run
+#
+# With docker where its daemon answers, else with podman, whose images, containers and networks then
+# lie in .tools/containers and nowhere else. As root it installs a missing podman with apt-get; else
+# it prints the command that would. Where no registry answers, a base image is made by debootstrap:
+# Debian's packages, but not Debian's published image, and so it is said.
+#
+# Read from the environment: ENGINE (docker or podman), KEEP=1, DRAY_NO_INSTALL=1 (never call
+# apt-get), DEBIAN_MIRROR (for debootstrap).
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+published=docker.io/library/debian:bookworm-slim
+store=$root/.tools/containers
+compose_version=1.6.0
+project=dray-test
+export COMPOSE_PROJECT_NAME=$project
+
+say() { printf '\n== %s\n' "$*"; }
+note() { printf 'container: %s\n' "$*" >&2; }
+die() {
+    note "$@"
+    exit 1
+}
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# --- which engine -------------------------------------------------------------------------------
+
+docker_answers() {
+    has docker && docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1
+}
+
+engine=${ENGINE:-}
+if [ -z "$engine" ]; then
+    engine=podman
+    ! docker_answers || engine=docker
+fi
+
+# install_missing PACKAGE...
+install_missing() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    if [ "${DRAY_NO_INSTALL:-}" = 1 ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
+        die "install as root:  apt-get install --no-install-recommends ${missing[*]}"
+    fi
+    note "installing ${missing[*]}"
+    DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
+        "${missing[@]}" >/dev/null
+}
+
+if [ "$engine" = podman ]; then
+    # netavark makes the networks with iptables and does not bring it; aardvark-dns gives the names.
+    if has dpkg-query; then
+        install_missing podman buildah crun netavark aardvark-dns iptables python3-venv
+    fi
+    has podman || die "neither docker nor podman is here"
+    [ "$(id -u)" = 0 ] || die "podman is used as root here: its networks give names to containers"
+    # All mounts of podman in a space of their own, which ends with this script. Where both kinds of
+    # control groups are mounted crun refuses to work; in that space the second is taken away.
+    if [ "${DRAY_CONTAINER_SPACE:-}" != 1 ]; then
+        DRAY_CONTAINER_SPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
+    fi
+    if mountpoint -q /sys/fs/cgroup/unified; then
+        umount /sys/fs/cgroup/unified
+    fi
+fi
+
+# --- podman's own folder ------------------------------------------------------------------------
+
+if [ "$engine" = podman ]; then
+    mkdir -p "$store"
+    chmod 700 "$store"
+    cat >"$store/storage.conf" <<CONF
+[storage]
+driver = "overlay"
+graphroot = "$store/images"
+runroot = "$store/run"
+CONF
+    # Bounds below those of any host: where the right to raise them is missing, asking for more than
+    # there is fails, and podman asks for a million.
+    cat >"$store/containers.conf" <<CONF
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+runtime = "crun"
+tmp_dir = "$store/run/libpod"
+[network]
+network_backend = "netavark"
+network_config_dir = "$store/networks"
+CONF
+    export CONTAINERS_STORAGE_CONF=$store/storage.conf CONTAINERS_CONF=$store/containers.conf
+    image=localhost/dray/drayd:test
+    stand_in=localhost/dray/debian-stand-in:bookworm
+    if [ ! -x "$store/compose/bin/podman-compose" ]; then
+        python3 -m venv "$store/compose"
+        "$store/compose/bin/python" -m pip install --quiet --disable-pip-version-check \
+            "podman-compose==$compose_version"
+    fi
+    compose() {
+        "$store/compose/bin/podman-compose" --in-pod false -f "$root/docker/compose.yaml" "$@"
+    }
+else
+    image=dray/drayd:test
+    stand_in=dray/debian-stand-in:bookworm
+    compose() { docker compose -f "$root/docker/compose.yaml" "$@"; }
+fi
+export DRAYD_IMAGE=$image
+
+# --- taking it away -----------------------------------------------------------------------------
+
+tidy() {
+    local code=$?
+    set +e
+    say "Cleaning up"
+    compose down --volumes --timeout 5 >/dev/null 2>&1
+    if [ "${KEEP:-}" = 1 ]; then
+        echo "kept: images $image and, if it was made, $stand_in"
+    elif [ "$engine" = docker ]; then
+        docker image rm "$image" "$stand_in" >/dev/null 2>&1
+        echo "containers, networks, volumes and images are gone (docker keeps its build cache)"
+    else
+        podman rm --all --force >/dev/null 2>&1
+        podman volume rm --all --force >/dev/null 2>&1
+        podman network prune --force >/dev/null 2>&1
+        podman image rm --all --force >/dev/null 2>&1
+        awk -v below="$store/" 'index($2, below) == 1 {print $2}' /proc/mounts | sort -r |
+            while read -r place; do umount "$place"; done
+        rm -rf "$store"
+        echo "containers, networks, volumes and images are gone"
+    fi
+    [ -z "${work:-}" ] || rm -rf "$work"
+    exit "$code"
+}
+trap tidy EXIT
+trap 'exit 130' INT TERM
+
+# --- the image ----------------------------------------------------------------------------------
+
+say "Engine: $("$engine" --version)"
+base=$published
+if timeout 120 "$engine" pull --quiet "$published" >/dev/null 2>&1; then
+    echo "base image: $published, as published"
+else
+    base=$stand_in
+    echo "base image: no registry gives $published; a STAND-IN made by debootstrap takes its place"
+    if ! "$engine" image inspect "$stand_in" >/dev/null 2>&1; then
+        install_missing debootstrap
+        work=$(mktemp -d "${TMPDIR:-/tmp}/dray-base.XXXXXX")
+        mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+        debootstrap --variant=minbase bookworm "$work/root" "$mirror" >"$work/log" 2>&1 ||
+            die "debootstrap failed: $(tail -n 3 "$work/log")"
+        # As the published image has it: Debian's newer Rust comes with the security updates.
+        printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates \
+            "${mirror%/debian}/debian-security" bookworm-security >"$work/root/etc/apt/sources.list"
+        tar -C "$work/root" -c . | "$engine" import - "$stand_in" >/dev/null 2>&1
+        rm -rf "$work"
+    fi
+fi
+
+say "The image (link-time optimisation off, to save time)"
+options=(--file "$root/docker/drayd.Dockerfile" --tag "$image"
+    --build-arg "BASE=$base" --build-arg CARGO_PROFILE_RELEASE_LTO=off)
+authorities=/etc/ssl/certs/ca-certificates.crt
+[ ! -s "$authorities" ] || options+=(--secret "id=authorities,src=$authorities")
+# Docker's own format knows health checks; chroot asks least of the host.
+[ "$engine" = docker ] || options+=(--format docker --isolation chroot --pull=never)
+begun=$SECONDS
+"$engine" build "${options[@]}" "$root/engine" >"$root/.tools/container-build.log" 2>&1 ||
+    die "the build failed: $(tail -n 20 "$root/.tools/container-build.log")"
+mib() { "$engine" image inspect --format '{{.Size}}' "$1" | awk '{printf "%.0f MiB", $1 / 1048576}'; }
+echo "built in $((SECONDS - begun)) s: $(mib "$image"), of which $(mib "$base") are the base," \
+    "user $("$engine" image inspect --format '{{.Config.User}}' "$image")"
+
+# --- the test -----------------------------------------------------------------------------------
+
+in_client() { compose exec -T client /test.sh "$@"; }
+
+# What podman-compose tells itself is for whoever looks into a failure.
+log=$root/.tools/container-compose.log
+say "Two sites and a client"
+compose up -d --no-build >"$log" 2>&1 || die "they do not start: $(tail -n 20 "$log")"
+in_client
+
+say "The image's own check of health"
+for site in site-a site-b; do
+    if [ "$engine" = podman ]; then
+        # Nothing but systemd would run it by itself.
+        podman healthcheck run "${project}_${site}_1" || die "$site is not healthy"
+    else
+        for _ in $(seq 90); do
+            health=$(docker inspect --format '{{.State.Health.Status}}' "$project-$site-1")
+            [ "$health" != healthy ] || break
+            sleep 1
+        done
+        [ "$health" = healthy ] || die "$site is $health"
+    fi
+    echo "$site: healthy"
+done
+
+for victim in site-b site-a; do
+    say "kill -9 of $victim in the middle of site-a -> site-b ($([ $victim = site-b ] &&
+        echo "active: it drives" || echo "passive: it serves")), then it starts again"
+    in_client start "killed-$victim" site-a site-b
+    in_client partly site-b
+    compose kill -s KILL "$victim" >>"$log" 2>&1
+    sleep 2
+    compose start "$victim" >>"$log" 2>&1
+    in_client ready
+    in_client finish "killed-$victim" site-a site-b
+done
+
+say "SIGTERM: both leave by themselves"
+begun=$SECONDS
+compose stop --timeout 30 site-a site-b >>"$log" 2>&1
+echo "stopped in $((SECONDS - begun)) s"
+
+say "PASSED on base ${base}"
