@@ -104,7 +104,8 @@ def mistakes(line: str, options: Reference) -> list[str]:
             break
     if words[0] in {"version", "completion", "docs-cli"} or words[0] in COMMON:
         return []
-    command = " ".join(words[:2]) if words[0] == "log" else words[0]
+    groups = {name.split()[0] for name in options if " " in name}
+    command = " ".join(words[:2]) if words[0] in groups else words[0]
     if command not in options:
         return [f"{line}: no command {command}"]
     given = (word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word))
@@ -169,5 +170,6 @@ def test_a_wrong_option_is_found() -> None:
     assert mistakes("dray cp -r a b --no-such-option", options)
     assert mistakes("dray plan a b --rate 1MiB", options)
     assert mistakes("dray log list a", options)
+    assert mistakes("dray endpoint run --rate 1MiB", options)
     block = "$ dray cp a b\nthere$ dray serve \\\n  --root x\nA=1 dray plan a b\ndray: a message\n"
     assert len([*command_lines(block)]) == 3
