@@ -40,5 +40,5 @@ EXPOSE 4735
 # An open call, so no token is needed and any certificate will do.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD \
     printf 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' \
-    | openssl s_client -quiet -connect 127.0.0.1:4735 2>/dev/null | grep -q '"ok"'
+    | timeout 4 openssl s_client -quiet -connect 127.0.0.1:4735 2>/dev/null | grep -q '"ok"'
 ENTRYPOINT ["drayd"]
