@@ -17,7 +17,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 published=docker.io/library/debian:bookworm-slim
 store=$root/.tools/containers
-compose_version=1.6.0
+compose=(podman-compose==1.6.0 python-dotenv==1.2.4 PyYAML==6.0.3)
 project=dray-test
 export COMPOSE_PROJECT_NAME=$project
 
@@ -107,7 +107,7 @@ CONF
     if [ ! -x "$store/compose/bin/podman-compose" ]; then
         python3 -m venv "$store/compose"
         "$store/compose/bin/python" -m pip install --quiet --disable-pip-version-check \
-            "podman-compose==$compose_version"
+            "${compose[@]}"
     fi
     compose() {
         "$store/compose/bin/podman-compose" --in-pod false -f "$root/docker/compose.yaml" "$@"
