@@ -50,10 +50,12 @@ fn init(init: &Init) -> Result<Exit, Stop> {
         let made = builder.recursive(true).mode(0o700).create(folder);
         made.map_err(|error| failed(folder, &error))
     };
-    if !init.folder.join(CONFIG_FILE).exists() {
-        // What is wrong with it is said before anything is made.
-        configuration(init, "name", Path::new("/"), Path::new("/"))?;
+    let there = init.folder.join(CONFIG_FILE);
+    if there.exists() {
+        return again(&there);
     }
+    // What is wrong with it is said before anything is made.
+    configuration(init, "name", Path::new("/"), Path::new("/"))?;
     make(&init.folder)?;
     let folder = init.folder.canonicalize();
     let folder = folder.map_err(|error| failed(&init.folder, &error))?;
@@ -70,13 +72,9 @@ fn init(init: &Init) -> Result<Exit, Stop> {
             .into_owned(),
     };
     let config = folder.join(CONFIG_FILE);
-    let is_new = !config.exists();
-    if is_new {
-        let text = configuration(init, &name, &folder, &state)?;
-        // What would not be read is not written.
-        Config::parse(&config.display().to_string(), &text)?;
-        write_new(&config, 0o640, &text).map_err(|error| failed(&config, &error))?;
-    }
+    let text = configuration(init, &name, &folder, &state)?;
+    // What would not be read is not written.
+    Config::parse(&config.display().to_string(), &text)?;
     let example = folder.join(EXAMPLE_FILE);
     if !example.exists() {
         write_new(&example, 0o644, EXAMPLE).map_err(|error| failed(&example, &error))?;
@@ -88,14 +86,22 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     }
     let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     let identity = Identity::load_or_create_for(&folder, &names)?;
+    // Last: what was broken off before can be begun again.
+    write_new(&config, 0o640, &text).map_err(|error| failed(&config, &error))?;
     output::result(&format!("key {}", identity.fingerprint()));
-    match is_new {
-        true => output::note(&format!("wrote {}", config.display())),
-        false => output::note(&format!(
-            "{} was there and stays as it is",
-            config.display()
-        )),
-    }
+    output::note(&format!("wrote {}", config.display()));
+    Ok(Exit::Safe)
+}
+
+/// What is there stays as it is; its key is said again.
+fn again(file: &Path) -> Result<Exit, Stop> {
+    let config = Config::load(file)?;
+    let identity = match (&config.tls.certificate, &config.tls.key) {
+        (Some(certificate), Some(key)) => Identity::from_files(certificate, key)?,
+        _ => Identity::load_or_create(config.identity_folder())?,
+    };
+    output::result(&format!("key {}", identity.fingerprint()));
+    output::note(&format!("{} was there and stays as it is", file.display()));
     Ok(Exit::Safe)
 }
 
