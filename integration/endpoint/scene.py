@@ -95,14 +95,20 @@ class Scene:
         *,
         push: bool,
         config: Mapping[str, Any] | None = None,
+        passive: Mapping[str, Any] | None = None,
         keep: bool = False,
     ) -> None:
-        """Start them; the sink is empty."""
+        """Start them; the sink is empty.
+
+        :param config: further keys of all endpoints.
+        :param passive: further keys of the one that does not drive.
+        :param keep: keep what travels.
+        """
         self.data, self.push, self._start = data, push, start
         self.config = {"limits": LIMITS, **(config or {})}
         # Nobody is there yet: the endpoint must know its proxy before it listens.
         self.proxy = Proxy("127.0.0.1:1", keep=keep)
-        behind = {**self.config, "advertise": self.proxy.address}
+        behind = {**self.config, "advertise": self.proxy.address, **(passive or {})}
         self.served = Root("data", {"path": str(data.served)})
         self.source = start("src", roots=[self.served], config=self.config if push else behind)
         self.sink = start("dst", config=behind if push else self.config)
@@ -193,6 +199,11 @@ class Scene:
     def carried(self) -> int:
         """Count the bytes on data connections, in the direction of the data."""
         return sum(proxy.counted()[0 if self.push else 1] for proxy in self._proxies)
+
+    def await_moment(self, part: float) -> int:
+        """Wait until so great a part of the data has travelled; say how much has."""
+        self.await_carried(int(part * self.data.whole[self.push][1]))
+        return self.carried()
 
     def await_carried(self, count: int, seconds: float = END_SECONDS) -> None:
         """Wait until so many bytes have travelled, or until the transfer has ended before."""

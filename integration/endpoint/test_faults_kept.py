@@ -139,11 +139,12 @@ def test_a_request_that_was_given_up_is_kept_and_goes_on_when_asked(
 ) -> None:
     for moment in range(MOMENTS):
         push = moment % 2 == 0
-        after = fault.chance.uniform(0.2, 0.8) * scenes.seconds(push=push)
-        print(f"{'push' if push else 'pull'}: passive killed for good after {after:.3f} s")
+        part = fault.chance.uniform(0.1, 0.8)
+        print(f"{'push' if push else 'pull'}: passive killed for good at {part:.3f}")
+        scenes.seconds(push=push)
         with scenes.make(push=push) as scene, scene.watched():
             scene.submit(retry=Retry(tries=2, interval_seconds=1))
-            time.sleep(after)
+            scene.await_moment(part)
             scene.passive.kill()
             given_up = scene.wait()
             assert given_up.state == "failed", words(given_up)
@@ -168,12 +169,13 @@ def test_paused_and_resumed_at_any_moment_it_goes_on(
 ) -> None:
     for moment in range(MOMENTS):
         push = moment % 2 == 0
-        after = fault.chance.uniform(0.0, 0.9) * scenes.seconds(push=push)
-        print(f"{'push' if push else 'pull'}: paused after {after:.3f} s")
+        part = fault.chance.uniform(0.0, 0.8)
+        print(f"{'push' if push else 'pull'}: paused at {part:.3f}")
+        scenes.seconds(push=push)
         with scenes.make(push=push) as scene, scene.watched():
             client = scene.client()
             scene.submit()
-            time.sleep(after)
+            scene.await_moment(part)
             client.pause("t")
             stands(client, "t", "paused")
             before = scene.carried()
@@ -235,13 +237,13 @@ def test_a_cancelled_transfer_keeps_its_data_and_a_purged_one_does_not(
     scenes: Scenes, fault: Faults
 ) -> None:
     for push in (True, False):
-        whole = scenes.seconds(push=push)
+        scenes.seconds(push=push)
         for purge in (False, True):
-            after = fault.chance.uniform(0.4, 0.8) * whole
+            part = fault.chance.uniform(0.4, 0.8)
             with scenes.make(push=push) as scene, scene.watched():
                 client = scene.client()
                 scene.submit()
-                time.sleep(after)
+                scene.await_moment(part)
                 client.cancel("t", purge=purge)
                 stands(client, "t", "cancelled")
                 if not purge:
@@ -261,12 +263,12 @@ def partial(scene: Scene) -> list[str]:
 
 
 def test_two_kills_in_one_moment_of_a_purge_leave_nothing(scenes: Scenes, fault: Faults) -> None:
-    whole = scenes.seconds(push=False)
+    scenes.seconds(push=False)
     for _ in range(MOMENTS):
         with scenes.make(push=False) as scene:
             client = scene.client()
             scene.submit()
-            time.sleep(fault.chance.uniform(0.4, 0.8) * whole)
+            scene.await_moment(fault.chance.uniform(0.4, 0.8))
             client.cancel("t", purge=True)
             time.sleep(fault.chance.uniform(0.0, 0.3))
             scene.active.kill()

@@ -64,11 +64,12 @@ def test_a_network_that_is_away_for_a_while_is_waited_for(
 ) -> None:
     for moment in range(MOMENTS):
         push = moment % 2 == 0
-        after = fault.chance.uniform(0.0, 0.9) * scenes.seconds(push=push)
-        print(f"{'push' if push else 'pull'}: away after {after:.3f} s")
+        part = fault.chance.uniform(0.0, 0.8)
+        print(f"{'push' if push else 'pull'}: away at {part:.3f}")
+        scenes.seconds(push=push)
         with scenes.make(push=push) as scene, scene.watched():
             scene.submit()
-            time.sleep(after)
+            scene.await_moment(part)
             scene.proxy.is_refusing = True
             scene.proxy.cut()
             # Seen from outside it waits, says why and when it will try again.

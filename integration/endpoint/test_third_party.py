@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -69,24 +70,28 @@ def test_a_tree_with_every_oddity_arrives_identical(
         scene.check_identical()
 
 
+@pytest.mark.parametrize("refuser", ["active", "passive"])
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_clear_data_that_one_end_does_not_allow_goes_through_tls(
-    start_endpoint: Callable[..., Endpoint], odd: Data, push: bool
+def test_clear_data_that_one_end_does_not_allow_is_refused_before_anything_moves(
+    start_endpoint: Callable[..., Endpoint], odd: Data, push: bool, refuser: str
 ) -> None:
     scenes = Scenes(start_endpoint, odd)
-    with scenes.make(push=push, keep=True) as scene:
+    ends = ({"clear_data": refuser == "passive"}, {"clear_data": refuser == "active"})
+    with scenes.make(push=push, config=ends[0], passive=ends[1], keep=True) as scene:
         scene.submit(clear_data=True, rate_max=None)
         ended = scene.wait()
         sample = (odd.source / "many-objects").read_bytes()[:SAMPLE]
         for each in scene.proxy.connections:
-            assert sample not in bytes(each.kept_up + each.kept_down)
-        if ended.state == "done":
-            scene.check_identical()
-        else:
-            # As `dray cp` is: refused, before anything moved.
-            assert ended.error is not None
-            assert ended.error.kind == "permission_denied", words(ended)
-            assert tree.leftovers(scene.sink.root()) == []
+            assert sample not in bytes(each.kept_up + each.kept_down), "it went in clear"
+        assert ended.state == "failed", words(ended)
+        assert ended.error is not None
+        assert ended.error.kind == "unsupported", words(ended)
+        assert "clear" in str(ended.error)
+        assert os.listdir(scene.sink.root()) == []
+        # Without the wish it goes.
+        scene.submit(rate_max=None)
+        assert scene.wait().state == "done"
+        scene.check_identical()
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
