@@ -117,12 +117,13 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         client.submit(waiting)
         stands(client, "waiting", "waiting")
         scene.active.kill()
+        # Before the other: what waited is tried at once, and then not for an hour.
+        scene.passive.start()
         scene.active.start()
         for id in states:
             found = client.transfer(id)
             assert summary(found) == before[id], words(found)
         # What ran or waited is queued again, and runs.
-        scene.passive.start()
         for id in ("active", "waiting"):
             done = scene.wait(id)
             assert (done.state, done.attempt) == ("done", 1), words(done)
