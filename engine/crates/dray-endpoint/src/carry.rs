@@ -112,6 +112,9 @@ impl Carrier {
         let source = Side::parse(&from.url, &self.config)?;
         let to = Side::parse(&request.destination.url, &self.config)?;
         let place = destination(request, source.path(), to.path())?;
+        if !(source.is_local() && to.is_local()) {
+            check_clear_data(request, &self.config)?;
+        }
         let task = task(job, &place);
         match (&source, &to) {
             (Side::Local(source), Side::Local(to)) => {
@@ -233,6 +236,21 @@ impl Carrier {
         dial.limits = prepare::limits(buffers);
         Ok(dial)
     }
+}
+
+/// Data leaves in clear only by this endpoint's administrator's word, whoever asks.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] when the configuration does not allow what is asked.
+pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
+    if config.clear_data || !request.clear_data {
+        return Ok(());
+    }
+    Err(
+        Error::new(ErrorKind::Unsupported, End::Here, "send data in clear")
+            .cause("this endpoint's configuration does not allow it")
+            .remedy("leave out clear_data, or have clear_data = true set there"),
+    )
 }
 
 /// What is refused when a request belongs to neither side.

@@ -3,6 +3,7 @@
 use super::Api;
 use super::types::{Check, Request};
 use crate::access::{Action, Principal};
+use crate::carry::check_clear_data;
 use crate::place::{ApiPath, Side};
 use crate::queue::Submission;
 use dray_core::options::Overwrite;
@@ -46,6 +47,9 @@ impl Api {
             ..Selection::default()
         };
         Filter::new(&patterns)?;
+        if !destination.is_local() || !sources.iter().all(Side::is_local) {
+            check_clear_data(&request, &self.config)?;
+        }
         if let Side::Local(path) = &destination {
             self.roots.find(path)?;
             self.access
