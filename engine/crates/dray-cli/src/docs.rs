@@ -93,8 +93,8 @@ Whoever reads it too slowly slows the transfer down.
 | `DRAY_PEER_KEY` | as `--peer-key`; several as `HOST=sha256:HEX` by commas |
 | `DRAY_CA` | as `--ca` |
 | `DRAY_TOKEN`, `BEARER_TOKEN` | the token itself, in place of `--token-file` |
-| `BEARER_TOKEN_FILE`, `XDG_RUNTIME_DIR` | where a token is looked for else: that file, then `bt_uUID` in that folder, then \
-    `/tmp/bt_uUID` of your own (WLCG Bearer Token Discovery) |
+| `BEARER_TOKEN_FILE`, `XDG_RUNTIME_DIR` | where a token is looked for else: that file, then \
+    `bt_uUID` in that folder, then `/tmp/bt_uUID` of your own (WLCG Bearer Token Discovery) |
 | `X509_USER_PROXY` | as `--cert` |
 | `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key: `$XDG_STATE_HOME/dray`, else \
     `~/.local/state/dray` |
