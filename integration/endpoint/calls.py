@@ -72,6 +72,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.forget("t")
         client.mint_ticket("t", "read", ["/data/x"], "sha256:" + "0" * 64)
         client.ticket("k")
+        client.change_ticket("k", rate_max=1)
         client.revoke_ticket("k")
         client.renew_ticket("drt_x")
         client.stat("/data/x")

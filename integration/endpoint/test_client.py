@@ -266,6 +266,9 @@ def test_tickets_are_listed_without_their_secret_and_revoked(two_endpoints: Two,
     assert shown.expires_at is not None
     left = shown.expires_at - datetime.now(timezone.utc)
     assert timedelta(seconds=500) < left <= timedelta(seconds=601)
+    assert b.change_ticket(made.id, rate_max=1 << 20, weight=7).rate_max == 1 << 20
+    assert b.change_ticket(made.id, rate_max=None).rate_max is None
+    assert b.ticket(made.id).weight == 7
     b.revoke_ticket(made.id)
     assert b.ticket(made.id).revoked
     # Without the certificate of the peer's key nobody renews.

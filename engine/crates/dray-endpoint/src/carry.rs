@@ -153,6 +153,13 @@ impl Carrier {
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
         let root = self.roots.find(to)?;
+        if root.is_read_only {
+            return Err(
+                Error::new(ErrorKind::ReadOnly, End::Sink, "write to this endpoint")
+                    .cause(format!("the root {} may only be read", root.name()))
+                    .remedy("write to another root, or ask the endpoint's administrator"),
+            );
+        }
         self.accounts.export(root)?.destination(Within {
             folder: place.folder.as_bytes().to_vec(),
             claims: place.claims.clone(),

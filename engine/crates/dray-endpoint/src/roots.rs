@@ -81,6 +81,17 @@ impl Roots {
                 let cause = format!("{}: {error}", root.path.display());
                 wrong(name, cause, "make the folder, or name another")
             })?;
+            let is_within = |other: &Arc<Root>| {
+                path.starts_with(other.path()) || other.path().starts_with(&path)
+            };
+            let tiers = roots.iter().filter(|other| {
+                other.tier.is_some() && root.tier.is_some() && other.tier != root.tier
+            });
+            if let Some(other) = tiers.into_iter().find(|other| is_within(other)) {
+                // A copy that is its own original would be evicted with it.
+                let cause = format!("it and the root {:?} of another tier overlap", other.name());
+                return Err(wrong(name, cause, "give each tier a folder of its own"));
+            }
             let folder = |target: &crate::config::TargetFolder| {
                 // An absolute folder stays what it is.
                 (path.join(&target.folder), target.target.clone())

@@ -92,6 +92,16 @@ impl Stop {
     }
 }
 
+/// A part without which the endpoint is better gone, and started again, than deaf: whether it returns
+/// or panics, the others end too.
+struct Gone<'s>(&'s Stop);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.ask();
+    }
+}
+
 /// Stops an [`Endpoint`] from another thread.
 #[derive(Clone)]
 pub struct Stopper(Arc<Stop>);
@@ -156,7 +166,13 @@ impl Endpoint {
             (&config.janitor).into(),
             Arc::clone(&audit),
             Arc::clone(&metrics),
-            Box::new(move |transfer| transfers.is_live(transfer)),
+            Box::new(move |transfer| {
+                // Driven here, or by another endpoint that may come again.
+                let awaited = transfers
+                    .tickets()
+                    .is_awaited(transfer.as_str(), Moment::now());
+                Ok(transfers.is_live(transfer)? || awaited?)
+            }),
         );
         let api = Api::new(Parts {
             config: Arc::clone(&config),
@@ -277,22 +293,22 @@ impl Endpoint {
         let ran = std::thread::scope(|scope| {
             scope.spawn(|| listener.run(&passive));
             scope.spawn(|| {
+                let _gone = Gone(&stop);
                 while stop.sleep(SHARES_INTERVAL) {
                     let count = shares.round();
                     metrics.sessions.store(count, Ordering::Relaxed);
                 }
             });
             scope.spawn(|| {
+                let _gone = Gone(&stop);
                 while stop.sleep(TICKETS_INTERVAL) {
                     book.look();
                 }
             });
             scope.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
             let dispatching = scope.spawn(|| {
-                let ran = dispatcher.run();
-                // Without it nothing is carried: better gone, and started again, than deaf.
-                stop.ask();
-                ran
+                let _gone = Gone(&stop);
+                dispatcher.run()
             });
             while stop.sleep(Duration::from_secs(3_600)) {}
             api.stop();

@@ -211,6 +211,9 @@ class Ticket:
     :param owner: in whose name.
     :param peer_key: fingerprint of the only endpoint that may show it.
     :param sessions: live ones.
+    :param weight: their part of what is shared at this end.
+    :param rate_min: bytes per second that they should have there.
+    :param rate_max: bytes per second that they must not exceed there.
     :param ticket: the secret, in the answer to minting alone; not in ``repr``.
     :param key: fingerprint of the endpoint that minted it.
     :param address: where its data port is.
@@ -227,6 +230,9 @@ class Ticket:
     renewable_until: datetime | None = None
     revoked: bool = False
     sessions: int = 0
+    weight: int = 100
+    rate_min: int | None = None
+    rate_max: int | None = None
     ticket: str | None = field(default=None, repr=False)
     key: str | None = None
     address: str | None = None

@@ -200,6 +200,22 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.ticket`."""
         return await self._run(flows.carry(calls.ticket(id), self._policy))
 
+    async def change_ticket(
+        self,
+        id: str,
+        *,
+        weight: int | Keep = KEEP,
+        rate_min: int | Keep | None = KEEP,
+        rate_max: int | Keep | None = KEEP,
+    ) -> Ticket:
+        """Await :meth:`Client.change_ticket`."""
+        return await self._run(
+            flows.carry(
+                calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max),
+                self._policy,
+            )
+        )
+
     async def revoke_ticket(self, id: str) -> None:
         """Await :meth:`Client.revoke_ticket`."""
         await self._run(flows.carry(calls.revoke_ticket(id), self._policy))

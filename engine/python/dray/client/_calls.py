@@ -306,6 +306,15 @@ def ticket(id: str) -> Call[answers.Ticket]:
     return Call("look up the ticket", "GET", f"/v1/tickets/{segment(id)}", _of(answers.Ticket))
 
 
+def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
+    """Change what its sessions may take; ``None`` takes a bound away."""
+    body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
+    if not body:
+        raise usage("nothing to change was given", "give weight, rate_min or rate_max")
+    place = f"/v1/tickets/{segment(id)}"
+    return Call("change the ticket", "PATCH", place, _of(answers.Ticket), body=body)
+
+
 def revoke_ticket(id: str) -> Call[None]:
     """Revoke one."""
     place = f"/v1/tickets/{segment(id)}"

@@ -285,6 +285,29 @@ class Client(Blocking):
         """Look a ticket up, without its secret."""
         return self._run(flows.carry(calls.ticket(id), self._policy))
 
+    def change_ticket(
+        self,
+        id: str,
+        *,
+        weight: int | Keep = KEEP,
+        rate_min: int | Keep | None = KEEP,
+        rate_max: int | Keep | None = KEEP,
+    ) -> Ticket:
+        """Change what a ticket's sessions may take at this end; in effect within a second.
+
+        What is not given stays; ``None`` takes a bound away; the lower end wins.
+
+        :param weight: 1 to 1000.
+        :param rate_min: bytes per second.
+        :param rate_max: bytes per second.
+        """
+        return self._run(
+            flows.carry(
+                calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max),
+                self._policy,
+            )
+        )
+
     def revoke_ticket(self, id: str) -> None:
         """Revoke a ticket, which ends its sessions."""
         self._run(flows.carry(calls.revoke_ticket(id), self._policy))

@@ -34,6 +34,8 @@ struct Wanted {
     transfer: Option<String>,
     /// For as long as it is wanted.
     _asking: Asking,
+    /// Counts as one of its owner's requests as long, and keeps its connection's place.
+    caller: Caller,
 }
 
 impl Wanted {
@@ -95,6 +97,7 @@ pub(super) async fn events(
         _asking: api.queue.asking(query.transfer.as_deref(), &caller.owner),
         transfer: query.transfer,
         api: Arc::clone(&api),
+        caller,
     };
     let after = last.or(query.after);
     let after = after.unwrap_or_else(|| wanted.hub().last());
@@ -105,7 +108,7 @@ pub(super) async fn events(
         let listening = api
             .queue
             .hub()
-            .listen(&caller.owner)
+            .listen(&wanted.caller.owner)
             .map_err(Refusal::own_limit)?;
         let alive = KeepAlive::new().interval(ALIVE_INTERVAL);
         let stream = listen(wanted, after, listening);

@@ -159,7 +159,7 @@ pub(super) async fn wait(
     Id(id): Id,
     Query(query): Query<WaitQuery>,
 ) -> Answer<Json<Transfer>> {
-    let _asking = api.queue.asking(Some(&id), &caller.owner);
+    let mut asking = None;
     let deadline = Instant::now() + Duration::from_secs(query.timeout);
     let hub = Arc::clone(api.queue.hub());
     let mut happened = hub.watch();
@@ -172,6 +172,8 @@ pub(super) async fn wait(
         // Read before the transfer: what happens in between is seen as well.
         let mut seen = hub.last();
         let transfer = look(&api, &caller, &id).await?;
+        // Only who may see it asks for it.
+        asking.get_or_insert_with(|| api.queue.asking(Some(&id), &caller.owner));
         let is_awaited = match query.after {
             Some(version) => transfer.version > version,
             None => transfer.state.is_terminal(),
@@ -259,9 +261,14 @@ pub(super) async fn retry(
     Id(id): Id,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.retry(&principal, &id))
-        .await
-        .map(Json)
+    api.call(move |api| {
+        // What was allowed once may not be by now.
+        let transfer = api.queue.show(&principal, &id)?;
+        api.submission(&principal, transfer.request)?;
+        api.queue.retry(&principal, &id)
+    })
+    .await
+    .map(Json)
 }
 
 /// Changes what a transfer is owed.

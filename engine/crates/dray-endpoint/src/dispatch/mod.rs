@@ -36,6 +36,9 @@ const WAITING_MAX: u32 = 2_000;
 /// Cancelled transfers whose partial data is removed in one look.
 const PURGES_MAX: u32 = 8;
 
+/// Number of the session that purges: behind all that moved anything.
+const PURGE_SESSION: u32 = u32::MAX - 1;
+
 /// How long the sessions may take to leave when the endpoint ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -168,7 +171,7 @@ impl Dispatcher {
                 Err(error) => {
                     // It names nothing that is here any more: the configuration was changed.
                     if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
-                        shared.queue.ended(&chosen.id, Ending::Failed(error))?;
+                        shared.write_down(&chosen.id, Ending::Failed(error));
                     }
                     continue;
                 }
@@ -196,6 +199,8 @@ impl Dispatcher {
                 moving: Arc::clone(&seat.moving),
             };
             state.running.insert(id.clone(), running);
+            // It may have been changed since it was looked at.
+            seat.moving.changed();
         }
         let name = "dray-carry".to_owned();
         let spawned = std::thread::Builder::new().name(name).spawn({
@@ -229,6 +234,16 @@ impl Dispatcher {
                 return;
             }
         };
+        let nothing = self
+            .0
+            .queue
+            .nothing_to_purge(PURGES_MAX)
+            .unwrap_or_default();
+        for transfer in nothing {
+            if let Err(error) = self.0.queue.purged(&transfer, None) {
+                tracing::error!("cannot note what was purged: {error}");
+            }
+        }
         for (transfer, owner, request) in found {
             let mut state = self.0.state();
             if state.is_stopping || !state.purging.insert(transfer.clone()) {
@@ -239,7 +254,7 @@ impl Dispatcher {
             let id = transfer.clone();
             let session = Session {
                 transfer,
-                session: u32::MAX,
+                session: PURGE_SESSION,
                 source: 0,
                 memory: shared.config.limits.memory.0 / 64,
                 request,
@@ -250,7 +265,9 @@ impl Dispatcher {
                 .spawn(move || {
                     let handle = Handle::default();
                     handle.cancel(true);
-                    let ended = shared.carrier.carry(&session, &handle, &Nobody);
+                    let carry = || shared.carrier.carry(&session, &handle, &Nobody);
+                    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
+                    let ended = ran.unwrap_or_else(|_| outcome::panicked());
                     let notice = match ended.ending {
                         drive::Ending::Cancelled | drive::Ending::Done { .. } => None,
                         drive::Ending::Refused(error)

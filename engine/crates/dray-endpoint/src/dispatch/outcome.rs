@@ -50,7 +50,12 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
                 (None, _) => Ending::Incomplete,
             }
         }
-        drive::Ending::Cancelled => Ending::Stopped,
+        drive::Ending::Cancelled if is_stopped => Ending::Stopped,
+        drive::Ending::Cancelled => {
+            let error = Error::new(ErrorKind::Unreachable, End::Network, "carry the transfer")
+                .cause("the other end cancelled the session");
+            broken(error, true)
+        }
         drive::Ending::Refused(_)
         | drive::Ending::Unreachable(_)
         | drive::Ending::Interrupted(_)

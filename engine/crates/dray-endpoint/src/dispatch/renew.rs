@@ -7,10 +7,11 @@ use crate::client::Client;
 use crate::moment::Moment;
 use crate::place::Side;
 use dray_core::TransferId;
+use dray_runtime::drive;
 use dray_runtime::net::Trust;
 use hyper::Method;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,6 @@ pub(super) fn run(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         match shared.queue.with_tickets(after, PAGE) {
             Ok(page) => {
-                after = page.last().map_or(0, |(seq, ..)| *seq);
                 if page.is_empty() {
                     let live: Vec<_> = due.keys().cloned().collect();
                     for id in live {
@@ -45,7 +45,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                         }
                     }
                 }
-                look(shared, &mut due, page);
+                after = look(shared, &mut due, page).unwrap_or(0);
             }
             Err(error) => tracing::error!("cannot look for tickets: {error}"),
         }
@@ -56,38 +56,59 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) {
+/// Looks at a page; says how far it came.
+fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -> Option<i64> {
     let now = Moment::now();
     let mut calls = 0;
-    for (_, id, request) in page {
+    let mut last = None;
+    // Endpoints that do not answer now: one wait for each is enough.
+    let mut away = BTreeSet::new();
+    for (seq, id, request) in page {
+        if calls >= CALLS_MAX || shared.is_stopping() {
+            return last;
+        }
+        last = Some(seq);
         if due.get(&id).is_some_and(|at| *at > now) {
             continue;
         }
         let mut next = now.after(Duration::from_secs(24 * 3_600));
         let places = request.sources.iter().chain([&request.destination]);
         for place in places.filter(|place| place.ticket.is_some()) {
+            let address = place.address.as_ref().unwrap_or(&place.url);
+            if away.contains(address) {
+                next = next.min(now.after(AGAIN));
+                continue;
+            }
             calls += 1;
             let at = match renew(shared, place) {
-                Some(expires) => half_way(now, expires),
-                None => now.after(AGAIN),
+                Ok(Some(expires)) => half_way(now, expires),
+                Ok(None) => now.after(AGAIN),
+                Err(Away) => {
+                    away.insert(address.clone());
+                    now.after(AGAIN)
+                }
             };
             next = next.min(at);
         }
         due.insert(id, next);
-        if calls >= CALLS_MAX {
-            return;
-        }
     }
+    last
 }
 
-/// Renews one; says until when it is good now.
-fn renew(shared: &Shared, place: &Place) -> Option<Moment> {
-    let Side::Remote { address, .. } = Side::parse(&place.url, &shared.config).ok()? else {
-        return None;
+/// An endpoint that does not answer.
+struct Away;
+
+/// Renews one; says until when it is good now, if it could be renewed.
+fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
+    let Ok(Side::Remote { address, .. }) = Side::parse(&place.url, &shared.config) else {
+        return Ok(None);
     };
-    let trust = match &place.key {
-        Some(key) => Trust::Key(key.parse().ok()?),
-        None => Trust::Authority(shared.carrier.authority()?.clone()),
+    let trust = match (&place.key, shared.carrier.authority()) {
+        (Some(key), _) => key.parse().ok().map(Trust::Key),
+        (None, authority) => authority.cloned().map(Trust::Authority),
+    };
+    let Some(trust) = trust else {
+        return Ok(None);
     };
     let client = Client {
         address: place.address.clone().unwrap_or(address),
@@ -100,12 +121,13 @@ fn renew(shared: &Shared, place: &Place) -> Option<Moment> {
     match answer {
         Ok(ticket) => {
             let expires = ticket.get("expires_at").cloned().unwrap_or(Value::Null);
-            serde_json::from_value(expires).ok()
+            Ok(serde_json::from_value(expires).ok())
         }
+        Err(error) if drive::is_lost(&error) => Err(Away),
         Err(error) => {
             // The session itself will say it to whom it concerns.
             tracing::debug!(peer = client.address, "cannot renew a ticket: {error}");
-            None
+            Ok(None)
         }
     }
 }

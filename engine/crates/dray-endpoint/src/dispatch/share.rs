@@ -54,7 +54,12 @@ impl Shares {
         };
         if !bounded && !all.iter().any(is_bound) {
             // Nothing to share: no gate, no look.
-            all.iter().for_each(|moving| moving.grant(None));
+            for moving in &all {
+                if moving.granted().is_some() && moving.is_own {
+                    self.queue.granted(&moving.transfer, None);
+                }
+                moving.grant(None);
+            }
             self.demands.clear();
             return count;
         }
@@ -99,12 +104,15 @@ impl Shares {
             .iter()
             .filter(|moving| moving.is_own && moving.take_changed());
         for moving in changed {
-            if let Ok(Some(request)) = self.queue.request(&moving.transfer) {
-                moving.set_wish(Wish {
+            match self.queue.request(&moving.transfer) {
+                Ok(Some(request)) => moving.set_wish(Wish {
                     weight: request.weight,
                     rate_min: request.rate_min,
                     rate_max: request.rate_max,
-                });
+                }),
+                Ok(None) => {}
+                // Asked again in the next round.
+                Err(_) => moving.changed(),
             }
         }
     }

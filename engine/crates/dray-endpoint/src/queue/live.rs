@@ -51,6 +51,11 @@ impl Counters {
             self.bytes.resumed = base.bytes.resumed;
             self.objects.resumed = base.objects.resumed;
         }
+        // A session that did not get far has not yet found again what is safe.
+        self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
+        self.bytes.durable = self.bytes.durable.max(base.bytes.durable);
+        self.files.listed = self.files.listed.max(base.files.listed);
+        self.files.done = self.files.done.max(base.files.done);
         self.bytes.sent = self.bytes.sent.saturating_add(base.bytes.sent);
         self.objects.sent = self.objects.sent.saturating_add(base.objects.sent);
         self

@@ -65,9 +65,9 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {
-    ticket: Option<String>,
-    key: Option<String>,
-    address: Option<String>,
+    pub(super) ticket: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) address: Option<String>,
 }
 
 /// A transfer as it is kept.

@@ -333,7 +333,10 @@ impl Queue {
         let is_forsaken = |row: &Row| {
             let bound = row.request.bound_seconds.unwrap_or(u64::MAX);
             let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
-            !is_cancelled && unasked(self, &row.id, &row.owner) >= Duration::from_secs(bound)
+            let bound = Duration::from_secs(bound);
+            // Whoever submits it asks: that is noted only after it is on the disk.
+            let is_old = now.since(row.submitted_at) >= bound;
+            !is_cancelled && is_old && unasked(self, &row.id, &row.owner) >= bound
         };
         let forsaken: Vec<_> = bound.into_iter().filter(is_forsaken).collect();
         if forsaken.is_empty() {
@@ -403,7 +406,8 @@ impl Queue {
     /// Of the database.
     pub fn to_purge(&self, limit: u32) -> Result<Vec<(TransferId, String, Request)>> {
         let statement = format!(
-            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
+            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL
+             AND t.started_at IS NOT NULL ORDER BY t.seq LIMIT ?1"
         );
         let found = self.read(|connection| rows(connection, &statement, [limit]))?;
         let purges = found.into_iter().map(|row| {
@@ -411,6 +415,22 @@ impl Queue {
             Ok((TransferId::new(row.id)?, row.owner, request))
         });
         purges.collect()
+    }
+
+    /// Cancelled transfers that never began: there is nothing of them to be removed.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn nothing_to_purge(&self, limit: u32) -> Result<Vec<TransferId>> {
+        let statement = format!(
+            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL
+             AND t.started_at IS NULL ORDER BY t.seq LIMIT ?1"
+        );
+        let found = self.read(|connection| rows(connection, &statement, [limit]))?;
+        found
+            .into_iter()
+            .map(|row| TransferId::new(row.id))
+            .collect()
     }
 
     /// The partial data of a cancelled transfer is gone, or cannot be removed, as `notice` says.

@@ -190,10 +190,15 @@ fn take(
         ));
     }
     // The same request: its tickets are newer.
-    found.secrets = secrets;
-    for (kept, place) in found.request.places_mut().zip(request.places_mut()) {
-        kept.key.clone_from(&place.key);
-        kept.address.clone_from(&place.address);
+    for (kept, given) in found.secrets.iter_mut().zip(secrets) {
+        // Who only watches gives none, and takes none away.
+        if given.ticket.is_some() {
+            *kept = given;
+        }
+    }
+    for (kept, secret) in found.request.places_mut().zip(&found.secrets) {
+        kept.key.clone_from(&secret.key);
+        kept.address.clone_from(&secret.address);
     }
     found.write(connection)?;
     Ok((found, false))

@@ -192,6 +192,24 @@ impl TicketTable<'_> {
         Ok((rows.into_iter().map(|(row, _)| row).collect(), next))
     }
 
+    /// Whether another endpoint may still come with a ticket for this transfer.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn is_awaited(&self, transfer: &str, now: Moment) -> Result<bool> {
+        self.0.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM tickets WHERE transfer = ?1 AND revoked = 0
+                     AND expires_at > ?2)",
+                )
+                .and_then(|mut statement| {
+                    statement.query_row((transfer, now.as_ms()), |row| row.get(0))
+                })
+                .map_err(sql("look for a ticket"))
+        })
+    }
+
     /// Good until then, if it was not taken back. Says whether.
     ///
     /// # Errors
