@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FULL = os.environ.get("DRAY_FULL") == "1"
 #: of each kind of fault, at random moments
-MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 2))
+MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 1))
 DATA_BYTES = 128 * tree.MIB
 #: bytes per second: slow enough to be met on its way, whatever this host can do
 RATE = 48 * tree.MIB

@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// Time to shake hands and ask: who has just come is not the first to go, or those who hold places
+/// with a token of theirs would keep everybody else out.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What is known of a connection.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ struct Places {
 pub(super) struct Room {
     all_max: usize,
     address_max: usize,
+    grace: Duration,
     places: Mutex<Places>,
 }
 
@@ -59,10 +64,15 @@ pub struct Busy(Sitting);
 
 impl Room {
     pub(super) fn new(all_max: u32, address_max: u32) -> Arc<Self> {
+        Self::with_grace(all_max, address_max, GRACE)
+    }
+
+    fn with_grace(all_max: u32, address_max: u32, grace: Duration) -> Arc<Self> {
         let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
         Arc::new(Self {
             all_max: count(all_max),
             address_max: count(address_max),
+            grace,
             places: Mutex::default(),
         })
     }
@@ -78,7 +88,7 @@ impl Room {
         let here = here.filter(|place| place.address == address).count();
         let is_full_here = here >= self.address_max;
         if is_full_here || places.taken.len() >= self.all_max {
-            let Some(number) = places.weakest(is_full_here.then_some(address)) else {
+            let Some(number) = places.weakest(is_full_here.then_some(address), self.grace) else {
                 metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             };
@@ -109,14 +119,20 @@ impl Room {
 }
 
 impl Places {
-    /// Whom a newcomer takes the place of: who has proved nothing for the longest, then who is idle
-    /// for the longest; of one address, when that is what is full.
-    fn weakest(&self, address: Option<IpAddr>) -> Option<u64> {
+    /// Whom a newcomer takes the place of: who has proved nothing though there was time to, then who
+    /// is idle, then who has only just come; of those the longest there; of one address, when that
+    /// is what is full.
+    fn weakest(&self, address: Option<IpAddr>, grace: Duration) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {
             place.busy == 0 && address.is_none_or(|address| place.address == address)
         });
-        let weakest = idle.min_by_key(|(_, place)| (place.has_proved, place.since));
+        let rank = |place: &Place| match (place.has_proved, place.since.elapsed() < grace) {
+            (false, false) => 0,
+            (true, _) => 1,
+            (false, true) => 2,
+        };
+        let weakest = idle.min_by_key(|(_, place)| (rank(place), place.since));
         weakest.map(|(number, _)| *number)
     }
 }
@@ -169,6 +185,7 @@ mod tests {
     use crate::metrics::Metrics;
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
+    use std::time::Duration;
 
     fn address(last: u8) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
@@ -176,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_newcomer_takes_the_place_of_who_has_proved_nothing_and_of_nobody_who_works() {
-        let (room, metrics) = (Room::new(3, 3), Arc::new(Metrics::default()));
+        let room = Room::with_grace(3, 3, Duration::ZERO);
+        let metrics = Arc::new(Metrics::default());
         let take = |last| room.take(address(last), &metrics);
         let works = take(1).expect("room");
         let busy = works.sitting().works();
@@ -194,6 +212,19 @@ mod tests {
         assert!(take(7).is_none(), "all work");
         drop((busy, busier, busiest));
         assert!(take(7).is_some());
+    }
+
+    #[test]
+    fn who_has_just_come_is_not_the_first_to_go() {
+        let room = Room::with_grace(2, 2, Duration::from_secs(3_600));
+        let metrics = Arc::new(Metrics::default());
+        let take = |last| room.take(address(last), &metrics);
+        let idle = take(1).expect("room");
+        drop(idle.sitting().works());
+        let new = take(2).expect("room");
+        let newer = take(3).expect("the idle one's place");
+        let sits = |seat: &super::Seat| room.places().taken.contains_key(&seat.number);
+        assert!(!sits(&idle) && sits(&new) && sits(&newer));
     }
 
     #[test]
