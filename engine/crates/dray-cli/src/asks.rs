@@ -134,7 +134,7 @@ pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> R
     let mut version = 0;
     let mut was_there = false;
     loop {
-        // Short at first: what is shown should move.
+        // Answered when its state or its request changes; counters alone do not.
         let path = format!(
             "/v1/transfers/{}/wait?after={version}&timeout={POLL_SECONDS}",
             quoted(id)
@@ -303,10 +303,7 @@ pub(crate) fn remove(rm: &Rm) -> Result<Exit, Stop> {
     let answer = client.call_and_wait(Method::POST, "/v1/storage/rm", Some(&body))?;
     output::result(&match rm.at.ask.json {
         true => answer.to_string(),
-        false => format!(
-            "{} removed",
-            count(number(&answer, "", "removed"), "entry").replace("entrys", "entries")
-        ),
+        false => format!("removed {}", number(&answer, "", "removed")),
     });
     Ok(Exit::Safe)
 }

@@ -132,7 +132,7 @@ impl Tickets for Book {
         let paths = request.paths.iter().map(|path| ApiPath::parse(path));
         let paths: Vec<ApiPath> = paths.collect::<Result<_>>()?;
         let row = TicketRow {
-            // Half of a digest of the secret: tells nothing, and no two are the same.
+            // Eight bytes of the secret's digest: they tell nothing of it.
             id: digest[..8]
                 .iter()
                 .map(|byte| format!("{byte:02x}"))

@@ -1,7 +1,7 @@
 //! A thread that acts as somebody's account: what it reads, makes and removes is what that account may.
 //!
 //! The calling thread alone changes, and those that it starts later; the others of the process stay
-//! who they are. There is no way back: a thread that has become somebody ends so.
+//! who they are. Nothing here leads back: a thread that has become somebody ends so.
 //!
 //! What changes is the effective user (with it the one that file systems ask for), the effective
 //! group, the supplementary groups, and the capabilities, all of which go. The *real* user stays the

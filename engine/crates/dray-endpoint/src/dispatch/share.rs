@@ -20,7 +20,8 @@ pub struct Shares {
     live: Live,
     queue: Arc<Queue>,
     clock: Clock,
-    /// By the address of what moves, which is kept alive by its round.
+    /// By the address of what moves. A session that takes a dead one's address begins with its
+    /// demand, which a few rounds mend.
     demands: HashMap<usize, Demand>,
 }
 

@@ -106,15 +106,6 @@ impl Queue {
             State::ALL.into_iter().map(&mut count).collect()
         })
     }
-
-    /// Bytes sent by transfers that run now, in this attempt.
-    #[must_use]
-    pub fn running(&self) -> Vec<(String, super::Counters)> {
-        let runs = self.live.lock();
-        runs.iter()
-            .map(|(id, run)| (id.clone(), run.counters))
-            .collect()
-    }
 }
 
 fn conditions(caller: &Principal, query: &TransferQuery) -> Result<Conditions> {

@@ -28,9 +28,6 @@ pub struct Manifest {
     path: PathBuf,
 }
 
-/// A page of outcomes.
-pub type ManifestPage = FileList;
-
 impl Manifest {
     pub(super) fn append(folder: &Path, attempt: u32) -> Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;

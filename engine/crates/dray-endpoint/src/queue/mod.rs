@@ -23,7 +23,7 @@ mod tickets;
 mod writer;
 
 pub use live::{Counters, FAILURES_MAX};
-pub use manifest::{Manifest, ManifestPage};
+pub use manifest::Manifest;
 pub use run::{Ending, Job, QueuedTransfer, Ticked};
 pub use staging::{StagedRow, Staging};
 pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};

@@ -186,23 +186,6 @@ impl Queue {
             .noticed(&self.hub, id.as_str(), notice, Moment::now());
     }
 
-    /// A running transfer goes on with another of its sources.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn set_source(&self, id: &TransferId, source: u32) -> Result<()> {
-        let wanted = id.to_string();
-        self.write(move |connection, _| {
-            connection
-                .execute(
-                    "UPDATE transfers SET source = ?2 WHERE id = ?1",
-                    (wanted, source),
-                )
-                .map_err(sql("note the source"))?;
-            Ok(())
-        })
-    }
-
     /// What is wished of a running transfer: asked before and after a session is made, since the
     /// wish may come in between.
     ///
@@ -221,21 +204,6 @@ impl Queue {
     pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.map(|row| row.whole_request()))
-    }
-
-    /// Keeps tickets of a transfer that were renewed: those of the places in `request`.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn keep_tickets(&self, id: &TransferId, mut request: Request) -> Result<()> {
-        let wanted = id.to_string();
-        self.write(move |connection, _| {
-            if let Some(mut row) = Row::find(connection, &wanted)? {
-                row.secrets = super::row::secrets(&mut request);
-                row.write(connection)?;
-            }
-            Ok(())
-        })
     }
 
     /// The session of an active transfer ended. Says where the transfer stands now; `None` when it
