@@ -110,7 +110,9 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         before = {id: summary(stands(client, id, id)) for id in states}
         scene.submit("active")
         # Without its source it waits: for longer than this test lasts.
-        waiting = scene.request("waiting", retry=Retry(tries=3, interval_seconds=3600))
+        # In a place of its own: beside the other it could be refused for its lease.
+        patient = Retry(tries=3, interval_seconds=3600)
+        waiting = scene.request("waiting", destination="/data/waiting/", retry=patient)
         stands(client, "active", "active")
         time.sleep(fault.chance.uniform(0.0, 1.0))
         scene.passive.kill()
@@ -127,7 +129,8 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         for id in ("active", "waiting"):
             done = scene.wait(id)
             assert (done.state, done.attempt) == ("done", 1), words(done)
-        tree.assert_same(scene.data.wanted, scene.folder / "tree")
+        for folder in (scene.folder, scene.sink.root("waiting")):
+            tree.assert_same(scene.data.wanted, folder / "tree")
         assert tree.leftovers(scene.sink.root()) == []
         assert client.resume("paused").state == "queued"
 
