@@ -20,6 +20,8 @@ WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 
 SECONDS ?= 60
 SEEDS ?= 2000
+# Integration tests wait more than they compute. A file's tests stay together: they share servers.
+WORKERS ?= 3
 
 .PHONY: help setup setup-build build unit test test-docker check integration sim fuzz demo bench
 .PHONY: wheel develop develop-release fmt clean
@@ -28,6 +30,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
+	@echo "             WORKERS=3 (integration: tests side by side);"
 	@echo "             ARGS=... (unit, integration: more words for pytest; bench: options)"
 
 setup: ## Install what is missing on this host (apt when root) and fill .venv
@@ -60,7 +63,8 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
 integration: setup build develop ## Tests that need more than one part, real servers included
-	$(PYTEST) -m "(slow or server) and not bench" $(ARGS)
+	$(PYTEST) -m "(slow or server) and not bench" \
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
 	$(MAKE) sim
