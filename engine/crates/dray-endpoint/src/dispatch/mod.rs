@@ -12,13 +12,14 @@ mod share;
 
 pub use share::Shares;
 
+use crate::api::types::Request;
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
 use crate::config::Config;
 use crate::live::{Live, Moving, Seat, Way, Wish as RateWish};
 use crate::moment::Moment;
 use crate::place::Side;
-use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Sight, Wish};
 use dray_core::{ErrorKind, Result, Time, TransferId};
 use dray_runtime::drive::{self, Handle};
 use dray_sched::queue::{Limits, OwnerRules, Running as Begun, Turns, Waiting};
@@ -30,8 +31,9 @@ use std::time::{Duration, Instant};
 /// How often it looks when nobody wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Queued transfers that are looked at for one choice: those behind wait for the next.
-const WAITING_MAX: u32 = 2_000;
+/// Queued transfers that are looked at for one choice: where so many owners wait that this is too
+/// few, the next choice begins with those it left out.
+const WAITING_MAX: usize = 2_000;
 
 /// Cancelled transfers whose partial data is removed in one look.
 const PURGES_MAX: u32 = 8;
@@ -70,6 +72,8 @@ struct Shared {
     state: Mutex<State>,
     woken: Condvar,
     turns: Mutex<Turns>,
+    /// The owner to begin with in the next choice.
+    from: Mutex<String>,
 }
 
 impl Dispatcher {
@@ -91,6 +95,7 @@ impl Dispatcher {
             state: Mutex::default(),
             woken: Condvar::new(),
             turns: Mutex::default(),
+            from: Mutex::default(),
         }));
         dispatcher
             .0
@@ -156,16 +161,16 @@ impl Dispatcher {
     /// Begins what may.
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
-        let now = Moment::now();
-        let queued = shared.queue.runnable(now, WAITING_MAX)?;
-        if queued.is_empty() {
-            return Ok(());
-        }
-        for id in shared.choose(&queued, now) {
+        let queued = shared.waiting()?;
+        for id in shared.choose(&queued, Moment::now()) {
             let Some(chosen) = queued.iter().find(|one| one.id.as_str() == id) else {
                 continue;
             };
-            let seat = match shared.seat(chosen) {
+            // As patched by now; it may be gone.
+            let Some(request) = shared.queue.request(&chosen.id)? else {
+                continue;
+            };
+            let seat = match shared.seat(chosen, &request) {
                 Ok(seat) => seat,
                 Err(error) if error.kind == ErrorKind::Busy => continue,
                 Err(error) => {
@@ -356,6 +361,24 @@ impl Shared {
         }
     }
 
+    /// The front of every line, as far as anything could begin.
+    fn waiting(&self) -> Result<Vec<QueuedTransfer>> {
+        let limits = &self.config.limits;
+        let running = u32::try_from(self.state().running.len()).unwrap_or(u32::MAX);
+        let free = limits.transfers_active.saturating_sub(running);
+        if free == 0 {
+            return Ok(Vec::new());
+        }
+        let mut from = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, next) = self.queue.runnable(Sight {
+            per_line: free.min(limits.per_owner_active),
+            transfers_max: WAITING_MAX,
+            from: &from,
+        })?;
+        *from = next.unwrap_or_default();
+        Ok(seen)
+    }
+
     /// Which of the queued ones begin, in order.
     fn choose(&self, queued: &[QueuedTransfer], now: Moment) -> Vec<String> {
         let peers: Vec<Option<String>> = queued.iter().map(|one| self.peer(one)).collect();
@@ -366,10 +389,11 @@ impl Shared {
                 id: one.id.as_str(),
                 owner: &one.owner,
                 peer: peer.as_deref(),
-                class: one.request.class(),
-                priority: one.request.priority,
-                deadline: one.request.deadline.map(time),
-                not_before: one.request.not_before.map(time),
+                class: one.class,
+                priority: one.priority,
+                deadline: one.deadline.map(time),
+                // Whose time has not come stands in no line.
+                not_before: None,
                 submitted: u64::try_from(one.seq).unwrap_or(0),
             })
             .collect();
@@ -394,18 +418,16 @@ impl Shared {
 
     /// The other endpoint of a transfer.
     fn peer(&self, one: &QueuedTransfer) -> Option<String> {
-        let request = &one.request;
-        let urls = request.sources.first().into_iter();
-        let urls = urls.chain(std::iter::once(&request.destination));
-        urls.filter_map(|place| Side::parse(&place.url, &self.config).ok())
+        [&one.source_url, &one.destination_url]
+            .into_iter()
+            .filter_map(|url| Side::parse(url, &self.config).ok())
             .find_map(|side| match side {
                 Side::Remote { address, .. } => Some(address),
                 Side::Local(_) => None,
             })
     }
 
-    fn seat(&self, one: &QueuedTransfer) -> Result<Seat> {
-        let request = &one.request;
+    fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {
         let from = request.sources.first().map(|place| place.url.as_str());
         let from = Side::parse(from.unwrap_or_default(), &self.config)?;
         let to = Side::parse(&request.destination.url, &self.config)?;

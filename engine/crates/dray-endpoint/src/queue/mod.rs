@@ -10,6 +10,7 @@
 //! different things of one transfer in an order that cannot be.
 
 mod change;
+mod line;
 mod list;
 mod live;
 mod manifest;
@@ -22,9 +23,10 @@ mod submit;
 mod tickets;
 mod writer;
 
+pub use line::{QueuedTransfer, Sight};
 pub use live::{Counters, FAILURES_MAX};
 pub use manifest::Manifest;
-pub use run::{Ending, Job, QueuedTransfer, Ticked};
+pub use run::{Ending, Job, Ticked};
 pub use staging::{StagedRow, Staging};
 pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};
 pub use submit::{Submission, Submitted};

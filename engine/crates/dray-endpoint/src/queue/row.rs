@@ -16,7 +16,7 @@ pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
 /// Every column, in the order in which [`Row::write`] gives them.
-const COLUMNS: [&str; 27] = [
+const COLUMNS: [&str; 30] = [
     "id",
     "seq",
     "owner",
@@ -44,6 +44,9 @@ const COLUMNS: [&str; 27] = [
     "error",
     "failures",
     "notices",
+    "priority",
+    "deadline",
+    "held_until",
 ];
 
 // Not REPLACE: that removes the row first, and its labels and counters with it.
@@ -203,10 +206,19 @@ impl Row {
                     self.error.as_ref().map(json).transpose().map_err(to_sql)?,
                     json(&self.failures).map_err(to_sql)?,
                     json(&self.notices).map_err(to_sql)?,
+                    request.priority,
+                    ms(request.deadline),
+                    ms(self.held_until(Moment::now())),
                 ])
             })
             .map_err(sql("write the transfer down"))?;
         super::live::write(connection, &self.id, &self.counters)
+    }
+
+    /// Until when a queued one stands in no line, for its own `not_before`.
+    fn held_until(&self, now: Moment) -> Option<Moment> {
+        let is_queued = self.standing.state == State::Queued;
+        self.request.not_before.filter(|at| is_queued && *at > now)
     }
 
     /// Adds a notice; the oldest goes when there are too many.

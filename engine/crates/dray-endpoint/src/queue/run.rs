@@ -18,25 +18,6 @@ use std::time::Duration;
 /// Transfers that one call of [`Queue::tick`] forgets at the most: the others' calls wait for it.
 const PRUNED_MAX: u32 = 500;
 
-/// A transfer that may run.
-#[derive(Debug, Clone)]
-pub struct QueuedTransfer {
-    /// Its id.
-    pub id: TransferId,
-    /// Give it to [`Queue::begin`].
-    pub version: u64,
-    /// Whose it is.
-    pub owner: String,
-    /// Grows in the order of submission.
-    pub seq: i64,
-    /// When it was submitted.
-    pub submitted_at: Moment,
-    /// As patched, without tickets.
-    pub request: Request,
-    /// What it has done before, in this attempt.
-    pub counters: Counters,
-}
-
 /// A transfer that runs.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -95,30 +76,6 @@ pub struct Ticked {
 }
 
 impl Queue {
-    /// Transfers that may run now, the oldest first.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn runnable(&self, now: Moment, limit: u32) -> Result<Vec<QueuedTransfer>> {
-        let statement = format!(
-            "{SELECT} WHERE t.state = 'queued' AND (t.not_before IS NULL OR t.not_before <= ?1)
-             ORDER BY t.seq LIMIT ?2"
-        );
-        let rows = self.read(|connection| rows(connection, &statement, (now.as_ms(), limit)))?;
-        let queued = rows.into_iter().map(|row| {
-            Ok(QueuedTransfer {
-                id: TransferId::new(row.id)?,
-                version: row.version,
-                owner: row.owner,
-                seq: row.seq,
-                submitted_at: row.submitted_at,
-                request: row.request,
-                counters: row.counters,
-            })
-        });
-        queued.collect()
-    }
-
     /// Makes a queued transfer active, if it is still of that version; `None` when it was changed
     /// meanwhile.
     ///
@@ -258,6 +215,7 @@ impl Queue {
     /// Of the database.
     pub fn tick(&self, now: Moment) -> Result<Ticked> {
         let due = self.queue_due(now)?;
+        self.release_held(now)?;
         let forsaken = self.cancel_forsaken(now)?;
         let pruned = self.prune(now)?;
         Ok(Ticked {

@@ -100,6 +100,23 @@ ALTER TABLE tickets ADD COLUMN weight INTEGER NOT NULL DEFAULT 100;
 ALTER TABLE tickets ADD COLUMN rate_min INTEGER;
 ALTER TABLE tickets ADD COLUMN rate_max INTEGER;
 ",
+    // What the choice of the next transfer reads, in the order in which it reads it; and two indexes
+    // for what is looked for at every look of the dispatcher.
+    "
+ALTER TABLE transfers ADD COLUMN priority INTEGER NOT NULL DEFAULT 3;
+ALTER TABLE transfers ADD COLUMN deadline INTEGER;
+ALTER TABLE transfers ADD COLUMN held_until INTEGER;
+UPDATE transfers SET
+    priority = COALESCE(json_extract(request, '$.priority'), 3),
+    deadline = CAST(ROUND((julianday(json_extract(request, '$.deadline')) - 2440587.5)
+        * 86400000) AS INTEGER),
+    held_until = CASE WHEN state = 'queued' THEN not_before END;
+CREATE INDEX transfers_line
+    ON transfers (class, priority, owner, deadline IS NULL, deadline, seq)
+    WHERE state = 'queued' AND held_until IS NULL;
+CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NULL;
+CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
+",
 ];
 
 /// An error of the database.
@@ -166,7 +183,8 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 
 #[cfg(test)]
 mod tests {
-    use super::{open, open_reader};
+    use super::{STEPS, open, open_reader};
+    use crate::moment::Moment;
     use dray_core::ErrorKind;
 
     #[test]
@@ -179,5 +197,37 @@ mod tests {
         drop(made);
         let error = open(&path).expect_err("newer");
         assert_eq!(error.kind, ErrorKind::LogVersion);
+    }
+
+    #[test]
+    fn a_queue_of_before_finds_its_place_in_the_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let old = rusqlite::Connection::open(&path).expect("made");
+        for step in &STEPS[..2] {
+            old.execute_batch(step).expect("a step");
+        }
+        old.pragma_update(None, "user_version", 2).expect("set");
+        let request = r#"{"priority": 7, "deadline": "2026-11-21T17:00:00.250Z"}"#;
+        for (seq, state, not_before) in [(1, "queued", 5), (2, "paused", 6)] {
+            old.execute(
+                "INSERT INTO transfers VALUES (?1, ?1, 'alice', '', ?2, NULL, 1, 1, 0, 0, 0, '',
+                 ?3, '', 'deadline', NULL, '', '', ?4, NULL, 0, NULL, NULL, NULL, NULL, '', '')",
+                (seq, state, request, not_before),
+            )
+            .expect("written");
+        }
+        drop(old);
+        let new = open(&path).expect("brought along");
+        let mut statement = new
+            .prepare("SELECT priority, deadline, held_until FROM transfers ORDER BY seq")
+            .expect("good");
+        let rows: Vec<(u8, i64, Option<i64>)> = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .expect("read")
+            .collect::<Result<_, _>>()
+            .expect("read");
+        let at = Moment::parse("2026-11-21T17:00:00.250Z").expect("a time");
+        assert_eq!(rows, [(7, at.as_ms(), Some(5)), (7, at.as_ms(), None)]);
     }
 }

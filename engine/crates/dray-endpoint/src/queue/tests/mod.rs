@@ -1,3 +1,5 @@
+mod line;
+
 use super::{Commands, Counters, Ending, Queue, Submission, Wish};
 use crate::access::{Principal, Rights};
 use crate::api::types::{
@@ -376,9 +378,9 @@ fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let next = shown.next_try_at.expect("a time");
     assert!(shown.error.is_some());
     assert_eq!(queue.tick(Moment::now()).expect("ticked").due, 0);
-    assert!(queue.runnable(Moment::now(), 9).expect("read").is_empty());
+    assert!(line::all(&queue).is_empty());
     assert_eq!(queue.tick(next).expect("ticked").due, 1);
-    let runnable = queue.runnable(Moment::now(), 9).expect("read");
+    let runnable = line::all(&queue);
     assert_eq!(runnable.len(), 1);
     assert!(
         queue.begin(&id("t"), 1).expect("asked").is_none(),
@@ -615,7 +617,7 @@ fn a_defect_in_one_write_ends_no_other() {
     assert_eq!(error.kind, ErrorKind::Internal);
     let taken = queue.submit(by("alice", request("t"))).expect("goes on");
     assert!(taken.is_new);
-    let seq = queue.runnable(Moment::now(), 1).expect("read")[0].seq;
+    let seq = line::all(&queue)[0].seq;
     assert_eq!(seq, 1, "what it wrote is undone");
 }
 

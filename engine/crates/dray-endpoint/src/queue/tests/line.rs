@@ -1,0 +1,144 @@
+//! Every line is seen, however long the others are.
+
+use super::{by, id, open, queue, request, who};
+use crate::api::types::{Patch, Request};
+use crate::moment::Moment;
+use crate::queue::{Queue, QueuedTransfer, Sight};
+use dray_core::rate::Class;
+use serde_json::json;
+use std::time::Duration;
+
+const WIDE: Sight<'_> = Sight {
+    per_line: 10,
+    transfers_max: 1_000,
+    from: "",
+};
+
+pub(super) fn all(queue: &Queue) -> Vec<QueuedTransfer> {
+    queue.runnable(WIDE).expect("read").0
+}
+
+fn ids(seen: &[QueuedTransfer]) -> String {
+    let ids: Vec<_> = seen.iter().map(|one| one.id.as_str()).collect();
+    ids.join(" ")
+}
+
+fn with(id: &str, change: impl FnOnce(&mut Request)) -> Request {
+    let mut request = request(id);
+    change(&mut request);
+    request
+}
+
+#[test]
+fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = super::config(folder.path());
+    config.limits.transfers_queued = 10_000;
+    let hub = std::sync::Arc::new(crate::events::Hub::new(4, Moment::now()));
+    let queue = Queue::open(&config, hub).expect("opened");
+    let many = (0..5_000).map(|at| Ok(by("alice", request(&format!("a{at}")))));
+    let taken = queue.submit_all(many.collect(), false).expect("taken");
+    assert!(taken.iter().all(Result::is_ok));
+    queue.submit(by("bob", request("bobs"))).expect("taken");
+    let urgent = with("urgent", |one| one.class = Some(Class::Realtime));
+    queue.submit(by("alice", urgent)).expect("taken");
+    let first = with("first", |one| one.priority = 9);
+    queue.submit(by("alice", first)).expect("taken");
+    let sight = Sight {
+        per_line: 3,
+        ..WIDE
+    };
+    let (seen, next) = queue.runnable(sight).expect("read");
+    assert_eq!(ids(&seen), "urgent first a0 a1 a2 bobs");
+    assert_eq!(next, None);
+}
+
+#[test]
+fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
+    let queue = queue();
+    let soon = Moment::now().after(Duration::from_secs(60));
+    let later = soon.after(Duration::from_millis(1));
+    let due = |at: Moment| {
+        move |one: &mut Request| {
+            one.class = Some(Class::Background);
+            one.deadline = Some(at);
+        }
+    };
+    for one in [
+        request("c"),
+        with("b", due(later)),
+        request("d"),
+        with("a", due(soon)),
+    ] {
+        queue.submit(by("alice", one)).expect("taken");
+    }
+    assert_eq!(ids(&all(&queue)), "a b c d");
+    assert_eq!(all(&queue)[0].deadline, Some(soon));
+    // A patch moves it, in the table as well.
+    let patch: Patch = serde_json::from_value(json!({"priority": 4})).expect("good");
+    queue.patch(&who("alice"), "d", &patch).expect("changed");
+    assert_eq!(ids(&all(&queue)), "d a b c");
+    super::begin(&queue, "d");
+    queue.pause(&who("alice"), "b").expect("paused");
+    assert_eq!(ids(&all(&queue)), "a c");
+}
+
+#[test]
+fn whose_time_has_not_come_stands_in_no_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path());
+    let then = Moment::now().after(Duration::from_secs(3_600));
+    let held = with("held", |one| one.not_before = Some(then));
+    queue.submit(by("alice", held)).expect("taken");
+    queue.submit(by("alice", request("now"))).expect("taken");
+    queue.tick(Moment::now()).expect("ticked");
+    assert_eq!(ids(&all(&queue)), "now");
+    drop(queue);
+    let queue = open(folder.path());
+    queue.requeue_interrupted().expect("taken up");
+    assert_eq!(ids(&all(&queue)), "now");
+    queue
+        .tick(then.before(Duration::from_millis(1)))
+        .expect("ticked");
+    assert_eq!(ids(&all(&queue)), "now");
+    queue.tick(then).expect("ticked");
+    assert_eq!(ids(&all(&queue)), "held now");
+    assert_eq!(
+        queue
+            .request(&id("held"))
+            .expect("read")
+            .map(|one| one.not_before),
+        Some(Some(then))
+    );
+}
+
+#[test]
+fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
+    let queue = queue();
+    for owner in ["a", "b", "c", "d", "e"] {
+        for at in 0..3 {
+            let one = request(&format!("{owner}{at}"));
+            queue.submit(by(owner, one)).expect("taken");
+        }
+    }
+    let mut from = String::new();
+    let mut looks = Vec::new();
+    for _ in 0..4 {
+        let sight = Sight {
+            per_line: 1,
+            transfers_max: 2,
+            from: &from,
+        };
+        let (seen, next) = queue.runnable(sight).expect("read");
+        looks.push(ids(&seen));
+        from = next.expect("more");
+    }
+    assert_eq!(looks, ["a0 b0", "c0 d0", "e0 a0", "b0 c0"]);
+    let sight = Sight {
+        from: "c",
+        per_line: 1,
+        ..WIDE
+    };
+    let (seen, next) = queue.runnable(sight).expect("read");
+    assert_eq!((ids(&seen).as_str(), next), ("c0 d0 e0 a0 b0", None));
+}
