@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import http.server
 import json
+import ssl
 import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LEEWAY_SECONDS", "Issuer", "encode"]
+    from integration.endpoint.authority import Authority
+
+__all__ = ["LEEWAY_SECONDS", "Issuer", "Served", "encode"]
 
 Json: TypeAlias = Any
 #: how far an endpoint lets two clocks be apart; a token is good for so long after its end
@@ -128,6 +133,69 @@ class Issuer:
         if algorithm == "ES256":
             signature = _fixed(signature)
         return f"{signed}.{encode(signature)}"
+
+
+class Served:
+    """An issuer that is a server: its discovery document and its keys, by HTTPS, after a while.
+
+    :param folder: of its own; must exist.
+    :param seconds: how long each answer takes.
+    """
+
+    def __init__(self, folder: Path, authority: Authority, *, seconds: float = 0.0) -> None:
+        """Make it; it serves until :meth:`stop`."""
+        self.seconds = seconds
+        #: what was asked for
+        self.asked: list[str] = []
+        self._authority = authority
+        names = "basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:127.0.0.1\n"
+        certificate = authority.issue("issuer", extensions=names)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.file())
+        served = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def setup(self) -> None:
+                # Here, not at the listener: a handshake that hangs must not stop the others.
+                self.request = context.wrap_socket(self.request, server_side=True)
+                super().setup()
+
+            def do_GET(self) -> None:
+                served.asked.append(self.path)
+                time.sleep(served.seconds)
+                body = served.document(self.path)
+                self.send_response(404 if body is None else 200)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"https://127.0.0.1:{self._server.server_address[1]}/realm"
+        self.issuer = Issuer(folder, self.url, name="served")
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def document(self, path: str) -> bytes | None:
+        """Give what is at a path; the keys are not where a guess would look for them."""
+        if path == "/realm/.well-known/openid-configuration":
+            return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/certs?x=1"}).encode()
+        return self.issuer.keys.read_bytes() if path == "/realm/certs?x=1" else None
+
+    def config(self, **more: Json) -> Json:
+        """Give the ``[[issuer]]`` of an endpoint that asks it."""
+        found = {"url": self.url, "audiences": [self.issuer.audience]}
+        return {**found, "ca": str(self._authority.file), **more}
+
+    def stop(self) -> None:
+        """Be away; a second time changes nothing."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
 
 
 def _fixed(der: bytes) -> bytes:

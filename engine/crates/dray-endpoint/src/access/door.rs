@@ -1,21 +1,22 @@
 //! The doorkeeper: believes tokens and certificates (dray-auth), maps them to owners, and says what
 //! may be done to which path.
 
-use super::keys::{KeySource, certificates, files};
-use super::{Access, Action, Credentials, Future, Principal, Rights};
+use super::keyring::Keyring;
+use super::keys::{certificates, files, source};
+use super::{Access, Action, Credentials, Future, Principal, Rights, now};
 use crate::config::{Config, Tls};
 use crate::place::ApiPath;
 use crate::roots::Roots;
 use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
 use dray_auth::x509::{Revocation, Trust};
-use dray_auth::{Issuer, Issuers, Mapping, Refusal, Resource, Verified};
+use dray_auth::{Issuer, Issuers, Mapping, Resource, Verified};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use ring::rand::SystemRandom;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often files of authorities and revocation lists are looked at.
@@ -33,8 +34,7 @@ struct Certificates {
 
 /// See the module's head.
 pub struct Door {
-    issuers: RwLock<Issuers>,
-    sources: Vec<KeySource>,
+    keyring: Keyring,
     tls: Tls,
     /// None without authorities: then no certificate is.
     certificates: Mutex<Option<Certificates>>,
@@ -71,75 +71,13 @@ impl Door {
             None => None,
         };
         Ok(Self {
-            issuers: RwLock::new(issuers),
-            sources: config.issuer.iter().map(KeySource::new).collect(),
+            keyring: Keyring::new(issuers, config.issuer.iter().map(source)),
             tls: config.tls.clone(),
             certificates: Mutex::new(certificates),
             mapping: config.map.clone(),
             administrators: config.administrators.clone(),
             roots,
         })
-    }
-
-    async fn by_token(&self, token: &str) -> Result<Principal> {
-        let now = now();
-        let refused = match self.verify(token, now) {
-            Ok(verified) => return self.principal_of(&verified),
-            Err(Refusal::Refused(error)) => return Err(error),
-            Err(Refusal::UnknownKey { issuer, error }) => {
-                let is_new = self.refresh(&issuer, now).await;
-                (!is_new).then_some(error)
-            }
-        };
-        match self.verify(token, now) {
-            Ok(verified) => self.principal_of(&verified),
-            Err(Refusal::Refused(error)) => Err(error),
-            Err(Refusal::UnknownKey { error, .. }) => Err(refused.unwrap_or(error)),
-        }
-    }
-
-    fn verify(&self, token: &str, now: u64) -> Result<Verified, Refusal> {
-        let issuers = self.issuers.read().unwrap_or_else(PoisonError::into_inner);
-        let verified = issuers.verify(token.as_bytes(), now)?;
-        // What is too old is asked for again, and believed no longer.
-        let source = self
-            .sources
-            .iter()
-            .find(|source| source.issuer == verified.issuer);
-        let keys = issuers.keys(&verified.issuer);
-        if let (Some(source), Some(keys)) = (source, keys)
-            && now.saturating_sub(keys.fetched_at()) > source.cache_seconds
-        {
-            let error = Error::new(ErrorKind::Unauthorized, End::Here, "accept the token")
-                .cause(format!(
-                    "the keys of {} are too old, and new ones could not be had",
-                    verified.issuer
-                ))
-                .remedy("try again later, or tell the endpoint's administrator");
-            let issuer = verified.issuer;
-            return Err(Refusal::UnknownKey { issuer, error });
-        }
-        Ok(verified)
-    }
-
-    /// Gets an issuer's keys, unless it was asked a moment ago. Says whether there are new ones.
-    async fn refresh(&self, issuer: &str, now: u64) -> bool {
-        let Some(source) = self.sources.iter().find(|source| source.issuer == issuer) else {
-            return false;
-        };
-        if !source.take_turn() {
-            return false;
-        }
-        match source.fetch(now).await {
-            Ok(keys) => {
-                let mut issuers = self.issuers.write().unwrap_or_else(PoisonError::into_inner);
-                issuers.set_keys(issuer, keys)
-            }
-            Err(error) => {
-                tracing::warn!(issuer, "cannot get the issuer's keys: {error}");
-                false
-            }
-        }
     }
 
     fn principal_of(&self, verified: &Verified) -> Result<Principal> {
@@ -195,7 +133,7 @@ impl Access for Door {
     fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>> {
         Box::pin(async move {
             match credentials.bearer {
-                Some(token) => self.by_token(token).await,
+                Some(token) => self.principal_of(&self.keyring.verify(token).await?),
                 None if credentials.certificates.is_empty() => {
                     Err(
                         Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
@@ -383,10 +321,4 @@ fn is_named_a_list(file: &Path) -> bool {
                 !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
             })
     })
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -1,6 +1,9 @@
-//! Keys of token issuers: from files and URLs, kept for a while, fetched anew when a token is signed
-//! with one that is not known.
+//! Where keys and certificates are read from: files, folders, and the URLs of issuers.
+//!
+//! Not for: when an issuer is asked (`keyring`).
 
+use super::Future;
+use super::keyring::{Fetch, Pace, Source};
 use crate::client::Client;
 use crate::config::Issuer;
 use dray_auth::jwk::KeySet;
@@ -11,14 +14,21 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// An issuer is asked at most so often: an attacker with bad tokens must not make us knock.
-const ASK_INTERVAL: Duration = Duration::from_secs(60);
+/// How an issuer is asked. Once a minute is enough for a key that was changed, and an attacker with
+/// bad tokens must not make us knock.
+const URL_PACE: Pace = Pace {
+    fetch: Duration::from_secs(10),
+    asked: Duration::from_secs(60),
+    failed: Duration::from_secs(5),
+};
 
-/// The same after a failure, and for files.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The same for a file.
+const FILE_PACE: Pace = Pace {
+    asked: Duration::from_secs(5),
+    ..URL_PACE
+};
 
 /// Bytes of a key file or of a certificate file that are read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -35,67 +45,59 @@ enum From {
 }
 
 /// Where one issuer's keys come from.
-pub(super) struct KeySource {
-    /// The issuer's URL.
-    pub(super) issuer: String,
+struct Place {
+    issuer: String,
     from: From,
     ca: Option<PathBuf>,
-    /// How long they are believed.
-    pub(super) cache_seconds: u64,
-    /// When they may be asked for again.
-    next: Mutex<Option<Instant>>,
 }
 
-impl KeySource {
-    pub(super) fn new(issuer: &Issuer) -> Self {
-        let from = match issuer.keys.as_deref() {
-            None => From::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
-            Some(url) if url.starts_with("https://") => From::Url(url.to_owned()),
-            Some(file) => From::File(file.into()),
-        };
-        Self {
+/// How the keys of an issuer are had, as the configuration says.
+pub(super) fn source(issuer: &Issuer) -> Source {
+    let from = match issuer.keys.as_deref() {
+        None => From::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
+        Some(url) if url.starts_with("https://") => From::Url(url.to_owned()),
+        Some(file) => From::File(file.into()),
+    };
+    let mut pace = match from {
+        From::File(_) => FILE_PACE,
+        From::Url(_) | From::Discovery(_) => URL_PACE,
+    };
+    // Who wants newer keys than the pace would give gets them.
+    let cache = Duration::from_secs(issuer.cache_seconds.max(4));
+    pace.asked = pace.asked.min(cache / 4);
+    Source {
+        issuer: issuer.url.clone(),
+        keys: Box::new(Place {
             issuer: issuer.url.clone(),
             from,
             ca: issuer.ca.clone(),
-            cache_seconds: issuer.cache_seconds,
-            next: Mutex::new(None),
-        }
+        }),
+        cache_seconds: issuer.cache_seconds,
+        stale_seconds: issuer.stale_seconds,
+        pace,
     }
+}
 
-    /// Whether it may be asked now; if so, it may not for a while.
-    pub(super) fn take_turn(&self) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        if next.is_some_and(|next| next > Instant::now()) {
-            return false;
-        }
-        *next = Some(Instant::now() + RETRY_INTERVAL);
-        true
+impl Fetch for Place {
+    fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>> {
+        Box::pin(async move {
+            let json = match &self.from {
+                From::File(path) => read(path)?,
+                From::Url(url) => self.load(url).await?.to_string().into_bytes(),
+                From::Discovery(url) => {
+                    let document = self.load(url).await?;
+                    let named = document.get("jwks_uri").and_then(Value::as_str);
+                    let named = named
+                        .ok_or_else(|| self.wrong("its discovery document names no jwks_uri"))?;
+                    self.load(named).await?.to_string().into_bytes()
+                }
+            };
+            KeySet::parse(&json, now)
+        })
     }
+}
 
-    /// Gets the keys. `now` is in seconds since 1970.
-    ///
-    /// # Errors
-    /// When they cannot be had, or are none.
-    pub(super) async fn fetch(&self, now: u64) -> Result<KeySet> {
-        let json = match &self.from {
-            From::File(path) => read(path)?,
-            From::Url(url) => self.load(url).await?.to_string().into_bytes(),
-            From::Discovery(url) => {
-                let document = self.load(url).await?;
-                let named = document.get("jwks_uri").and_then(Value::as_str);
-                let named =
-                    named.ok_or_else(|| self.wrong("its discovery document names no jwks_uri"))?;
-                self.load(named).await?.to_string().into_bytes()
-            }
-        };
-        let keys = KeySet::parse(&json, now)?;
-        if !matches!(self.from, From::File(_)) {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            *next = Some(Instant::now() + ASK_INTERVAL);
-        }
-        Ok(keys)
-    }
-
+impl Place {
     async fn load(&self, url: &str) -> Result<Value> {
         let rest = url
             .strip_prefix("https://")

@@ -6,6 +6,7 @@
 //! Invariant owned here: nothing is allowed by default.
 
 mod door;
+mod keyring;
 mod keys;
 
 pub use door::{Door, own_issuer, own_url};
@@ -17,6 +18,7 @@ use crate::place::ApiPath;
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
 use std::pin::Pin;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a call gets that may have to wait for somebody (an issuer's keys).
 pub type Future<'a, T> = Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
@@ -97,4 +99,10 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// `PermissionDenied` says which scope, or which rule, was needed.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }

@@ -174,6 +174,9 @@ pub struct Issuer {
     /// How long its keys are believed before they are asked for again.
     #[serde(default = "default_cache_seconds")]
     pub cache_seconds: u64,
+    /// For how much longer while it cannot be asked.
+    #[serde(default = "default_cache_seconds")]
+    pub stale_seconds: u64,
 }
 
 /// This endpoint's own tokens.

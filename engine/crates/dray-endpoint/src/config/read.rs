@@ -238,6 +238,7 @@ mod tests {
             "setuid_min",
             "limit_targets",
             "cache_seconds",
+            "stale_seconds",
             "events_behind",
             "rate_min",
         ] {
