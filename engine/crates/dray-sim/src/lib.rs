@@ -7,12 +7,16 @@
 //! ([`checkers`]) are apart. The checkers carry the names of the promises in docs/design; what they
 //! assume is written in docs/design/failure-model.md.
 //!
+//! What takes hours and many transfers, rates and admission above all, is tried in [`fluid`]: without
+//! objects, by the same decisions.
+//!
 //! Non-goals: real time, threads, speed. Nothing here is random but for the seed, so a seed replays.
 
 pub mod acts;
 pub mod checkers;
 pub mod disk;
 pub mod faults;
+pub mod fluid;
 pub mod inject;
 pub mod link;
 pub mod log_file;

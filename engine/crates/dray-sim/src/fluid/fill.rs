@@ -1,0 +1,102 @@
+//! Rates for those that run: what is left of each resource, given out.
+
+use super::{Scene, Seen, TransferIndex};
+
+/// What is less than this part of a capacity is nothing.
+const NOTHING: f64 = 1e-12;
+
+/// Who gets which rate of what is there; for one round of orders.
+#[derive(Debug, Clone)]
+pub struct Room {
+    left: Vec<f64>,
+    capacities: Vec<f64>,
+}
+
+impl Room {
+    /// All that the scene's resources have.
+    #[must_use]
+    pub fn new(scene: &Scene<'_>) -> Self {
+        Self {
+            left: scene.capacities.to_vec(),
+            capacities: scene.capacities.to_vec(),
+        }
+    }
+
+    /// What is left of a resource.
+    #[must_use]
+    pub fn left(&self, resource: super::ResourceIndex) -> f64 {
+        self.left[resource.0]
+    }
+
+    /// Gives one transfer as much as there is and it can use, and `wish` at the most.
+    pub fn take(&mut self, seen: &Seen<'_>, wish: f64) -> f64 {
+        let ceiling = seen.transfer.ceiling.unwrap_or(f64::INFINITY);
+        let resources = &seen.transfer.resources;
+        let room = resources.iter().map(|resource| self.left[resource.0]);
+        let rate = room.fold(wish.min(ceiling), f64::min).max(0.0);
+        for resource in resources {
+            self.left[resource.0] = (self.left[resource.0] - rate).max(0.0);
+        }
+        rate
+    }
+
+    /// One after the other, each as much as it can use.
+    #[must_use]
+    pub fn in_order(mut self, order: &[&Seen<'_>]) -> Vec<(TransferIndex, f64)> {
+        let rates = order
+            .iter()
+            .map(|seen| (seen.index, self.take(seen, f64::INFINITY)));
+        rates.filter(|(_, rate)| *rate > 0.0).collect()
+    }
+
+    /// All together, by weight: everybody's rate grows until something it passes is used up or its
+    /// ceiling is reached (weighted max-min fairness by progressive filling: Bertsekas and Gallager,
+    /// Data Networks, section 6.5.2).
+    ///
+    /// # Panics
+    /// When a transfer has neither a ceiling nor a resource: it would be endlessly fast.
+    #[must_use]
+    pub fn by_weight(mut self, wishes: &[(&Seen<'_>, f64)]) -> Vec<(TransferIndex, f64)> {
+        let mut rates = vec![0.0; wishes.len()];
+        let mut growing: Vec<usize> = (0..wishes.len()).filter(|&at| wishes[at].1 > 0.0).collect();
+        while !growing.is_empty() {
+            let mut weights = vec![0.0; self.left.len()];
+            for &at in &growing {
+                for resource in &wishes[at].0.transfer.resources {
+                    weights[resource.0] += wishes[at].1;
+                }
+            }
+            let of_resources = (self.left.iter().zip(&weights))
+                .filter(|(_, weight)| **weight > 0.0)
+                .map(|(left, weight)| left / weight);
+            let of_ceilings = growing.iter().filter_map(|&at| {
+                let ceiling = wishes[at].0.transfer.ceiling?;
+                Some((ceiling - rates[at]) / wishes[at].1)
+            });
+            let step = of_resources
+                .chain(of_ceilings)
+                .fold(f64::INFINITY, f64::min);
+            assert!(
+                step.is_finite(),
+                "a transfer passes something or has a ceiling"
+            );
+            for &at in &growing {
+                rates[at] += step * wishes[at].1;
+            }
+            for (left, weight) in self.left.iter_mut().zip(&weights) {
+                *left = (*left - step * weight).max(0.0);
+            }
+            growing.retain(|&at| {
+                let transfer = wishes[at].0.transfer;
+                let has_room = transfer
+                    .resources
+                    .iter()
+                    .all(|resource| self.left[resource.0] > self.capacities[resource.0] * NOTHING);
+                let ceiling = transfer.ceiling.unwrap_or(f64::INFINITY);
+                has_room && rates[at] < ceiling * (1.0 - NOTHING)
+            });
+        }
+        let indices = wishes.iter().map(|(seen, _)| seen.index);
+        indices.zip(rates).filter(|(_, rate)| *rate > 0.0).collect()
+    }
+}
