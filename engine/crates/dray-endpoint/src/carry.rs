@@ -7,13 +7,14 @@ use crate::accounts::Accounts;
 use crate::api::types::{Place, Request};
 use crate::config::Config;
 use crate::place::{ApiPath, Side};
-use crate::roots::Roots;
+use crate::roots::{Root, Roots};
 use dray_core::options::Options;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::export::Within;
 use dray_runtime::net::{Authority, Dial, Identity, Token, Trust};
 use dray_runtime::prepare::{self, Buffers, Content};
+use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
 use dray_session::Progress;
 use dray_wire::message::Selection;
@@ -138,6 +139,24 @@ impl Carrier {
         }
     }
 
+    /// Removes what a transfer has left in a root of this endpoint; `None` when it wrote elsewhere.
+    ///
+    /// # Errors
+    /// As [`dray_runtime::sink::DestinationRequest::purge`]; the account's, and the root's.
+    pub fn purge(&self, job: &Job) -> Result<Option<Purged>> {
+        let source = job.request.sources.first().map(|place| &place.url);
+        let source = Side::parse(source.map_or("", String::as_str), &self.config)?;
+        let Side::Local(to) = Side::parse(&job.request.destination.url, &self.config)? else {
+            return Ok(None);
+        };
+        let place = destination(&job.request, source.path(), &to)?;
+        let purge = || {
+            let root = self.writable(&to)?;
+            self.accounts.export(root)?.purge(within(job, &place))
+        };
+        self.accounts.act_as(&job.owner, purge).map(Some)
+    }
+
     fn read(&self, source: &ApiPath, request: &Request) -> Result<Vec<source::Root>> {
         let root = self.roots.find(source)?;
         let path = with_slash(source.path.as_bytes(), source.is_folder);
@@ -152,6 +171,11 @@ impl Carrier {
         to: &ApiPath,
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
+        let root = self.writable(to)?;
+        self.accounts.export(root)?.destination(within(job, place))
+    }
+
+    fn writable(&self, to: &ApiPath) -> Result<&Root> {
         let root = self.roots.find(to)?;
         if root.is_read_only {
             return Err(
@@ -160,13 +184,7 @@ impl Carrier {
                     .remedy("write to another root, or ask the endpoint's administrator"),
             );
         }
-        self.accounts.export(root)?.destination(Within {
-            folder: place.folder.as_bytes().to_vec(),
-            claims: place.claims.clone(),
-            transfer: job.transfer.clone(),
-            owner: job.owner.clone().into_bytes(),
-            durability: job.request.durability,
-        })
+        Ok(root)
     }
 
     #[expect(clippy::too_many_arguments, reason = "both sides of a copy, once")]
@@ -266,6 +284,16 @@ pub fn neither_is_local() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "carry the transfer")
         .cause("neither side of it is at this endpoint")
         .remedy("submit it to the endpoint of its source or of its destination")
+}
+
+fn within(job: &Job, place: &Destination) -> Within {
+    Within {
+        folder: place.folder.as_bytes().to_vec(),
+        claims: place.claims.clone(),
+        transfer: job.transfer.clone(),
+        owner: job.owner.clone().into_bytes(),
+        durability: job.request.durability,
+    }
 }
 
 fn task(job: &Job, place: &Destination) -> Task {

@@ -7,6 +7,7 @@ use crate::place;
 use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content, Targets};
 use crate::select::Filter;
+use crate::sink::sweep::Purged;
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use dray_core::options::{Durability, Links};
@@ -16,6 +17,7 @@ use dray_store::{Capabilities, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -132,7 +134,7 @@ impl Export {
         loop {
             let flags = flags | OFlags::CLOEXEC;
             match rustix::fs::openat2(&self.root_fd, bytes, flags, Mode::empty(), resolve) {
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if tries < UNSURE_MAX => {
+                Err(Errno::AGAIN | Errno::INTR) if tries < UNSURE_MAX => {
                     tries += 1;
                 }
                 other => return other,
@@ -148,10 +150,33 @@ impl Export {
     pub fn destination(&self, within: Within) -> Result<(Destination, Capabilities)> {
         let folder = beneath(&within.folder, End::Sink)?.0;
         place::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
-        let store = self.folder(&folder)?;
-        let can = store.capabilities();
-        let destination = Destination::open(DestinationRequest {
-            store,
+        let request = self.request(within, folder)?;
+        let can = request.store.capabilities();
+        Ok((Destination::open(request)?, can))
+    }
+
+    /// Removes what a transfer has left in a folder, and nothing else: see [`Purged`].
+    ///
+    /// # Errors
+    /// As [`Export::destination`] for a path, and [`DestinationRequest::purge`].
+    pub fn purge(&self, within: Within) -> Result<Purged> {
+        let folder = beneath(&within.folder, End::Sink)?.0;
+        match self.beneath(&folder, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(_) => self.request(within, folder)?.purge(),
+            // Nothing is made to look for what is not there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Purged::Nothing),
+            Err(errno) => Err(dray_store::errno::error(
+                End::Sink,
+                "look for partial data",
+                &folder,
+                errno,
+            )),
+        }
+    }
+
+    fn request(&self, within: Within, folder: RelPath) -> Result<DestinationRequest> {
+        Ok(DestinationRequest {
+            store: self.folder(&folder)?,
             above: Some((Arc::clone(&self.sink), folder)),
             claims: within.claims,
             transfer: within.transfer,
@@ -161,8 +186,7 @@ impl Export {
                 true => "the root".to_owned(),
                 false => escape(&within.folder),
             },
-        })?;
-        Ok((destination, can))
+        })
     }
 
     /// What to read, beneath the root.

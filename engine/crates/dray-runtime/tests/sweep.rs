@@ -4,8 +4,10 @@ mod local_common;
 
 use dray_core::options::{Durability, Options};
 use dray_core::{End, Error, ErrorKind};
+use dray_core::{RelPath, TransferId};
+use dray_runtime::export::{Export, Within};
 use dray_runtime::local;
-use dray_runtime::sweep::{AGE_MIN, Found, Met, Place, Removed, What, remove, walk};
+use dray_runtime::sweep::{AGE_MIN, Found, Met, Place, Purged, Removed, What, remove, walk};
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{
@@ -108,6 +110,119 @@ fn arrives(from: &Path, to: &Path) {
     let mut got = picture(to);
     got.retain(|name, _| !name.contains(".dray-"));
     assert!(got == picture(from), "another tree has arrived");
+}
+
+/// Purges `folder` of an export of `root` for a transfer of an owner.
+fn purge(root: &Path, folder: &str, claim: &str, transfer: &str, owner: &str) -> Purged {
+    let export = Export::open(root.canonicalize().expect("there"), Default::default());
+    let within = Within {
+        folder: folder.as_bytes().to_vec(),
+        claims: vec![RelPath::parse(claim.as_bytes()).expect("a path")],
+        transfer: TransferId::new(transfer).expect("an id"),
+        owner: owner.as_bytes().to_vec(),
+        durability: Durability::None,
+    };
+    let purged = export.expect("opens").purge(within);
+    purged.expect("looked at")
+}
+
+#[test]
+fn a_purge_takes_what_its_transfer_held_last_and_nothing_else() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, root) = (source(scratch.path()), scratch.path().join("to"));
+    let to = root.join("down");
+    copy_in_part(&from, &to);
+    let before = picture(&root);
+    let another = purge(&root, "down", "run", "other", "uid:0");
+    assert_eq!(
+        another,
+        Purged::GoneOn(TransferId::new("test").expect("an id"))
+    );
+    assert_eq!(
+        purge(&root, "down", "run", "test", "uid:1"),
+        Purged::NotOurs
+    );
+    assert_eq!(
+        purge(&root, "down", "run/a", "test", "uid:0"),
+        Purged::Larger
+    );
+    assert_eq!(
+        purge(&root, "down", "elsewhere", "test", "uid:0"),
+        Purged::Nothing
+    );
+    assert_eq!(
+        purge(&root, "nowhere", "run", "test", "uid:0"),
+        Purged::Nothing
+    );
+    assert!(
+        picture(&root) == before,
+        "nothing was touched, nothing made"
+    );
+    let partials = own_names(&to)
+        .iter()
+        .filter(|name| name.ends_with(".part"))
+        .count();
+    let Purged::All { files, bytes } = purge(&root, "down", "run", "test", "uid:0") else {
+        panic!("it stays: {:?}", own_names(&to));
+    };
+    assert_eq!(files, partials as u64);
+    assert!(bytes > 1_000_000, "{bytes}");
+    assert_eq!(own_names(&to), Vec::<String>::new());
+    assert_eq!(
+        purge(&root, "down", "run", "test", "uid:0"),
+        Purged::Nothing
+    );
+    arrives(&from, &to);
+}
+
+#[test]
+fn who_purges_before_it_went_on_with_anything_takes_nothing() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, root) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &root);
+    let kept = own_files(&root);
+    let export = Export::open(root.canonicalize().expect("there"), Default::default());
+    let within = Within {
+        folder: Vec::new(),
+        claims: vec![RelPath::parse(b"run").expect("a path")],
+        transfer: TransferId::new("late").expect("an id"),
+        owner: b"uid:0".to_vec(),
+        durability: Durability::None,
+    };
+    let aside = scratch.path().join("aside");
+    let mut sink = sink_setup_claiming(&aside, &options(), &["run"]).expect("a destination");
+    sink.destination = export.expect("opens").destination(within).expect("ours").0;
+    let source = source_setup_of(source_store(&from), &options());
+    let notes = Notes::default();
+    let ends = local::run(source, sink, &notes, |stopper| stopper.stop(true));
+    let outcome = ends.expect("started").sink.0;
+    assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
+    assert_eq!(own_files(&root), kept);
+    let said = notes.0.into_inner().expect("no panic while noting");
+    let wanted = "transfer test went on";
+    assert!(format!("{said:?}").contains(wanted), "{said:?}");
+}
+
+#[test]
+fn a_purge_does_not_touch_what_is_being_written() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, root) = (source(scratch.path()), scratch.path().join("to"));
+    copy_in_part(&from, &root);
+    let held = sink_setup_claiming(&root, &options(), &["run"]).expect("a destination");
+    let before = own_files(&root);
+    let export = Export::open(root.canonicalize().expect("there"), Default::default());
+    let within = Within {
+        folder: Vec::new(),
+        claims: vec![RelPath::parse(b"run").expect("a path")],
+        transfer: TransferId::new("test").expect("an id"),
+        owner: b"uid:0".to_vec(),
+        durability: Durability::None,
+    };
+    let error = export.expect("opens").purge(within).expect_err("held");
+    assert_eq!(error.kind, ErrorKind::LeaseHeld);
+    assert_eq!(own_files(&root), before);
+    drop(held);
+    arrives(&from, &root);
 }
 
 #[test]

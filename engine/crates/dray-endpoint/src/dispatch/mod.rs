@@ -7,6 +7,7 @@
 
 mod monitor;
 mod outcome;
+mod purge;
 mod renew;
 mod share;
 
@@ -21,7 +22,7 @@ use crate::moment::Moment;
 use crate::place::Side;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Sight, Wish};
 use dray_core::{ErrorKind, Result, Time, TransferId};
-use dray_runtime::drive::{self, Handle};
+use dray_runtime::drive;
 use dray_sched::queue::{Limits, OwnerRules, Running as Begun, Turns, Waiting};
 use monitor::Monitor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,12 +36,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// few, the next choice begins with those it left out.
 const WAITING_MAX: usize = 2_000;
 
-/// Cancelled transfers whose partial data is removed in one look.
-const PURGES_MAX: u32 = 8;
-
-/// Number of the session that purges: behind all that moved anything.
-const PURGE_SESSION: u32 = u32::MAX - 1;
-
 /// How long the sessions may take to leave when the endpoint ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -49,6 +44,20 @@ struct Running {
     owner: String,
     peer: Option<String>,
     moving: Arc<Moving>,
+}
+
+impl Running {
+    fn stop(&self, wish: Wish) {
+        stop(&self.moving, wish);
+    }
+}
+
+/// Ends a session as wished. What it wrote here is removed when it has ended, with a word on what it
+/// was ([`purge`]); elsewhere only a session can.
+fn stop(moving: &Moving, wish: Wish) {
+    moving
+        .handle
+        .cancel(wish == Wish::Purge && moving.way == Way::Out);
 }
 
 #[derive(Default)]
@@ -120,7 +129,7 @@ impl Dispatcher {
                 if let Err(error) = shared.queue.tick(Moment::now()) {
                     tracing::error!("cannot look after the queue: {error}");
                 }
-                self.purge();
+                purge::begin(shared);
                 if let Err(error) = self.begin() {
                     tracing::error!("cannot begin transfers: {error}");
                 }
@@ -228,70 +237,6 @@ impl Dispatcher {
             shared.leave(&id);
         }
     }
-
-    /// Removes partial data of what was cancelled so: a session that is cancelled as it begins finds
-    /// the log, and takes away what it names.
-    fn purge(&self) {
-        let found = match self.0.queue.to_purge(PURGES_MAX) {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::error!("cannot look for what is to be purged: {error}");
-                return;
-            }
-        };
-        let nothing = self
-            .0
-            .queue
-            .nothing_to_purge(PURGES_MAX)
-            .unwrap_or_default();
-        for transfer in nothing {
-            if let Err(error) = self.0.queue.purged(&transfer, None) {
-                tracing::error!("cannot note what was purged: {error}");
-            }
-        }
-        for (transfer, owner, request) in found {
-            let mut state = self.0.state();
-            if state.is_stopping || !state.purging.insert(transfer.clone()) {
-                continue;
-            }
-            drop(state);
-            let shared = Arc::clone(&self.0);
-            let id = transfer.clone();
-            let session = Session {
-                transfer,
-                session: PURGE_SESSION,
-                source: 0,
-                memory: shared.config.limits.memory.0 / 64,
-                request,
-                owner,
-            };
-            let spawned = std::thread::Builder::new()
-                .name("dray-purge".to_owned())
-                .spawn(move || {
-                    let handle = Handle::default();
-                    handle.cancel(true);
-                    let carry = || shared.carrier.carry(&session, &handle, &Nobody);
-                    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
-                    let ended = ran.unwrap_or_else(|_| outcome::panicked());
-                    let notice = match ended.ending {
-                        drive::Ending::Cancelled | drive::Ending::Done { .. } => None,
-                        drive::Ending::Refused(error)
-                        | drive::Ending::Unreachable(error)
-                        | drive::Ending::Interrupted(error) => {
-                            Some(format!("its partial data stays: {error}"))
-                        }
-                    };
-                    if let Err(error) = shared.queue.purged(&session.transfer, notice) {
-                        tracing::error!("cannot note what was purged: {error}");
-                    }
-                    shared.state().purging.remove(&session.transfer);
-                    shared.woken.notify_all();
-                });
-            if spawned.is_err() {
-                self.0.state().purging.remove(&id);
-            }
-        }
-    }
 }
 
 impl Commands for Dispatcher {
@@ -302,7 +247,7 @@ impl Commands for Dispatcher {
 
     fn stop(&self, id: &TransferId, wish: Wish) {
         if let Some(running) = self.0.state().running.get(id) {
-            running.moving.handle.cancel(wish == Wish::Purge);
+            running.stop(wish);
         }
     }
 
@@ -463,7 +408,7 @@ impl Shared {
         let monitor = Monitor::new(&self.queue, job, Arc::clone(&seat.moving));
         // A wish may have come between the begin and the place in the table.
         if let Ok(Some(wish)) = self.queue.wish(&job.id) {
-            seat.moving.handle.cancel(wish == Wish::Purge);
+            stop(&seat.moving, wish);
         }
         let carry = || self.carrier.carry(&session, &seat.moving.handle, &monitor);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
@@ -538,9 +483,3 @@ fn time(moment: Moment) -> Time {
     let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
     Time::ZERO + Duration::from_millis(ms)
 }
-
-/// Watches nothing.
-struct Nobody;
-
-impl dray_runtime::observe::Observer for Nobody {}
-impl drive::Watch for Nobody {}

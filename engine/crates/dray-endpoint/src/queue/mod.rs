@@ -26,7 +26,7 @@ mod writer;
 pub use line::{QueuedTransfer, Sight};
 pub use live::{Counters, FAILURES_MAX};
 pub use manifest::Manifest;
-pub use run::{Ending, Job, Ticked};
+pub use run::{Ending, Job, PurgeJob, Ticked};
 pub use staging::{StagedRow, Staging};
 pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};
 pub use submit::{Submission, Submitted};

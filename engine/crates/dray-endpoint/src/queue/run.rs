@@ -41,6 +41,19 @@ pub struct Job {
     pub counters: Counters,
 }
 
+/// A cancelled transfer whose partial data shall be removed.
+#[derive(Debug, Clone)]
+pub struct PurgeJob {
+    /// Its id.
+    pub id: TransferId,
+    /// Whose it is.
+    pub owner: String,
+    /// As patched, with its tickets.
+    pub request: Request,
+    /// Whether it ever ran; else there is nothing of it.
+    pub has_begun: bool,
+}
+
 /// How a session ended.
 #[derive(Debug, Clone)]
 pub enum Ending {
@@ -326,37 +339,25 @@ impl Queue {
         Ok(old.len())
     }
 
-    /// Cancelled transfers whose partial data shall be removed, with their tickets.
+    /// Cancelled transfers whose partial data shall be removed.
     ///
     /// # Errors
     /// Of the database.
-    pub fn to_purge(&self, limit: u32) -> Result<Vec<(TransferId, String, Request)>> {
+    pub fn to_purge(&self, limit: u32) -> Result<Vec<PurgeJob>> {
         let statement = format!(
-            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL
-             AND t.started_at IS NOT NULL ORDER BY t.seq LIMIT ?1"
+            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
         );
         let found = self.read(|connection| rows(connection, &statement, [limit]))?;
         let purges = found.into_iter().map(|row| {
-            let request = row.whole_request();
-            Ok((TransferId::new(row.id)?, row.owner, request))
+            Ok(PurgeJob {
+                request: row.whole_request(),
+                // An earlier attempt may have left something.
+                has_begun: row.started_at.is_some() || row.attempt > 1,
+                id: TransferId::new(row.id)?,
+                owner: row.owner,
+            })
         });
         purges.collect()
-    }
-
-    /// Cancelled transfers that never began: there is nothing of them to be removed.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn nothing_to_purge(&self, limit: u32) -> Result<Vec<TransferId>> {
-        let statement = format!(
-            "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL
-             AND t.started_at IS NULL ORDER BY t.seq LIMIT ?1"
-        );
-        let found = self.read(|connection| rows(connection, &statement, [limit]))?;
-        found
-            .into_iter()
-            .map(|row| TransferId::new(row.id))
-            .collect()
     }
 
     /// The partial data of a cancelled transfer is gone, or cannot be removed, as `notice` says.

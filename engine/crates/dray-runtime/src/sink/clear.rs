@@ -7,7 +7,7 @@ use crate::sink::destination::Destination;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::peek;
-use dray_core::{RelPath, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_log::trust::FoundPartial;
 use dray_log::{Ending, LoggedFile, ObjectLog};
 use dray_store::PartialId;
@@ -145,12 +145,20 @@ impl Space {
         }
     }
 
-    /// Removes all partial data and the log.
+    /// Removes all partial data and the log. What another transfer held before, and this one has
+    /// gone on with no file of, is the other's.
     pub(super) fn purge(&self) -> Result<()> {
         self.clear_small();
         self.check_lease()?;
         let mut destination = self.destination()?;
         let (met, is_own) = (lock(&self.met), destination.is_own_log);
+        let before = destination.found.as_ref().map(|log| &log.tenure.transfer);
+        let ours = &destination.log.tenure().transfer;
+        if let Some(other) = before.filter(|other| *other != ours && met.is_empty()) {
+            return Err(Error::new(ErrorKind::LeaseHeld, End::Sink, "purge")
+                .cause(format!("transfer {other} went on with the partial data"))
+                .remedy("cancel that one with purge"));
+        }
         self.drop_files(&mut destination, |path, _| is_own || met.contains(path))?;
         self.remove_if_empty(&mut destination)
     }

@@ -6,9 +6,11 @@
 //! Invariants owned here: what a live writer holds is never touched; what was touched after it was
 //! found is left; a partial file goes only when no log speaks of it any more, durably.
 
+mod purge;
 mod remove;
 mod survey;
 
+pub use purge::Purged;
 pub use remove::{Removed, remove};
 
 use super::look::reachable;

@@ -367,6 +367,37 @@ fn what_is_asked_of_a_running_transfer_reaches_its_dispatcher() {
 }
 
 #[test]
+fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
+    let queue = queue();
+    let alice = who("alice");
+    let purges = |queue: &Queue| {
+        let jobs = queue.to_purge(10).expect("read");
+        let told = jobs.iter().map(|job| (job.id.to_string(), job.has_begun));
+        told.collect::<Vec<_>>()
+    };
+    for name in ["never", "again"] {
+        queue.submit(by("alice", request(name))).expect("taken");
+    }
+    begin(&queue, "again");
+    let lost = Ending::Failed(lost());
+    queue.ended(&id("again"), lost).expect("ended");
+    queue.retry(&alice, "again").expect("a second attempt");
+    for name in ["never", "again"] {
+        queue.cancel(&alice, name, true).expect("cancelled");
+    }
+    let wanted = [("never".to_owned(), false), ("again".to_owned(), true)];
+    assert_eq!(purges(&queue), wanted);
+    let word = Some("purged: nothing".to_owned());
+    queue.purged(&id("never"), word).expect("noted");
+    assert_eq!(purges(&queue), wanted[1..]);
+    let shown = queue.show(&alice, "never").expect("there");
+    assert_eq!(shown.notices, ["purged: nothing"]);
+    queue
+        .delete(&alice, "never")
+        .expect("nothing is left to do");
+}
+
+#[test]
 fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let queue = queue();
     let alice = who("alice");

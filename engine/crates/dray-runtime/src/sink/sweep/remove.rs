@@ -7,7 +7,7 @@
 
 use super::super::destination::{Lease, boot_id, held, host_name, is_named, read_lease};
 use super::super::look::LogPlace;
-use super::survey::{self, survey};
+use super::survey::{self, Survey, survey};
 use super::{Found, Place, What, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::{LeaseRecord, lease, place};
@@ -78,7 +78,9 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         return Ok(Removed::Left);
     };
     let lease_name = place::lease_of_log(&log).ok_or_else(survey::no_log)?;
-    let taken = take(store.as_ref(), &logs.join(&lease_name)?, found)?;
+    let remnant = Some(found).filter(|found| found.what == What::Remnant);
+    let words = found.path.to_string();
+    let taken = take(store.as_ref(), &logs.join(&lease_name)?, &words, remnant)?;
     let Some(lease) = taken else {
         return Ok(Removed::Left);
     };
@@ -97,28 +99,39 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         log,
         prefix: RelPath::root(),
     };
-    lease.check()?;
-    store.remove_control(&found.path)?;
-    for (path, name, id) in &survey.partials {
-        lease.check()?;
-        store.discard(path, name, Some(*id))?;
-    }
-    lease.check()?;
-    at.remove()?;
+    clear(&at, &lease, &survey)?;
     Ok(Removed::All {
         files: survey.found.files,
         bytes: survey.found.bytes,
     })
 }
 
-/// Takes the lease at once or not at all; nothing when the remnant that it is was touched.
-fn take(store: &dyn Store, path: &RelPath, found: &Found) -> Result<Option<Lease>> {
+/// Removes the log, what it speaks of, and the lease.
+pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()> {
+    lease.check()?;
+    at.store.remove_control(&survey.found.path)?;
+    for (path, name, id) in &survey.partials {
+        lease.check()?;
+        at.store.discard(path, name, Some(*id))?;
+    }
+    lease.check()?;
+    at.remove()
+}
+
+/// Takes the lease at once or not at all; nothing when its holder has removed it, or when the
+/// `remnant` that it is was touched.
+pub(super) fn take(
+    store: &dyn Store,
+    path: &RelPath,
+    words: &str,
+    remnant: Option<&Found>,
+) -> Result<Option<Lease>> {
     let was_there = store.holding(path)?.is_some();
     let file = store.open_control(path, ControlMode::Create)?;
     if !file.try_lock()? {
-        return Err(held(file.as_ref(), &found.path.to_string()));
+        return Err(held(file.as_ref(), words));
     }
-    if found.what == What::Remnant && was_there {
+    if let Some(found) = remnant.filter(|_| was_there) {
         let now = store.holding(path)?;
         if now.is_none_or(|now| now.changed > found.changed) {
             return Ok(None);

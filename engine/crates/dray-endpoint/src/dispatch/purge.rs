@@ -1,0 +1,158 @@
+//! Removes the partial data of what was cancelled so, and says what that was.
+//!
+//! What was written here is removed here, by the rule of `dray_runtime::sweep::Purged`. What was
+//! written at another endpoint only a session there can remove: one that is cancelled as it begins.
+
+use super::{Shared, outcome};
+use crate::carry::Job as Session;
+use crate::queue::PurgeJob;
+use dray_core::Result;
+use dray_runtime::drive::{self, Handle};
+use dray_runtime::sweep::Purged;
+use serde_json::json;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Cancelled transfers whose partial data is removed in one look.
+const PURGES_MAX: u32 = 8;
+
+/// Number of the session that purges: behind all that moved anything.
+const SESSION: u32 = u32::MAX - 1;
+
+/// Gives each of those that wait for it a thread.
+pub(super) fn begin(shared: &Arc<Shared>) {
+    let found = match shared.queue.to_purge(PURGES_MAX) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!("cannot look for what is to be purged: {error}");
+            return;
+        }
+    };
+    for job in found {
+        if !job.has_begun {
+            note(
+                shared,
+                &job,
+                "purged: it had not begun, nothing was there".to_owned(),
+            );
+            continue;
+        }
+        let mut state = shared.state();
+        if state.is_stopping || !state.purging.insert(job.id.clone()) {
+            continue;
+        }
+        drop(state);
+        let (id, name) = (job.id.clone(), "dray-purge".to_owned());
+        let spawned = std::thread::Builder::new().name(name).spawn({
+            let shared = Arc::clone(shared);
+            move || {
+                let purged = catch_unwind(AssertUnwindSafe(|| purge(&shared, &job)));
+                let notice = match purged {
+                    Ok(Ok(notice)) => notice,
+                    Ok(Err(error)) => format!("its partial data stays: {error}"),
+                    Err(_) => "its partial data may stay: look into the endpoint's log".to_owned(),
+                };
+                note(&shared, &job, notice);
+                shared.state().purging.remove(&job.id);
+                shared.woken.notify_all();
+            }
+        });
+        if spawned.is_err() {
+            shared.state().purging.remove(&id);
+        }
+    }
+}
+
+fn note(shared: &Shared, job: &PurgeJob, notice: String) {
+    shared.audit.swept(json!({
+        "did": "purge",
+        "owner": job.owner,
+        "transfer": job.id.as_str(),
+        "path": job.request.destination.url,
+        "what": notice,
+    }));
+    if let Err(error) = shared.queue.purged(&job.id, Some(notice)) {
+        tracing::error!("cannot note what was purged: {error}");
+    }
+}
+
+fn purge(shared: &Shared, job: &PurgeJob) -> Result<String> {
+    let session = Session {
+        transfer: job.id.clone(),
+        session: SESSION,
+        source: 0,
+        memory: shared.config.limits.memory.0 / 64,
+        request: job.request.clone(),
+        owner: job.owner.clone(),
+    };
+    match shared.carrier.purge(&session)? {
+        Some(purged) => Ok(words(&purged)),
+        None => elsewhere(shared, &session),
+    }
+}
+
+/// What was removed, or why nothing.
+fn words(purged: &Purged) -> String {
+    match purged {
+        Purged::All { files: 1, bytes } => format!("purged: 1 partial file, {bytes} bytes"),
+        Purged::All { files, bytes } => format!("purged: {files} partial files, {bytes} bytes"),
+        Purged::Nothing => "purged: no partial data of it was there".to_owned(),
+        Purged::GoneOn(other) => {
+            format!("nothing purged: transfer {other} went on with its partial data")
+        }
+        Purged::NotOurs => "nothing purged: what is there is another owner's".to_owned(),
+        Purged::Larger => {
+            "nothing purged: its partial data is part of a larger transfer's".to_owned()
+        }
+    }
+}
+
+fn elsewhere(shared: &Shared, session: &Session) -> Result<String> {
+    let handle = Handle::default();
+    handle.cancel(true);
+    let carry = || shared.carrier.carry(session, &handle, &Nobody);
+    let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
+    match ended.ending {
+        drive::Ending::Cancelled | drive::Ending::Done { .. } => {
+            Ok("purged: the other endpoint was told to remove what it has of it".to_owned())
+        }
+        drive::Ending::Refused(error)
+        | drive::Ending::Unreachable(error)
+        | drive::Ending::Interrupted(error) => Err(error),
+    }
+}
+
+/// Watches nothing.
+struct Nobody;
+
+impl dray_runtime::observe::Observer for Nobody {}
+impl drive::Watch for Nobody {}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+    use dray_core::TransferId;
+    use dray_runtime::sweep::Purged;
+
+    #[test]
+    fn a_purge_says_what_it_took_or_why_nothing() {
+        let other = TransferId::new("t2").expect("an id");
+        for (purged, wanted) in [
+            (
+                Purged::All { files: 1, bytes: 7 },
+                "1 partial file, 7 bytes",
+            ),
+            (
+                Purged::All { files: 0, bytes: 7 },
+                "0 partial files, 7 bytes",
+            ),
+            (Purged::Nothing, "no partial data"),
+            (Purged::GoneOn(other), "transfer t2 went on"),
+            (Purged::NotOurs, "another owner's"),
+            (Purged::Larger, "larger"),
+        ] {
+            let said = words(&purged);
+            assert!(said.contains(wanted), "{said}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+"""What waits in the queue is begun, refused, purged as the reference says: on one endpoint."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.client import Request
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+MIB = tree.MIB
+END_SECONDS = 60.0
+FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
+
+
+def until(met: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + END_SECONDS
+    while not met():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def request(id: str, to: str = "/data/out/", **more: Any) -> Request:  # noqa: ANN401
+    """Ask for a copy of the one file."""
+    return Request(sources="/data/in", destination=to, id=id, **more)
+
+
+def begun(client: Client, endpoint: Endpoint, id: str = "t", to: str = "/data/out/") -> None:
+    """Have a copy run until some of it is safe."""
+    client.submit(request(id, to, rate_max=8 * MIB, durability="object"))
+    until(lambda: client.transfer(id).bytes.durable > MIB, "nothing is safe")
+    assert tree.leftovers(endpoint.root("out"))
+
+
+def ended(client: Client, id: str = "t") -> Transfer:
+    """Wait until it has ended and nothing is left to do about it."""
+    until(lambda: client.transfer(id).state == "cancelled", "it is not cancelled")
+    until(lambda: any("purged" in said for said in client.transfer(id).notices), "no word")
+    return client.transfer(id)
+
+
+@pytest.fixture
+def endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Start an endpoint with a file that takes its time."""
+    made = start_endpoint("a")
+    tree.make_file(made.root("in"), 64 * MIB, seed=5)
+    return made
+
+
+def test_a_long_line_holds_nobody_else_up(start_endpoint: Callable[..., Endpoint]) -> None:
+    endpoint = start_endpoint("a", config={"limits": {"transfers_active": 1}})
+    endpoint.root("in").write_bytes(b"small")
+    with endpoint.client() as alice, endpoint.client(subject="bob") as bob:
+        for part in range(3):
+            many = [request(f"a{part}-{n}", f"/data/out/{part}-{n}") for n in range(1000)]
+            alice.submit_batch(many)
+        bob.submit(request("b", "/data/out/b"))
+        alice.submit(request("urgent", "/data/out/urgent", class_="realtime"))
+        assert bob.wait("b", timeout_seconds=END_SECONDS).state == "done"
+        assert alice.wait("urgent", timeout_seconds=END_SECONDS).state == "done"
+        # More wait than the front of the line alone could hide.
+        assert alice.transfer("a2-500").state == "queued"
+
+
+def test_a_purge_says_what_it_took(endpoint: Endpoint) -> None:
+    with endpoint.client() as client:
+        begun(client, endpoint)
+        client.cancel("t", purge=True)
+        said = ended(client).notices[-1]
+        assert said.startswith("purged: 1 partial file, "), said
+        assert int(said.split()[4]) > MIB, said
+        assert tree.leftovers(endpoint.root("out")) == []
+        # Said again it finds nothing, and says so.
+        client.cancel("t", purge=True)
+        until(lambda: "no partial data" in client.transfer("t").notices[-1], "no word")
+
+
+def test_a_purge_leaves_what_another_transfer_went_on_with(endpoint: Endpoint) -> None:
+    with endpoint.client() as client:
+        begun(client, endpoint)
+        client.cancel("t")
+        until(lambda: client.transfer("t").state == "cancelled", "it runs on")
+        client.submit(request("next", rate_max=8 * MIB, durability="object"))
+        until(lambda: client.transfer("next").bytes.resumed > 0, "nothing was taken over")
+        client.pause("next")
+        until(lambda: client.transfer("next").state == "paused", "it runs on")
+        kept = tree.leftovers(endpoint.root("out"))
+        client.cancel("t", purge=True)
+        assert ended(client).notices[-1].startswith("nothing purged: transfer next went on")
+        assert tree.leftovers(endpoint.root("out")) == kept
+        client.change("next", rate_max=None)
+        client.resume("next")
+        assert client.wait("next", timeout_seconds=END_SECONDS).state == "done"
+        assert tree.hash_file(endpoint.root("out/in")) == tree.hash_file(endpoint.root("in"))
+
+
+def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
+    with endpoint.client() as client:
+        client.submit(request("t", not_before=FAR))
+        client.cancel("t", purge=True)
+        assert "had not begun" in ended(client).notices[-1]
+        client.forget("t")
+        assert not endpoint.root("out").exists()
