@@ -4,7 +4,7 @@
 //! Invariant owned here: the memory of all sessions together never exceeds the configured bound, and
 //! a session that finds its place free always finds its least memory free too.
 
-use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
 use dray_runtime::drive::Handle;
 use dray_session::Progress;
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ impl Default for Wish {
 
 /// One session.
 pub struct Moving {
+    /// Which session it is: no other of this process has or had this number. 0 before it has a seat.
+    number: u64,
     /// The transfer.
     pub transfer: TransferId,
     /// Whom it belongs to.
@@ -61,6 +63,8 @@ pub struct Moving {
     pub is_own: bool,
     /// The ticket that a driver showed for it, if another drives it.
     pub ticket: Option<String>,
+    /// Bytes that pass a gate as one: an object of it.
+    pub grain: u64,
     /// Changes it.
     pub handle: Handle,
     wish: Mutex<Wish>,
@@ -77,18 +81,26 @@ impl Moving {
     #[must_use]
     pub fn new(transfer: TransferId, owner: String, peer: String, way: Way, wish: Wish) -> Self {
         Self {
+            number: 0,
             transfer,
             owner,
             peer,
             way,
             is_own: false,
             ticket: None,
+            grain: plan::OBJECT_BYTES_DEFAULT,
             handle: Handle::default(),
             wish: Mutex::new(wish),
             is_changed: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             granted: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Which session it is: no other of this process has or had this number.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// What it may take.
@@ -176,7 +188,6 @@ pub struct Live(Arc<(Bounds, Mutex<Table>)>);
 /// A session's place; given back when dropped.
 pub struct Seat {
     live: Live,
-    number: u64,
     /// What sits here.
     pub moving: Arc<Moving>,
     /// Bytes it may use for buffers.
@@ -198,7 +209,7 @@ impl Live {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] when there is no place, or the owner has as many as one may have.
-    pub fn enter(&self, moving: Moving) -> Result<Seat> {
+    pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
         let bounds = self.0.0;
         let mut table = self.table();
         let busy = |cause: String| {
@@ -218,14 +229,14 @@ impl Live {
             return Err(busy(format!("{of_owner} sessions of {owner} run already")));
         }
         let memory = share(&bounds, count, table.memory);
-        let number = table.next;
         table.next += 1;
+        let number = table.next;
+        moving.number = number;
         table.memory += memory;
         let moving = Arc::new(moving);
         table.sessions.insert(number, (Arc::clone(&moving), memory));
         Ok(Seat {
             live: self.clone(),
-            number,
             moving,
             memory,
         })
@@ -260,7 +271,7 @@ impl Live {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut table = self.live.table();
-        if let Some((_, memory)) = table.sessions.remove(&self.number) {
+        if let Some((_, memory)) = table.sessions.remove(&self.moving.number) {
             table.memory -= memory;
         }
     }
@@ -338,6 +349,21 @@ mod tests {
         assert!(live.enter(moving("a")).is_ok());
         drop(third);
         assert_eq!((live.all().len(), live.memory()), (0, 0));
+    }
+
+    #[test]
+    fn a_number_is_of_one_session_for_ever() {
+        let live = Live::new(Bounds {
+            memory: 1 << 20,
+            sessions: 3,
+            per_owner: 3,
+        });
+        let stays = live.enter(moving("a")).expect("room");
+        let mut seen = std::collections::BTreeSet::from([0, stays.moving.number()]);
+        for _ in 0..100 {
+            let seat = live.enter(moving("a")).expect("room");
+            assert!(seen.insert(seat.moving.number()), "{seen:?}");
+        }
     }
 
     #[test]

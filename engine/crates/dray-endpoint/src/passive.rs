@@ -197,6 +197,9 @@ impl Passive {
         if let Right::Ticket(grant) = right {
             moving.ticket = Some(grant.id.clone());
         }
+        moving.grain = connect.options.object_bytes;
+        // Until the shares are given out next.
+        moving.grant(wish.rate_max);
         self.live.enter(moving)
     }
 }

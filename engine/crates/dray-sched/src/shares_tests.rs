@@ -477,6 +477,65 @@ fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
 }
 
+/// What a leaf moves in 20 s when its gate is granted a bound here and another end sets `other`.
+fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64 {
+    let mut demand = Demand::new(object);
+    let mut gate = Pacer::unlimited();
+    let (mut moved, mut granted) = (0, Some(BytesPerSecond(here)));
+    for milli in 0..20_000 {
+        let now = Time::ZERO + Duration::from_millis(milli);
+        if milli % 200 == 0 {
+            let asked = demand.observe(now, granted, moved);
+            granted = Some(asked.map_or(BytesPerSecond(here), |asked| {
+                BytesPerSecond(asked.0.min(here))
+            }));
+        }
+        let rate = granted.map(|granted| BytesPerSecond(granted.0.min(other(milli))));
+        gate.set_rate(rate, object, now);
+        while gate.wait_until(now).is_none() {
+            gate.spend(object);
+            moved += object;
+        }
+    }
+    moved
+}
+
+#[test]
+fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
+    // The rates of two ends meet at one gate: the lower one counts, and counts whole.
+    for (here, other, object) in [
+        (3 * MIB, MIB, MIB),
+        (16 * MIB, MIB, MIB),
+        (100 * MIB, MIB / 2, MIB),
+        (100 * MIB, 8 * MIB, 16 * MIB),
+    ] {
+        let moved = behind_another_end(here, |_| other, object);
+        assert!(
+            moved + 2 * object >= 20 * other,
+            "{here} {other}: {moved} of {}",
+            20 * other
+        );
+    }
+    // Lowered after five seconds.
+    let lowered = |milli| if milli < 5_000 { 8 * MIB } else { MIB };
+    let moved = behind_another_end(8 * MIB, lowered, MIB);
+    assert!(moved >= (5 * 8 + 15 - 2) * MIB, "{}", moved / MIB);
+}
+
+#[test]
+fn who_stops_is_idle_soon() {
+    let stop = |milli, workers: &mut [Worker]| {
+        if milli == 2_000 {
+            for worker in &mut workers[..64] {
+                worker.able = 0;
+            }
+        }
+    };
+    let mut workers: Vec<_> = (0..65).map(|_| Worker::new(1_000 * MIB)).collect();
+    let means = run(&mut workers, 100 * MIB, (8_000, 10_000), 10_000, stop);
+    assert!(means[64] >= 94 * MIB, "{}", means[64] / MIB);
+}
+
 #[test]
 fn many_idle_ones_hold_next_to_nothing() {
     let mut workers: Vec<_> = (0..64).map(|_| Worker::new(0)).collect();

@@ -389,6 +389,7 @@ impl Shared {
         };
         let mut moving = Moving::new(one.id.clone(), one.owner.clone(), peer, way, wish);
         moving.is_own = true;
+        moving.grain = request.object_size.unwrap_or(moving.grain);
         // Until the shares are given out next.
         moving.grant(request.rate_max);
         self.live.enter(moving)

@@ -11,18 +11,14 @@ use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Bytes that pass a gate as one.
-const GRAIN_BYTES: u64 = dray_core::plan::OBJECT_BYTES_DEFAULT;
-
 /// The shares of one endpoint.
 pub struct Shares {
     config: Arc<Config>,
     live: Live,
     queue: Arc<Queue>,
     clock: Clock,
-    /// By the address of what moves. A session that takes a dead one's address begins with its
-    /// demand, which a few rounds mend.
-    demands: HashMap<usize, Demand>,
+    /// By the number of the session.
+    demands: HashMap<u64, Demand>,
 }
 
 /// A place in the tree: the other endpoint, then the owner.
@@ -120,15 +116,15 @@ impl Shares {
 
     fn demand(
         &mut self,
-        kept: &mut HashMap<usize, Demand>,
+        kept: &mut HashMap<u64, Demand>,
         moving: &Arc<Moving>,
         now: Time,
     ) -> Option<BytesPerSecond> {
-        let key = Arc::as_ptr(moving) as usize;
+        let key = moving.number();
         let mut demand = self
             .demands
             .remove(&key)
-            .unwrap_or_else(|| Demand::new(GRAIN_BYTES));
+            .unwrap_or_else(|| Demand::new(moving.grain));
         let granted = moving.granted().map(BytesPerSecond);
         let wanted = demand.observe(now, granted, moving.moved());
         kept.insert(key, demand);

@@ -16,6 +16,14 @@ const SAMPLE: Duration = Duration::from_millis(50);
 /// Samples a window holds at the most.
 const SAMPLES_MAX: usize = 16;
 
+/// For so long a leaf that has moved something is taken to be slow, not idle: it has two objects in the
+/// time that it stood still. Who was slower before is slower now, so four times as long as it stood
+/// still before its last object, within reason. An end that is limited elsewhere (by the other end,
+/// a disk) would else be throttled here between any two of its objects. Guesses, revisit.
+const STILL: Duration = Duration::from_secs(2);
+const STILL_GAPS: u32 = 4;
+const GAP_MAX: Duration = Duration::from_secs(30);
+
 /// What an idle leaf is granted, so that the first object that comes can pass: it is seen, and the
 /// leaf gets its share in the next round. Small: idle ones keep it from the others. Guess, revisit.
 const PROBE: BytesPerSecond = BytesPerSecond(64 * 1024);
@@ -32,7 +40,7 @@ struct Sample {
 /// The first wants as much as it gets. The second is given what it moves, a quarter more, and two
 /// objects a window: if it then moves all of that, it is limited by its grant. Rates that are small
 /// against objects are coarse, one object or none in a round; the two objects are more than that
-/// coarseness.
+/// coarseness. Between two objects that are further apart, the window is that far.
 #[derive(Debug, Clone)]
 pub struct Demand {
     /// Bytes that pass the gate as one: an object.
@@ -41,6 +49,10 @@ pub struct Demand {
     last: Option<(Time, u64)>,
     /// Bytes granted since something moved.
     idle: u64,
+    /// When something moved last.
+    moved_at: Option<Time>,
+    /// How long nothing had moved before.
+    gap: Duration,
 }
 
 impl Demand {
@@ -52,6 +64,8 @@ impl Demand {
             samples: VecDeque::new(),
             last: None,
             idle: 0,
+            moved_at: None,
+            gap: Duration::ZERO,
         }
     }
 
@@ -65,6 +79,11 @@ impl Demand {
         moved: u64,
     ) -> Option<BytesPerSecond> {
         let (then, before) = self.last.replace((now, moved))?;
+        if moved > before
+            && let Some(at) = self.moved_at.replace(now)
+        {
+            self.gap = now.since(at).min(GAP_MAX);
+        }
         let Some(granted) = granted else {
             self.samples.clear();
             self.idle = 0;
@@ -82,7 +101,7 @@ impl Demand {
             0
         };
         self.push(sample);
-        self.judge()
+        self.judge(now)
     }
 
     fn push(&mut self, sample: Sample) {
@@ -115,23 +134,30 @@ impl Demand {
         (self.samples.iter()).fold(0, |sum, sample| sum.saturating_add(part(sample)))
     }
 
-    fn judge(&self) -> Option<BytesPerSecond> {
+    fn judge(&self, now: Time) -> Option<BytesPerSecond> {
         let granted = self.sum(|sample| sample.granted);
         let moved = self.sum(|sample| sample.moved);
         let span = self.span();
         if moved >= granted - granted / 10 || span < WINDOW {
             return None;
         }
+        let still = self.moved_at.map(|at| now.since(at));
+        let is_still = still.is_none_or(|still| still >= STILL.max(self.gap * STILL_GAPS));
         // One object may overdraw the gate, so one object's worth of grant may pass without any
         // movement; two objects' worth may not, but where there is nothing to move.
-        if self.idle >= self.grain.saturating_mul(2) && moved == 0 {
+        if self.idle >= self.grain.saturating_mul(2) && moved == 0 && is_still {
             return Some(PROBE);
         }
+        let span = match still {
+            Some(still) if moved == 0 => span.max(still),
+            _ => span,
+        };
         let nanos = span.as_nanos().max(1);
         let rate = u128::from(moved) * 1_000_000_000 / nanos;
         let spare = u128::from(self.grain) * 2_000_000_000 / nanos;
         let bound = rate + rate / 4 + spare;
-        Some(BytesPerSecond(u64::try_from(bound).unwrap_or(u64::MAX)))
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        Some(BytesPerSecond(bound.max(PROBE.0)))
     }
 }
 
