@@ -96,23 +96,24 @@ impl Stager<'_> {
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
         };
-        let submitted = self.queue.submit(submission)?;
         let (fast, slow) = match direction {
             StagedDirection::In => (&to, &from),
             StagedDirection::Out => (&from, &to),
         };
-        if submitted.is_new {
-            self.queue.staging().put(&StagedRow {
-                id: id.to_string(),
-                owner: caller.owner.clone(),
-                direction,
-                request,
-                fast_path: fast.text(),
-                slow_path: slow.text(),
-                pinned_until: None,
-                evicted_at: None,
-            })?;
-        }
+        let row = StagedRow {
+            id: id.to_string(),
+            owner: caller.owner.clone(),
+            direction,
+            request,
+            fast_path: fast.text(),
+            slow_path: slow.text(),
+            pinned_until: None,
+            staged_at: None,
+            expires_at: None,
+            evicted_at: None,
+            bytes: 0,
+        };
+        let submitted = self.queue.submit_staged(submission, row)?;
         let (_, staged) = self.queue.staging().show(caller, id.as_str())?;
         Ok((staged, submitted.is_new))
     }

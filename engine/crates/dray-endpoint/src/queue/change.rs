@@ -117,13 +117,7 @@ fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
 
 pub(super) fn forget(connection: &Connection, row: &Row) -> Result<()> {
     let failed = super::schema::sql("forget the transfer");
-    if row.standing.state != State::Done {
-        // Without its transfer it would seem to be there.
-        connection
-            .prepare_cached("DELETE FROM staging WHERE id = ?1")
-            .and_then(|mut statement| statement.execute([&row.id]))
-            .map_err(&failed)?;
-    }
+    super::staging::forget_with(connection, &row.id)?;
     connection
         .prepare_cached("DELETE FROM transfers WHERE id = ?1")
         .and_then(|mut statement| statement.execute([&row.id]))
@@ -150,6 +144,9 @@ pub(super) fn apply(
         step(effects, row, to, &id, now);
     }
     row.write(connection)?;
+    if row.standing.state == State::Done {
+        super::staging::arrived(connection, row, now)?;
+    }
     told(effects, row, now);
     Ok(true)
 }

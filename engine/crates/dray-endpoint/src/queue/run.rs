@@ -320,6 +320,7 @@ impl Queue {
                 .map_err(&failed)?;
             ids.collect::<rusqlite::Result<_>>().map_err(&failed)
         })?;
+        self.forget_evicted(now.before(self.rules.keep))?;
         if old.is_empty() {
             return Ok(0);
         }

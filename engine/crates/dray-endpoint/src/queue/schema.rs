@@ -117,6 +117,26 @@ CREATE INDEX transfers_line
 CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NULL;
 CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
 ",
+    // What is staged knows of its own when it came, how much it is and how long it stays: its transfer
+    // may be forgotten before it goes. What has no transfer any more is taken to have come now.
+    "
+ALTER TABLE staging ADD COLUMN staged_at INTEGER;
+ALTER TABLE staging ADD COLUMN expires_at INTEGER;
+ALTER TABLE staging ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+UPDATE staging SET staged_at = CASE
+    WHEN EXISTS (SELECT 1 FROM transfers t WHERE t.id = staging.id)
+    THEN (SELECT ended_at FROM transfers t WHERE t.id = staging.id AND t.state = 'done')
+    ELSE unixepoch() * 1000 END;
+UPDATE staging SET
+    expires_at = staged_at + json_extract(request, '$.lifetime_seconds') * 1000,
+    pinned_until = COALESCE(pinned_until,
+        staged_at + json_extract(request, '$.pin_seconds') * 1000),
+    bytes = COALESCE((SELECT json_extract(body, '$.bytes.durable') FROM counters c
+        WHERE c.transfer = staging.id), 0);
+CREATE INDEX staging_expires ON staging (expires_at)
+    WHERE expires_at IS NOT NULL AND evicted_at IS NULL;
+CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NULL;
+",
 ];
 
 /// An error of the database.

@@ -2,6 +2,7 @@
 
 use super::row::{Row, SELECT};
 use super::schema::sql;
+use super::submit::{self, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
 use crate::api::types::{
@@ -32,8 +33,14 @@ pub struct StagedRow {
     pub slow_path: String,
     /// The fast copy stays until then.
     pub pinned_until: Option<Moment>,
+    /// When the copy had come; `None` before.
+    pub staged_at: Option<Moment>,
+    /// The janitor may evict it after that.
+    pub expires_at: Option<Moment>,
     /// When it was evicted.
     pub evicted_at: Option<Moment>,
+    /// Bytes of it.
+    pub bytes: u64,
 }
 
 /// The table of what was staged.
@@ -68,73 +75,213 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
         fast_path: row.get("fast_path")?,
         slow_path: row.get("slow_path")?,
         pinned_until: moment("pinned_until")?,
+        staged_at: moment("staged_at")?,
+        expires_at: moment("expires_at")?,
+        bytes: row.get("bytes")?,
         evicted_at: moment("evicted_at")?,
     };
     Ok((staged, row.get("seq")?))
 }
 
-impl Staging<'_> {
-    /// Keeps one, in the place of an earlier one of the same id and owner.
+impl Queue {
+    /// Submits a transfer together with what it stages: both are kept, or none.
     ///
     /// # Errors
-    /// `AlreadyExists` when the id is another owner's.
-    pub fn put(&self, staged: &StagedRow) -> Result<()> {
-        let staged = staged.clone();
-        self.0.write(move |connection, _| {
-            let failed = sql("keep what is staged");
-            let owner: Option<String> = connection
-                .query_row(
-                    "SELECT owner FROM staging WHERE id = ?1",
-                    [&staged.id],
-                    |row| row.get(0),
-                )
-                .optional()
-                .map_err(&failed)?;
-            if owner.is_some_and(|owner| owner != staged.owner) {
-                return Err(Error::new(ErrorKind::AlreadyExists, End::Here, "stage")
-                    .cause("the id is taken")
-                    .remedy("choose another id"));
+    /// As [`Queue::submit`]; `AlreadyExists` when the id is that of something else that is staged.
+    pub fn submit_staged(&self, submission: Submission, staged: StagedRow) -> Result<Submitted> {
+        let live_max = self.rules.live_max;
+        let (row, is_new) = self.write(move |connection, effects| {
+            let mut room = submit::room(connection, live_max)?;
+            let now = Moment::now();
+            let taken = submit::take(
+                connection,
+                effects,
+                submission,
+                Some(&staged),
+                &mut room,
+                now,
+            )?;
+            if taken.1 || find(connection, &staged.id)?.is_none() {
+                put(connection, &staged, now)?;
             }
-            let direction = match staged.direction {
-                StagedDirection::In => "in",
-                StagedDirection::Out => "out",
-            };
-            let values = rusqlite::params![
-                staged.id,
-                next_seq(connection)?,
-                staged.owner,
-                direction,
-                super::row::json(&staged.request)?,
-                staged.request.application,
-                staged.fast_path,
-                staged.slow_path,
-                staged.pinned_until.map(Moment::as_ms),
-                staged.evicted_at.map(Moment::as_ms),
-            ];
+            Ok(taken)
+        })?;
+        let mut transfer = self.view(row);
+        transfer.attached = !is_new;
+        self.asked_for(&transfer);
+        Ok(Submitted { is_new, transfer })
+    }
+}
+
+impl Queue {
+    /// Forgets what was evicted before then and has no transfer any more.
+    pub(super) fn forget_evicted(&self, before: Moment) -> Result<()> {
+        const OLD: &str = "SELECT id FROM staging WHERE evicted_at IS NOT NULL
+            AND evicted_at < ?1 AND NOT EXISTS
+            (SELECT 1 FROM transfers t WHERE t.id = staging.id) LIMIT 500";
+        let failed = sql("forget what was evicted");
+        let before = before.as_ms();
+        let is_any = self.read(|connection| {
+            let found = connection.prepare_cached(OLD);
+            let found = found.and_then(|mut statement| statement.exists([before]));
+            found.map_err(&failed)
+        })?;
+        if !is_any {
+            return Ok(());
+        }
+        self.write(move |connection, _| {
+            let statement = format!("DELETE FROM staging WHERE id IN ({OLD})");
             connection
-                .execute(
-                    "INSERT OR REPLACE INTO staging (id, seq, owner, direction, request,
-                     application, fast_path, slow_path, pinned_until, evicted_at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                    values,
-                )
-                .map_err(failed)?;
+                .execute(&statement, [before])
+                .map_err(sql("forget what was evicted"))?;
             Ok(())
         })
     }
+}
 
+fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow>> {
+    let found = connection
+        .prepare_cached("SELECT * FROM staging WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([id], read).optional())
+        .map_err(sql("look up what is staged"))?;
+    Ok(found.map(|(row, _)| row))
+}
+
+/// Whether a transfer, which stages `staged` if anything, may have the id of a row that stands: not
+/// while the row speaks of another copy that is there.
+pub(super) fn check_reuse(
+    connection: &Connection,
+    id: &str,
+    owner: &str,
+    staged: Option<&StagedRow>,
+) -> Result<()> {
+    let Some(row) = find(connection, id)? else {
+        return Ok(());
+    };
+    let taken = |cause: &str, remedy: &str| {
+        Err(
+            Error::new(ErrorKind::AlreadyExists, End::Here, "submit the transfer")
+                .cause(cause)
+                .remedy(remedy),
+        )
+    };
+    if row.owner != owner {
+        return taken("the id is taken", "choose another id");
+    }
+    let is_same = staged.is_some_and(|staged| staged.fast_path == row.fast_path);
+    if is_same || row.staged_at.is_none() || row.evicted_at.is_some() {
+        if staged.is_none() {
+            remove(connection, id)?;
+        }
+        return Ok(());
+    }
+    taken(
+        &format!("{} is staged under this id", row.fast_path),
+        "choose another id, or evict that first",
+    )
+}
+
+/// Keeps one, in the place of an earlier one. A pin that still holds goes on.
+fn put(connection: &Connection, staged: &StagedRow, now: Moment) -> Result<()> {
+    let before = find(connection, &staged.id)?;
+    let pin = before.and_then(|row| row.pinned_until);
+    let pin = pin.filter(|until| *until > now).max(staged.pinned_until);
+    let direction = match staged.direction {
+        StagedDirection::In => "in",
+        StagedDirection::Out => "out",
+    };
+    let values = rusqlite::params![
+        staged.id,
+        next_seq(connection)?,
+        staged.owner,
+        direction,
+        super::row::json(&staged.request)?,
+        staged.request.application,
+        staged.fast_path,
+        staged.slow_path,
+        pin.map(Moment::as_ms),
+    ];
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO staging (id, seq, owner, direction, request,
+             application, fast_path, slow_path, pinned_until)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )
+        .and_then(|mut statement| statement.execute(values))
+        .map_err(sql("keep what is staged"))?;
+    Ok(())
+}
+
+/// The transfer of what is staged, if it stages anything, is done: from now on the row knows all that
+/// concerns the copy.
+pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Moment) -> Result<()> {
+    let Some(row) = find(connection, &transfer.id)? else {
+        return Ok(());
+    };
+    let later = |seconds: u64| now.after(Duration::from_secs(seconds));
+    // A pin of before may last longer.
+    let pinned_until = row.pinned_until.max(row.request.pin_seconds.map(later));
+    let expires_at = row.request.lifetime_seconds.map(later);
+    let bytes = i64::try_from(transfer.counters.bytes.durable).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            "UPDATE staging SET staged_at = ?2, pinned_until = ?3, expires_at = ?4, bytes = ?5
+             WHERE id = ?1",
+        )
+        .and_then(|mut statement| {
+            statement.execute((
+                &transfer.id,
+                now.as_ms(),
+                pinned_until.map(Moment::as_ms),
+                expires_at.map(Moment::as_ms),
+                bytes,
+            ))
+        })
+        .map_err(sql("note what is staged"))?;
+    Ok(())
+}
+
+/// A new attempt brings the copy again, whatever became of it.
+pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE staging SET staged_at = NULL, expires_at = NULL, evicted_at = NULL
+             WHERE id = ?1",
+        )
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("stage it anew"))?;
+    Ok(())
+}
+
+/// Its transfer is forgotten: what is not there goes with it.
+pub(super) fn forget_with(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached(
+            "DELETE FROM staging WHERE id = ?1
+             AND (staged_at IS NULL OR evicted_at IS NOT NULL)",
+        )
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("forget what was staged"))?;
+    Ok(())
+}
+
+fn remove(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached("DELETE FROM staging WHERE id = ?1")
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("forget what was staged"))?;
+    Ok(())
+}
+
+impl Staging<'_> {
     /// One, with where its transfer stands.
     ///
     /// # Errors
     /// `NotFound`, another owner's as well.
     pub fn show(&self, caller: &Principal, id: &str) -> Result<(StagedRow, Staged)> {
         self.0.read(|connection| {
-            let found = connection
-                .prepare_cached("SELECT * FROM staging WHERE id = ?1")
-                .and_then(|mut statement| statement.query_row([id], read).optional())
-                .map_err(sql("look up what is staged"))?;
-            let (row, _) = found
-                .filter(|(row, _)| caller.sees(&row.owner))
+            let row = find(connection, id)?
+                .filter(|row| caller.sees(&row.owner))
                 .ok_or_else(|| not_found(id))?;
             let staged = view(connection, self.0, &row)?;
             Ok((row, staged))
@@ -217,33 +364,26 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
         .prepare_cached(&format!("{SELECT} WHERE t.id = ?1"))
         .and_then(|mut statement| statement.query_row([&row.id], Row::read).optional())
         .map_err(sql("look the transfer up"))?;
-    let ended_at = transfer.as_ref().and_then(|transfer| transfer.ended_at);
     let transfer = transfer.map(|transfer| queue.view(transfer));
     let state = match transfer.as_ref().map(|transfer| transfer.state) {
         _ if row.evicted_at.is_some() => StagedState::Evicted,
-        // Transfers are forgotten only once they have ended; a failed one would say so.
-        None | Some(State::Done) => StagedState::Staged,
         Some(State::Queued | State::Paused) => StagedState::Queued,
         Some(State::Active | State::Waiting) => StagedState::Moving,
-        Some(State::Incomplete | State::Failed | State::Cancelled) => StagedState::Failed,
+        // Its transfer may be forgotten by now.
+        _ if row.staged_at.is_some() => StagedState::Staged,
+        _ => StagedState::Failed,
     };
-    let later = |seconds: u64| Some(ended_at?.after(Duration::from_secs(seconds)));
-    let is_there = state == StagedState::Staged;
-    let pin = row.request.pin_seconds.filter(|_| is_there);
     Ok(Staged {
         request: row.request.clone(),
         direction: row.direction,
         transfer: row.id.clone(),
         state,
-        pinned_until: row.pinned_until.or_else(|| pin.and_then(later)),
-        expires_at: row
-            .request
-            .lifetime_seconds
-            .filter(|_| is_there)
-            .and_then(later),
-        bytes: transfer
-            .as_ref()
-            .map_or(0, |transfer| transfer.bytes.durable),
+        pinned_until: row.pinned_until,
+        expires_at: row.expires_at,
+        bytes: match &transfer {
+            Some(transfer) if row.staged_at.is_none() => transfer.bytes.durable,
+            _ => row.bytes,
+        },
         error: transfer.and_then(|transfer| transfer.error),
     })
 }

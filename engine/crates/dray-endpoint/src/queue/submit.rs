@@ -3,6 +3,7 @@
 use super::live::Counters;
 use super::row::{self, Row};
 use super::schema::sql;
+use super::staging::StagedRow;
 use super::states::{Command, Standing, next};
 use super::{Effects, Queue, Whom, next_seq};
 use crate::api::types::{Event, EventKind, Request, State, Transfer};
@@ -66,11 +67,11 @@ impl Queue {
     }
 }
 
-fn internal() -> Error {
+pub(super) fn internal() -> Error {
     Error::new(ErrorKind::Internal, End::Here, "submit the transfer")
 }
 
-type Taken = Result<(Row, bool)>;
+pub(super) type Taken = Result<(Row, bool)>;
 
 fn take_all(
     connection: &Connection,
@@ -80,7 +81,7 @@ fn take_all(
     live_max: u64,
 ) -> Result<Vec<Taken>> {
     let failed = sql("submit the transfers");
-    let mut room = live_max.saturating_sub(count_live(connection)?);
+    let mut room = room(connection, live_max)?;
     let now = Moment::now();
     connection
         .execute_batch("SAVEPOINT batch")
@@ -88,7 +89,7 @@ fn take_all(
     let mut own = Effects::default();
     let mut taken: Vec<Taken> = submissions
         .into_iter()
-        .map(|submission| take(connection, &mut own, submission?, &mut room, now))
+        .map(|submission| take(connection, &mut own, submission?, None, &mut room, now))
         .collect();
     if atomic && taken.iter().any(Result::is_err) {
         connection
@@ -109,6 +110,10 @@ fn take_all(
     Ok(taken)
 }
 
+pub(super) fn room(connection: &Connection, live_max: u64) -> Result<u64> {
+    Ok(live_max.saturating_sub(count_live(connection)?))
+}
+
 fn count_live(connection: &Connection) -> Result<u64> {
     connection
         .prepare_cached(
@@ -119,10 +124,12 @@ fn count_live(connection: &Connection) -> Result<u64> {
         .map_err(sql("count the transfers"))
 }
 
-fn take(
+/// Takes one; `staged` is what it stages.
+pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
     submission: Submission,
+    staged: Option<&StagedRow>,
     room: &mut u64,
     now: Moment,
 ) -> Taken {
@@ -139,6 +146,7 @@ fn take(
     let secrets = row::secrets(&mut request);
     let essence = row::json(&request.clone().essence())?;
     let Some(mut found) = Row::find(connection, id.as_str())? else {
+        super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         take_room(room)?;
         let row = Row {
             id: id.to_string(),
@@ -172,6 +180,9 @@ fn take(
     if found.standing.state.is_terminal() {
         // A new attempt, also of another body: its sources may be others by now. What is safe is
         // known from the sink's log, not from here.
+        if found.essence != essence || staged.is_some() {
+            super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
+        }
         take_room(room)?;
         // Conflicts while its partial data is being removed.
         next(found.standing, Command::Retry)?;
@@ -225,7 +236,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Moment) -> Resu
     row.failures.clear();
     row.notices.clear();
     row.counters = Counters::default();
-    Ok(())
+    super::staging::begins_anew(connection, &row.id)
 }
 
 /// Tells those who listen where it stands now.

@@ -1,4 +1,5 @@
 mod line;
+mod staging;
 
 use super::{Commands, Counters, Ending, Queue, Submission, Wish};
 use crate::access::{Principal, Rights};

@@ -1,0 +1,153 @@
+//! The life of what is staged: begun with its transfer, kept without it, ended by an eviction.
+
+use super::{begin, by, id, lost, open, queue, request, who};
+use crate::api::types::{Staged, StagedDirection, StagedState, StagingRequest};
+use crate::moment::Moment;
+use crate::queue::{Ending, Queue, StagedRow, Submitted};
+use dray_core::{ErrorKind, Result};
+use serde_json::json;
+use std::time::Duration;
+
+fn row(name: &str, owner: &str, fast: &str) -> StagedRow {
+    let request = json!({"id": name, "path": "/slow/x", "pin_seconds": 60, "lifetime_seconds": 90});
+    let request: StagingRequest = serde_json::from_value(request).expect("good");
+    StagedRow {
+        id: name.to_owned(),
+        owner: owner.to_owned(),
+        direction: StagedDirection::In,
+        request,
+        fast_path: fast.to_owned(),
+        slow_path: "/slow/x".to_owned(),
+        pinned_until: None,
+        staged_at: None,
+        expires_at: None,
+        evicted_at: None,
+        bytes: 0,
+    }
+}
+
+fn stage(queue: &Queue, name: &str, owner: &str, fast: &str) -> Result<Submitted> {
+    queue.submit_staged(by(owner, request(name)), row(name, owner, fast))
+}
+
+fn shown(queue: &Queue, name: &str) -> Staged {
+    let shown = queue.staging().show(&who("root"), name);
+    shown.expect("there").1
+}
+
+fn done(queue: &Queue, name: &str) {
+    begin(queue, name);
+    queue.ended(&id(name), Ending::Done).expect("ended");
+}
+
+#[test]
+fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let queue = open(&state);
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    // As a kill leaves it right after the answer.
+    let left = folder.path().join("left");
+    std::fs::create_dir(&left).expect("made");
+    for name in ["queue.db", "queue.db-wal"] {
+        std::fs::copy(state.join(name), left.join(name)).expect("copied");
+    }
+    let after = open(&left);
+    assert_eq!(shown(&after, "s").state, StagedState::Queued);
+    assert!(after.show(&who("alice"), "s").is_ok());
+    let again = stage(&after, "s", "alice", "/fast/x").expect("attached");
+    assert!(!again.is_new);
+
+    // What stands of another owner refuses the transfer as well.
+    done(&queue, "s");
+    queue.delete(&who("alice"), "s").expect("forgotten");
+    let error = stage(&queue, "s", "bob", "/fast/y").expect_err("alice's");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    assert!(
+        !queue.is_known(&id("s")).expect("asked"),
+        "not without its row"
+    );
+    assert_eq!(shown(&queue, "s").state, StagedState::Staged);
+}
+
+#[test]
+fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path());
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    let job = begin(&queue, "s");
+    let mut counters = crate::queue::Counters::default();
+    counters.bytes.durable = 77;
+    queue.progress(&job.id, &counters);
+    let before = Moment::now();
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    let staged = shown(&queue, "s");
+    let pin = staged.pinned_until.expect("a pin");
+    assert!(pin >= before.after(Duration::from_secs(60)));
+    let lifetime = staged.expires_at.expect("a lifetime");
+    assert_eq!(lifetime, pin.after(Duration::from_secs(30)));
+    queue.delete(&who("alice"), "s").expect("forgotten");
+    drop(queue);
+    let queue = open(folder.path());
+    let kept = shown(&queue, "s");
+    assert_eq!(
+        (kept.state, kept.pinned_until, kept.expires_at, kept.bytes),
+        (StagedState::Staged, Some(pin), Some(lifetime), 77)
+    );
+    // Gone, it is remembered for as long as transfers are.
+    queue.staging().evicted("s", Moment::now()).expect("noted");
+    queue.tick(Moment::now()).expect("ticked");
+    assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
+    let later = Moment::now().after(Duration::from_secs(31 * 86_400));
+    queue.tick(later).expect("ticked");
+    assert!(queue.staging().show(&who("alice"), "s").is_err());
+}
+
+#[test]
+fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
+    let queue = queue();
+    let alice = who("alice");
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    begin(&queue, "s");
+    queue
+        .ended(&id("s"), Ending::Failed(lost()))
+        .expect("ended");
+    let failed = shown(&queue, "s");
+    assert_eq!(failed.state, StagedState::Failed);
+    assert!(failed.pinned_until.is_none() && failed.expires_at.is_none());
+    queue.retry(&alice, "s").expect("retried");
+    done(&queue, "s");
+    queue.staging().evicted("s", Moment::now()).expect("noted");
+    assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
+    // Brought again it is there again, not evicted for ever.
+    let again = stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    assert!(again.is_new);
+    assert_eq!(shown(&queue, "s").state, StagedState::Queued);
+    begin(&queue, "s");
+    queue
+        .ended(&id("s"), Ending::Failed(lost()))
+        .expect("ended");
+    queue.delete(&alice, "s").expect("forgotten");
+    assert!(queue.staging().show(&alice, "s").is_err());
+}
+
+#[test]
+fn the_id_of_a_copy_that_is_there_names_nothing_else() {
+    let queue = queue();
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    done(&queue, "s");
+    let pin = shown(&queue, "s").pinned_until;
+    let mut other = request("s");
+    other.verify = true;
+    let error = queue.submit(by("alice", other.clone())).expect_err("taken");
+    assert!(error.to_string().contains("/fast/x is staged"), "{error}");
+    let error = stage(&queue, "s", "alice", "/fast/elsewhere").expect_err("taken");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    // The same copy again: its pin goes on meanwhile.
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    assert_eq!(shown(&queue, "s").pinned_until, pin);
+    done(&queue, "s");
+    queue.staging().evicted("s", Moment::now()).expect("noted");
+    queue.submit(by("alice", other)).expect("free again");
+    assert!(queue.staging().show(&who("alice"), "s").is_err());
+}
