@@ -4,7 +4,8 @@
 //!
 //! Not for: deciding when to evict; a caller or the janitor does.
 //!
-//! Invariant owned here: a fast copy goes only when a slow one of the same size and time stands.
+//! Invariant owned here: a file of a fast copy goes only when a slow one of the same size and time stands
+//! and nobody's pin holds it.
 
 use crate::access::{Access, Action, Principal};
 use crate::api::types::{
@@ -15,9 +16,9 @@ use crate::moment::Moment;
 use crate::place::ApiPath;
 use crate::queue::{Queue, StagedRow, Submission};
 use crate::roots::{Root, Roots};
-use crate::storage::{self, Given};
-use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result, TransferId};
-use dray_store::{FileKind, ListOptions};
+use crate::storage::{self, Freed, Given, Seen};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_store::FileKind;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,48 +153,123 @@ impl Stager<'_> {
         Ok(self.queue.staging().show(caller, id)?.1)
     }
 
-    /// Frees the fast copy.
+    /// Frees the fast copy: file by file, each with a look at its slow copy and at pins right before.
     ///
     /// # Errors
-    /// `AlreadyExists` (409) while it is pinned or moves, and when a file of it has no slow copy of
-    /// the same size and time.
+    /// `AlreadyExists` (409) when anything of it must stay: it is pinned or moves, or has no slow copy
+    /// of the same size and time. Nothing goes then; but for what was changed while it went, which is
+    /// named.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(caller, id)?;
         let fast = ApiPath::parse(&row.fast_path)?;
-        let slow = ApiPath::parse(&row.slow_path)?;
         self.access.allow(caller, Action::Stage, &fast)?;
-        let conflict = |cause: String, remedy: &str| {
-            Err(refused(
-                ErrorKind::AlreadyExists,
-                "evict the copy",
-                cause,
-                remedy,
-            ))
-        };
-        let now = Moment::now();
         match staged.state {
             StagedState::Evicted => return Ok(staged),
             StagedState::Staged => {}
             state => {
                 let cause = format!("it is {}", state.word());
-                return conflict(cause, "wait until it is staged, or cancel its transfer");
+                return Err(conflict(
+                    cause,
+                    "wait until it is staged, or cancel its transfer",
+                ));
             }
         }
-        if let Some(until) = staged.pinned_until.filter(|until| *until > now) {
-            return conflict(format!("it is pinned until {until}"), "wait until then");
-        }
-        let fast_root = self.roots.find(&fast)?;
-        let slow_root = self.roots.find(&slow)?;
-        if fast_root.store().stat(&fast.path)?.is_some() {
-            if let Some(missing) = without_copy(fast_root, &fast, slow_root, &slow)? {
-                let cause = format!("{missing} has no slow copy of the same size and time");
-                return conflict(cause, "stage it out first");
-            }
-            storage::remove(fast_root, &fast, true, given)?;
-        }
-        self.queue.staging().evicted(id, now)?;
+        evict(self.queue, self.roots, &row, given)?;
         Ok(self.queue.staging().show(caller, id)?.1)
     }
+}
+
+fn conflict(cause: String, remedy: &str) -> Error {
+    refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
+}
+
+/// Frees the fast copy of a row. Says how many entries went.
+///
+/// # Errors
+/// As [`Stager::evict`].
+pub fn evict(queue: &Queue, roots: &Roots, row: &StagedRow, given: &Given) -> Result<u64> {
+    let fast = ApiPath::parse(&row.fast_path)?;
+    let slow = ApiPath::parse(&row.slow_path)?;
+    let (fast_root, slow_root) = (roots.find(&fast)?, roots.find(&slow)?);
+    if fast_root.is_read_only {
+        let cause = format!("the root {} may only be read", fast_root.name());
+        let remedy = "ask the endpoint's administrator";
+        return Err(refused(
+            ErrorKind::ReadOnly,
+            "evict the copy",
+            cause,
+            remedy,
+        ));
+    }
+    let precision = |root: &Root| root.store().capabilities().time_precision_nanoseconds;
+    let precision = precision(fast_root).max(precision(slow_root));
+    let mut judge = |below: &RelPath, seen: &Seen| {
+        let slow_at = slow.path.join_path(below)?;
+        let Some(copy) = slow_root.store().stat(&slow_at)? else {
+            return Ok(Some("it has no slow copy".to_owned()));
+        };
+        let is_same = copy.kind == seen.kind
+            && match seen.kind {
+                FileKind::File => {
+                    copy.size == seen.size && copy.modified.equal_at(&seen.modified, precision)
+                }
+                FileKind::Symlink => copy.size == seen.size,
+                _ => true,
+            };
+        if !is_same {
+            let why = "its slow copy is not of the same size and time";
+            return Ok(Some(why.to_owned()));
+        }
+        let held = held_by(&fast, &fast.path.join_path(below)?);
+        let held = held.iter().map(String::as_str);
+        queue.staging().holds(held, Moment::now())
+    };
+    let mut removed = 0;
+    // First all is looked at: who loses one of many files has lost more than that one.
+    for is_dry in [true, false] {
+        let freed = match storage::free(fast_root, &fast, given, is_dry, &mut judge) {
+            // Gone already: nothing is lost by it.
+            Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
+            other => other?,
+        };
+        removed = freed.removed;
+        if freed.kept > 0 {
+            return Err(conflict(
+                stays(&fast, &freed, is_dry)?,
+                "stage out what has no slow copy, wait for what is pinned, and evict it again",
+            ));
+        }
+    }
+    queue.staging().evicted(&row.fast_path, Moment::now())?;
+    Ok(removed)
+}
+
+/// The paths whose pins hold what lies at `path`: its own and those above it.
+fn held_by(fast: &ApiPath, path: &RelPath) -> Vec<String> {
+    let mut paths = vec![fast.with(path.clone()).text()];
+    let mut at = path.clone();
+    while let Some(parent) = at.parent() {
+        paths.push(fast.with(parent.clone()).text());
+        at = parent;
+    }
+    paths
+}
+
+/// What stays and why, in words.
+fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
+    let mut words = Vec::with_capacity(freed.named.len());
+    for (below, why) in &freed.named {
+        let path = fast.with(fast.path.join_path(below)?).text();
+        words.push(format!("{path} stays: {why}"));
+    }
+    let more = freed.kept.saturating_sub(freed.named.len() as u64);
+    if more > 0 {
+        words.push(format!("{more} more stay"));
+    }
+    if !is_dry {
+        words.push(format!("{} went before that was seen", freed.removed));
+    }
+    Ok(words.join("; "))
 }
 
 /// The transfer that staging means: a file under the same name, or a folder's contents.
@@ -226,57 +302,4 @@ fn transfer(
         activity: request.application.clone(),
         ..minimal
     })
-}
-
-/// The first file of the fast copy that the slow one lacks. Memory does not grow with the tree.
-fn without_copy(
-    fast_root: &Root,
-    fast: &ApiPath,
-    slow_root: &Root,
-    slow: &ApiPath,
-) -> Result<Option<String>> {
-    let precision = |root: &Root| root.store().capabilities().time_precision_nanoseconds;
-    let precision = precision(fast_root).max(precision(slow_root));
-    let is_kept = |fast_at: &RelPath, slow_at: &RelPath| -> Result<bool> {
-        let Some(one) = fast_root.store().stat(fast_at)? else {
-            // Gone meanwhile: nothing is lost by it.
-            return Ok(true);
-        };
-        let Some(other) = slow_root.store().stat(slow_at)? else {
-            return Ok(false);
-        };
-        Ok(one.kind == other.kind
-            && (one.kind != FileKind::File
-                || (one.size == other.size && one.modified.equal_at(&other.modified, precision))))
-    };
-    let is_folder = fast_root
-        .store()
-        .stat(&fast.path)?
-        .is_some_and(|state| state.kind == FileKind::Directory);
-    if !is_folder {
-        let is_kept = is_kept(&fast.path, &slow.path)?;
-        return Ok((!is_kept).then(|| fast.text()));
-    }
-    let options = ListOptions {
-        contents: true,
-        ..ListOptions::default()
-    };
-    let mut at = RelPath::root();
-    for item in fast_root.store().list(&fast.path, &options)? {
-        let item = item?;
-        if item.kind == EntryKind::DirectoryEnd {
-            at = at.parent().unwrap_or_else(RelPath::root);
-            continue;
-        }
-        let below = at.join(&item.name)?;
-        if item.kind == EntryKind::Directory {
-            at = below;
-            continue;
-        }
-        let (fast_at, slow_at) = (fast.path.join_path(&below)?, slow.path.join_path(&below)?);
-        if !is_kept(&fast_at, &slow_at)? {
-            return Ok(Some(fast.with(fast_at).text()));
-        }
-    }
-    Ok(None)
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
 
+mod free;
 mod remove;
 
 use crate::api::types::{
@@ -23,6 +24,7 @@ use rustix::io::Errno;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use free::{Freed, Judge, Seen, free};
 pub use remove::remove;
 
 /// Bytes read at once to sum a file.

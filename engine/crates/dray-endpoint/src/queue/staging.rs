@@ -336,25 +336,72 @@ impl Staging<'_> {
     /// # Errors
     /// Of the database.
     pub fn pin(&self, id: &str, until: Option<Moment>) -> Result<()> {
-        self.set(id, "pinned_until", until)
+        let id = id.to_owned();
+        self.0.write(move |connection, _| {
+            connection
+                .execute(
+                    "UPDATE staging SET pinned_until = ?2 WHERE id = ?1",
+                    (id, until.map(Moment::as_ms)),
+                )
+                .map_err(sql("pin what is staged"))?;
+            Ok(())
+        })
     }
 
-    /// The fast copy is gone.
+    /// The fast copy at `fast_path` is gone, with all that was staged in it.
     ///
     /// # Errors
     /// Of the database.
-    pub fn evicted(&self, id: &str, at: Moment) -> Result<()> {
-        self.set(id, "evicted_at", Some(at))
+    pub fn evicted(&self, fast_path: &str, at: Moment) -> Result<()> {
+        let fast_path = fast_path.to_owned();
+        self.0.write(move |connection, _| {
+            // What lies in it begins with it and a slash, which comes right before a zero.
+            connection
+                .prepare_cached(
+                    "UPDATE staging SET evicted_at = ?2
+                     WHERE staged_at IS NOT NULL AND evicted_at IS NULL AND (fast_path = ?1
+                     OR (fast_path >= ?1 || '/' AND fast_path < ?1 || '0'))",
+                )
+                .and_then(|mut statement| statement.execute((&fast_path, at.as_ms())))
+                .map_err(sql("note what was evicted"))?;
+            Ok(())
+        })
     }
 
-    fn set(&self, id: &str, column: &'static str, value: Option<Moment>) -> Result<()> {
-        let id = id.to_owned();
-        self.0.write(move |connection, _| {
-            let statement = format!("UPDATE staging SET {column} = ?2 WHERE id = ?1");
-            connection
-                .execute(&statement, (id, value.map(Moment::as_ms)))
-                .map_err(sql("change what is staged"))?;
-            Ok(())
+    /// Why the fast copies at these paths must stay, if they must: one is pinned, or is being staged.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn holds<'p>(
+        &self,
+        fast_paths: impl IntoIterator<Item = &'p str>,
+        now: Moment,
+    ) -> Result<Option<String>> {
+        let failed = sql("ask what is pinned");
+        self.0.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT pinned_until FROM staging s WHERE fast_path = ?1
+                     AND evicted_at IS NULL AND (pinned_until > ?2 OR EXISTS
+                         (SELECT 1 FROM transfers t WHERE t.id = s.id
+                          AND t.state IN ('queued', 'active', 'waiting', 'paused')))
+                     ORDER BY pinned_until DESC LIMIT 1",
+                )
+                .map_err(&failed)?;
+            for path in fast_paths {
+                let found: Option<Option<i64>> = statement
+                    .query_row((path, now.as_ms()), |row| row.get(0))
+                    .optional()
+                    .map_err(&failed)?;
+                let until = found.map(|until| until.map(Moment::from_ms));
+                if let Some(until) = until {
+                    return Ok(Some(match until.filter(|until| *until > now) {
+                        Some(until) => format!("it is pinned until {until}"),
+                        None => "it is being staged".to_owned(),
+                    }));
+                }
+            }
+            Ok(None)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod follow;
+mod staging;
 
 use super::{About, Api, Parts, openapi, router};
 use crate::access::testing::Names;

@@ -95,7 +95,10 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
         (StagedState::Staged, Some(pin), Some(lifetime), 77)
     );
     // Gone, it is remembered for as long as transfers are.
-    queue.staging().evicted("s", Moment::now()).expect("noted");
+    queue
+        .staging()
+        .evicted("/fast/x", Moment::now())
+        .expect("noted");
     queue.tick(Moment::now()).expect("ticked");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
     let later = Moment::now().after(Duration::from_secs(31 * 86_400));
@@ -117,7 +120,10 @@ fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
     assert!(failed.pinned_until.is_none() && failed.expires_at.is_none());
     queue.retry(&alice, "s").expect("retried");
     done(&queue, "s");
-    queue.staging().evicted("s", Moment::now()).expect("noted");
+    queue
+        .staging()
+        .evicted("/fast/x", Moment::now())
+        .expect("noted");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
     // Brought again it is there again, not evicted for ever.
     let again = stage(&queue, "s", "alice", "/fast/x").expect("taken");
@@ -147,7 +153,52 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert_eq!(shown(&queue, "s").pinned_until, pin);
     done(&queue, "s");
-    queue.staging().evicted("s", Moment::now()).expect("noted");
+    queue
+        .staging()
+        .evicted("/fast/x", Moment::now())
+        .expect("noted");
     queue.submit(by("alice", other)).expect("free again");
     assert!(queue.staging().show(&who("alice"), "s").is_err());
+}
+
+#[test]
+fn a_pin_or_a_copy_on_its_way_holds_whoever_staged_it() {
+    let queue = queue();
+    let at = |paths: &[&str]| {
+        let held = queue.staging().holds(paths.iter().copied(), Moment::now());
+        held.expect("asked").unwrap_or_default()
+    };
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    assert!(at(&["/fast", "/fast/x"]).contains("being staged"));
+    done(&queue, "s");
+    assert!(at(&["/fast", "/fast/x"]).contains("pinned until"));
+    assert_eq!(at(&["/fast", "/fast/xy", "/fast/x/y"]), "");
+    let over = Some(Moment::now().before(Duration::from_secs(1)));
+    queue.staging().pin("s", over).expect("noted");
+    assert_eq!(at(&["/fast/x"]), "", "a pin that is over holds nothing");
+    stage(&queue, "s", "alice", "/fast/x").expect("taken");
+    assert!(at(&["/fast/x"]).contains("being staged"));
+    queue.delete(&who("alice"), "s").expect_err("it runs");
+}
+
+#[test]
+fn what_lies_in_an_evicted_copy_is_evicted_too() {
+    let queue = queue();
+    for (name, fast) in [
+        ("a", "/fast/x"),
+        ("b", "/fast/x/y"),
+        ("c", "/fast/x0"),
+        ("d", "/fast"),
+    ] {
+        stage(&queue, name, name, fast).expect("taken");
+        done(&queue, name);
+    }
+    stage(&queue, "e", "e", "/fast/x/z").expect("taken");
+    queue
+        .staging()
+        .evicted("/fast/x", Moment::now())
+        .expect("noted");
+    let states = ["a", "b", "c", "d", "e"].map(|name| shown(&queue, name).state);
+    use StagedState::{Evicted, Queued, Staged};
+    assert_eq!(states, [Evicted, Evicted, Staged, Staged, Queued]);
 }

@@ -1,4 +1,4 @@
-use super::{Given, checksum, list, make_folder, remove, rename, space, stat};
+use super::{Given, Seen, checksum, free, list, make_folder, remove, rename, space, stat};
 use crate::api::types::{Algorithm, EntryType, SumOrigin};
 use crate::config::Config;
 use crate::place::ApiPath;
@@ -254,4 +254,66 @@ fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
     assert_eq!(folder.expect_err("a folder").kind, ErrorKind::IsADirectory);
     let total = space(root, &path("/data/a/none")).expect("told");
     assert!(total.total >= total.free && total.free >= total.available);
+}
+
+#[test]
+fn each_entry_is_looked_at_right_before_it_goes() {
+    let house = house();
+    fs::create_dir(house.inside.join("run")).expect("made");
+    for at in 0..6 {
+        fs::write(house.inside.join(format!("run/{at}")), b"safe").expect("written");
+    }
+    fs::create_dir(house.inside.join("run/.dray-log")).expect("made");
+    let freed = |is_dry: bool, change: bool| {
+        let mut judged = 0;
+        let mut judge = |below: &dray_core::RelPath, seen: &Seen| {
+            judged += 1;
+            if judged == 1 && change {
+                // Whoever is judged after the first has been written to meanwhile.
+                for at in 0..6 {
+                    let path = house.inside.join(format!("run/{at}"));
+                    if !path.ends_with(below.to_string()) {
+                        fs::write(path, b"changed").expect("written");
+                    }
+                }
+            }
+            Ok((seen.size != 4).then(|| "changed".to_owned()))
+        };
+        let given = Given::default();
+        free(&house.root, &path("/data/run"), &given, is_dry, &mut judge).expect("looked at")
+    };
+    let dry = freed(true, false);
+    assert_eq!((dry.removed, dry.kept), (6, 1), "{dry:?}");
+    assert_eq!(
+        fs::read_dir(house.inside.join("run"))
+            .expect("there")
+            .count(),
+        7
+    );
+    let real = freed(false, true);
+    assert_eq!((real.removed, real.kept, real.named.len()), (1, 6, 5));
+    assert_eq!(
+        fs::read_dir(house.inside.join("run"))
+            .expect("there")
+            .count(),
+        6
+    );
+    fs::remove_dir(house.inside.join("run/.dray-log")).expect("removed");
+    for at in 0..6 {
+        fs::write(house.inside.join(format!("run/{at}")), b"safe").expect("written");
+    }
+    let rest = freed(false, false);
+    assert_eq!((rest.removed, rest.kept), (7, 0), "the folder too");
+    assert!(!house.inside.join("run").exists());
+    // A link leads nowhere, and what it leads to stays.
+    let mut judge = |_: &dray_core::RelPath, _: &Seen| Ok(None);
+    let link = free(
+        &house.root,
+        &path("/data/link"),
+        &Given::default(),
+        false,
+        &mut judge,
+    );
+    assert_eq!(link.expect("the link").removed, 1);
+    assert!(house.outside.join("secret").exists());
 }

@@ -1,0 +1,102 @@
+//! Staging as callers meet it: who may evict what, and when.
+
+use super::{House, house};
+use crate::queue::Ending;
+use dray_core::TransferId;
+use serde_json::{Value, json};
+use std::process::Command;
+
+/// Has `owner` stage `what` in, under an id of the same name, and makes the copy.
+pub(super) async fn staged(house: &House, owner: &str, id: &str, what: &str, more: Value) {
+    let mut wanted = json!({"id": id, "path": format!("/slow/{what}"), "recursive": true});
+    for (key, value) in more.as_object().expect("fields") {
+        wanted[key] = value.clone();
+    }
+    let (code, answer) = house.post(owner, "/v1/staging/in", wanted).await;
+    assert_eq!(code, 201, "{answer}");
+    let queue = &house.api.queue;
+    let transfer = TransferId::new(id).expect("good");
+    queue.begin(&transfer, 1).expect("written").expect("queued");
+    let to = house.place.join("fast").join(what);
+    std::fs::create_dir_all(to.parent().expect("a folder")).expect("made");
+    let from = house.place.join("slow").join(what);
+    let copy = Command::new("cp").arg("-aT").args([&from, &to]).status();
+    assert!(copy.expect("ran").success());
+    queue.ended(&transfer, Ending::Done).expect("ended");
+}
+
+fn fill(house: &House) {
+    std::fs::create_dir_all(house.place.join("slow/run/deep")).expect("made");
+    for name in ["a", "deep/b"] {
+        std::fs::write(house.place.join("slow/run").join(name), name).expect("written");
+    }
+}
+
+async fn evict(house: &House, owner: &str, id: &str) -> (u16, Value) {
+    let path = format!("/v1/staging/{id}/evict");
+    house.post(owner, &path, Value::Null).await
+}
+
+#[tokio::test]
+async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
+    let house = house();
+    fill(&house);
+    staged(&house, "alice", "all", "run", json!({})).await;
+    let pinned = json!({"recursive": false, "pin_seconds": 3600});
+    staged(&house, "bob", "one", "run/deep/b", pinned).await;
+    let (code, error) = evict(&house, "alice", "all").await;
+    assert_eq!(code, 409, "{error}");
+    let cause = error["error"]["cause"].as_str().expect("a text");
+    assert!(
+        cause.starts_with("/fast/run/deep/b stays: it is pinned until 20"),
+        "{cause}"
+    );
+    assert!(house.place.join("fast/run/a").exists(), "all or nothing");
+    // A pin that is over protects nothing; what lay in it is gone for its owner too.
+    let pin = json!({"lifetime_seconds": 1});
+    assert_eq!(house.post("bob", "/v1/staging/one/pin", pin).await.0, 200);
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let (code, gone) = evict(&house, "alice", "all").await;
+    assert_eq!((code, &gone["state"]), (200, &json!("evicted")), "{gone}");
+    assert!(!house.place.join("fast/run").exists());
+    let (_, one) = house.get("bob", "/v1/staging/one").await;
+    assert_eq!(one["state"], "evicted");
+}
+
+#[tokio::test]
+async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
+    let house = house();
+    fill(&house);
+    staged(&house, "alice", "all", "run", json!({})).await;
+    let fast = house.place.join("fast/run");
+    std::fs::write(fast.join("a"), "b").expect("the same size, another time");
+    std::fs::write(fast.join("deep/new"), "new").expect("written");
+    std::fs::create_dir(fast.join("deep/.dray-log")).expect("made");
+    let (code, error) = evict(&house, "alice", "all").await;
+    assert_eq!(code, 409);
+    let cause = error["error"]["cause"].as_str().expect("a text");
+    for word in [
+        "/fast/run/a stays: its slow copy is not of the same size and time",
+        "/fast/run/deep/new stays: it has no slow copy",
+        "/fast/run/deep/.dray-log stays: a transfer has left it",
+    ] {
+        assert!(cause.contains(word), "{word}: {cause}");
+    }
+    assert!(fast.join("deep/b").exists(), "nothing went");
+}
+
+#[tokio::test]
+async fn a_copy_that_stands_without_its_transfer_can_still_be_evicted() {
+    let house = house();
+    fill(&house);
+    staged(&house, "alice", "all", "run", json!({"pin_seconds": 3600})).await;
+    let forgotten = house.call("alice", "DELETE /v1/transfers/all", Value::Null);
+    assert_eq!(forgotten.await.0, 200);
+    let (_, kept) = house.get("alice", "/v1/staging/all").await;
+    assert_eq!(kept["state"], "staged");
+    assert_eq!(evict(&house, "alice", "all").await.0, 409, "its pin holds");
+    let pin = json!({"lifetime_seconds": 1});
+    assert_eq!(house.post("alice", "/v1/staging/all/pin", pin).await.0, 200);
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(evict(&house, "alice", "all").await.0, 200);
+}

@@ -1,0 +1,200 @@
+//! Removes of a copy what somebody else lets go, entry by entry, and says what stays and why.
+//!
+//! As [`super::remove`], but each entry is looked at right before it goes: what was changed, or
+//! came, since the copy was thought of stays.
+
+use super::{Given, above, failed};
+use crate::place::ApiPath;
+use crate::roots::Root;
+use dray_core::{ModifiedTime, Name, RelPath, Result};
+use dray_store::{FileKind, StoreExt, SyncItem};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Folders in each other: each is open meanwhile (guess, revisit).
+const DEPTH_MAX: usize = 128;
+
+/// Of what stays so many are named.
+const NAMED_MAX: usize = 5;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// An entry that is no folder, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// Last modification.
+    pub modified: ModifiedTime,
+}
+
+/// Why an entry stays, if it does; its path is told as seen from the copy's top.
+pub type Judge<'j> = dyn FnMut(&RelPath, &Seen) -> Result<Option<String>> + 'j;
+
+/// What went and what stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// Entries that went, or would have.
+    pub removed: u64,
+    /// Entries that stay.
+    pub kept: u64,
+    /// The first of those: each path as seen from the copy's top, and why.
+    pub named: Vec<(RelPath, String)>,
+}
+
+/// Removes what `judge` lets go, and folders that are empty then; when `is_dry`, only says what would
+/// go. What cannot be looked at, or removed, stays with the error for a reason.
+///
+/// # Errors
+/// `NotFound` when the copy is not there; `Cancelled` when nobody waits any more.
+pub fn free(
+    root: &Root,
+    path: &ApiPath,
+    given: &Given,
+    is_dry: bool,
+    judge: &mut Judge<'_>,
+) -> Result<Freed> {
+    let (folder, name) = above(root, &path.path, "free the copy")?;
+    let mut walk = Walk {
+        given,
+        is_dry,
+        judge,
+        freed: Freed::default(),
+    };
+    walk.entry(folder.as_fd(), &name, &RelPath::root(), 0)?;
+    if walk.freed.removed > 0 && !is_dry {
+        let parent = path.path.parent().unwrap_or_else(RelPath::root);
+        root.store().sync_all(&[SyncItem::Folder(&parent)])?;
+    }
+    Ok(walk.freed)
+}
+
+struct Walk<'a, 'j> {
+    given: &'a Given,
+    is_dry: bool,
+    judge: &'a mut Judge<'j>,
+    freed: Freed,
+}
+
+impl Walk<'_, '_> {
+    fn keep(&mut self, below: &RelPath, why: impl Into<String>) {
+        self.freed.kept += 1;
+        if self.freed.named.len() < NAMED_MAX {
+            self.freed.named.push((below.clone(), why.into()));
+        }
+    }
+
+    fn keep_failed(&mut self, below: &RelPath, errno: Errno) {
+        self.keep(below, failed("free the copy", below)(errno).cause.clone());
+    }
+
+    /// One entry of a folder, with all that is in it.
+    fn entry(
+        &mut self,
+        above: BorrowedFd<'_>,
+        name: &Name,
+        below: &RelPath,
+        depth: usize,
+    ) -> Result<()> {
+        self.given.check("free the copy")?;
+        if name.is_reserved() {
+            self.keep(below, "a transfer has left it there and may go on with it");
+            return Ok(());
+        }
+        let stat = match rustix::fs::statat(above, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) if depth > 0 => return Ok(()),
+            Err(errno) if depth == 0 => return Err(failed("free the copy", below)(errno)),
+            Err(errno) => {
+                self.keep_failed(below, errno);
+                return Ok(());
+            }
+        };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return self.folder(above, name, below, depth),
+            FileType::RegularFile => FileKind::File,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Special,
+        };
+        let seen = Seen {
+            kind,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: ModifiedTime {
+                seconds: stat.st_mtime,
+                nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            },
+        };
+        match (self.judge)(below, &seen) {
+            Ok(None) if self.is_dry => self.freed.removed += 1,
+            Ok(None) => match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::empty()) {
+                Ok(()) => self.freed.removed += 1,
+                Err(Errno::NOENT) => {}
+                Err(errno) => self.keep_failed(below, errno),
+            },
+            Ok(Some(why)) => self.keep(below, why),
+            Err(error) => self.keep(below, error.cause.clone()),
+        }
+        Ok(())
+    }
+
+    fn folder(
+        &mut self,
+        above: BorrowedFd<'_>,
+        name: &Name,
+        below: &RelPath,
+        depth: usize,
+    ) -> Result<()> {
+        if depth == DEPTH_MAX {
+            let why = format!("more than {DEPTH_MAX} folders in each other");
+            self.keep(below, why);
+            return Ok(());
+        }
+        let kept = self.freed.kept;
+        let opened = rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty());
+        let opened = opened.and_then(|folder| Ok((Dir::read_from(&folder)?, folder)));
+        let (items, folder) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => {
+                self.keep_failed(below, errno);
+                return Ok(());
+            }
+        };
+        for item in items {
+            let item = match item {
+                Ok(item) => item,
+                Err(errno) => {
+                    self.keep_failed(below, errno);
+                    break;
+                }
+            };
+            let name = item.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = Name::new(name)?;
+            let below = below.join(&name)?;
+            self.entry(folder.as_fd(), &name, &below, depth + 1)?;
+        }
+        if self.freed.kept > kept {
+            // It holds what stays.
+            return Ok(());
+        }
+        if self.is_dry {
+            self.freed.removed += 1;
+            return Ok(());
+        }
+        match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
+            Ok(()) => self.freed.removed += 1,
+            Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(below, "something came into it"),
+            Err(errno) => self.keep_failed(below, errno),
+        }
+        Ok(())
+    }
+}
