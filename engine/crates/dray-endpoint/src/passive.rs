@@ -7,6 +7,7 @@
 use crate::access::{Access, Action, Credentials, Principal};
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
+use crate::config::Config;
 use crate::live::{Live, Moving, Seat, Way, Wish};
 use crate::place::ApiPath;
 use crate::roots::{Root, Roots, api_path};
@@ -47,6 +48,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Answers sessions that others drive.
 pub struct Passive {
+    /// Bounds of the rate.
+    pub config: Arc<Config>,
     /// What may be touched at all.
     pub roots: Roots,
     /// Where sessions are counted.
@@ -199,7 +202,8 @@ impl Passive {
         }
         moving.grain = connect.options.object_bytes;
         // Until the shares are given out next.
-        moving.grant(wish.rate_max);
+        let (peer, owner) = (&moving.peer, &moving.owner);
+        moving.grant(self.config.rate_at_first(peer, owner, wish.rate_max));
         self.live.enter(moving)
     }
 }

@@ -204,6 +204,7 @@ impl Endpoint {
         let plain = plain.collect::<Result<_>>()?;
         let front = Arc::clone(&server);
         let passive = Passive {
+            config: Arc::clone(&config),
             roots,
             live: live.clone(),
             access,

@@ -361,7 +361,7 @@ impl Shared {
         chosen.map(|id| (*id).to_owned()).collect()
     }
 
-    /// The other endpoint of a transfer.
+    /// The other endpoint of a transfer, with the source that its next session begins with.
     fn peer(&self, one: &QueuedTransfer) -> Option<String> {
         [&one.source_url, &one.destination_url]
             .into_iter()
@@ -373,8 +373,7 @@ impl Shared {
     }
 
     fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {
-        let from = request.sources.first().map(|place| place.url.as_str());
-        let from = Side::parse(from.unwrap_or_default(), &self.config)?;
+        let from = Side::parse(&one.source_url, &self.config)?;
         let to = Side::parse(&request.destination.url, &self.config)?;
         let way = match (from.is_local(), to.is_local()) {
             (true, true) => Way::Within,
@@ -391,7 +390,10 @@ impl Shared {
         moving.is_own = true;
         moving.grain = request.object_size.unwrap_or(moving.grain);
         // Until the shares are given out next.
-        moving.grant(request.rate_max);
+        moving.grant(
+            self.config
+                .rate_at_first(&moving.peer, &moving.owner, request.rate_max),
+        );
         self.live.enter(moving)
     }
 

@@ -67,17 +67,11 @@ impl Shares {
         for moving in &all {
             let peer = *peers.entry(moving.peer.clone()).or_insert_with(|| {
                 let root = tree.root();
-                tree.add(
-                    root,
-                    self.share_of(|share| share.peer.as_deref(), &moving.peer),
-                )
+                tree.add(root, configured(self.config.share_of_peer(&moving.peer)))
             });
             let place = (moving.peer.clone(), moving.owner.clone());
             let owner = *owners.entry(place).or_insert_with(|| {
-                tree.add(
-                    peer,
-                    self.share_of(|share| share.owner.as_deref(), &moving.owner),
-                )
+                tree.add(peer, configured(self.config.share_of_owner(&moving.owner)))
             });
             let demand = self.demand(&mut demands, moving, now);
             let leaf = tree.add_leaf(owner, share(moving.wish()), demand);
@@ -130,25 +124,17 @@ impl Shares {
         kept.insert(key, demand);
         wanted
     }
+}
 
-    /// What the configuration gives a peer or an owner.
-    fn share_of(
-        &self,
-        name: impl Fn(&crate::config::Share) -> Option<&str>,
-        wanted: &str,
-    ) -> Share {
-        let host = wanted.rsplit_once(':').map_or(wanted, |(host, _)| host);
-        let fits = |share: &&crate::config::Share| {
-            name(share).is_some_and(|name| name == wanted || name == host)
-        };
-        let Some(share) = self.config.share.iter().find(fits) else {
-            return Share::default();
-        };
-        Share {
-            weight: share.weight,
-            floor: BytesPerSecond(share.rate_min.map_or(0, |rate| rate.0)),
-            cap: share.rate_max.map(|rate| BytesPerSecond(rate.0)),
-        }
+/// What the configuration gives a peer or an owner.
+fn configured(share: Option<&crate::config::Share>) -> Share {
+    let Some(share) = share else {
+        return Share::default();
+    };
+    Share {
+        weight: share.weight,
+        floor: BytesPerSecond(share.rate_min.map_or(0, |rate| rate.0)),
+        cap: share.rate_max.map(|rate| BytesPerSecond(rate.0)),
     }
 }
 

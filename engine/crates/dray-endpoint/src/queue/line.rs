@@ -36,7 +36,7 @@ pub struct QueuedTransfer {
     pub deadline: Option<Moment>,
     /// Grows in the order of submission.
     pub seq: i64,
-    /// The first of its sources.
+    /// The source that its next session begins with.
     pub source_url: String,
     /// Where it goes.
     pub destination_url: String,
@@ -168,7 +168,9 @@ impl<'c> Level<'c> {
         let mut statement = self
             .connection
             .prepare_cached(
-                "SELECT id, version, deadline, seq, source_url, destination_url
+                "SELECT id, version, deadline, seq,
+                 coalesce(json_extract(request, '$.sources[' || source || '].url'), source_url),
+                 destination_url
                  FROM transfers INDEXED BY transfers_line
                  WHERE state = 'queued' AND held_until IS NULL
                  AND class = ?1 AND priority = ?2 AND owner = ?3

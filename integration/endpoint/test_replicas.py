@@ -1,0 +1,92 @@
+"""Replicas: what is said and shared is that of the one in use, not of the first."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from dray.client import Place, Request, Retry
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Client
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+Json: TypeAlias = Any
+MIB = tree.MIB
+AGAIN = Retry(tries=10, interval_seconds=1)
+
+
+def place(there: Client, at: Endpoint, id: str, active: Endpoint) -> Place:
+    """Let ``active`` read the file at an endpoint."""
+    ticket = there.mint_ticket(id, "read", ["/data/x"], active.key)
+    return Place(at.place("x"), ticket.ticket, ticket.key, ticket.address)
+
+
+def sessions(endpoint: Endpoint, id: str) -> list[Json]:
+    """Read a transfer's sessions in the audit lines."""
+    found = []
+    for line in endpoint.log_text().splitlines():
+        message = json.loads(line)["fields"].get("message", "")
+        if message.startswith('{"at"'):
+            said = json.loads(message)
+            found += [said] * (said["audit"] == "session" and said["transfer"] == id)
+    return found
+
+
+def test_the_replica_in_use_is_the_one_that_is_shared_by_and_written_down(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    dead, good = start_endpoint("dead"), start_endpoint("good")
+    tree.make_file(good.root("x"), 8 * MIB, seed=4)
+    # With the dead one's share it would take two minutes.
+    shares = [
+        {"peer": dead.address, "rate_max": 64 << 10},
+        {"peer": good.address, "rate_max": 2 * MIB},
+    ]
+    a = start_endpoint("a", config={"share": shares})
+    with a.client() as here, dead.client() as gone, good.client() as there:
+        places = [place(gone, dead, "t", a), place(there, good, "t", a)]
+        dead.stop()
+        request = Request(places, "/data/to", id="t", retry=AGAIN, durability="object")
+        here.submit(request)
+        until = time.monotonic() + 30
+        while (found := here.transfer("t")).state != "active" or found.source != 1:
+            assert time.monotonic() < until, found
+            time.sleep(0.02)
+        start = time.monotonic()
+        shown = list(here.transfers(source=good.url))
+        done = here.wait("t", timeout_seconds=60)
+        taken = time.monotonic() - start
+    assert done.state == "done", done
+    assert 2.5 < taken < 20, f"8 MiB in {taken:.1f} s at 2 MiB/s"
+    assert (done.source, [each.id for each in shown]) == (1, [])
+    told = sessions(a, "t")
+    assert [(each["peer"], each["error"] is None) for each in told] == [
+        (dead.address, False),
+        (good.address, True),
+    ], told
+    assert [each["paths"][0] for each in told] == [dead.place("x"), good.place("x")]
+    assert tree.hash_file(a.root("to")) == tree.hash_file(good.root("x"))
+
+
+def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    dead, a = start_endpoint("dead"), start_endpoint("a")
+    tree.make_file(a.root("x"), MIB, seed=5)
+    with a.client() as here, dead.client() as gone:
+        far = place(gone, dead, "t", a)
+        dead.stop()
+        here.submit(Request([far, "/data/x"], "/data/to", id="t", retry=AGAIN))
+        done = here.wait("t", timeout_seconds=60)
+    assert done.state == "done", done
+    told = [(each["what"], each["peer"]) for each in sessions(a, "t")]
+    assert told == [("pull", dead.address), ("copy", "")], told
