@@ -15,9 +15,11 @@
 pub mod fill;
 mod model;
 mod report;
+mod ruled;
 
 pub use model::run;
 pub use report::{Record, Report, Turn, Use};
+pub use ruled::Ruled;
 
 use dray_core::Time;
 use dray_core::rate::Class;
@@ -221,8 +223,8 @@ pub struct Orders {
     pub refuse: Vec<TransferIndex>,
     /// Ask again then, at the latest.
     pub look_again: Option<Time>,
-    /// Ask again when this one has moved so many bytes in all.
-    pub look_after: Option<(TransferIndex, u64)>,
+    /// Ask again when one of these has moved so many bytes in all; each at the most once.
+    pub look_after: Vec<(TransferIndex, u64)>,
 }
 
 /// Decides; the system under test.

@@ -147,7 +147,7 @@ impl<'a> Model<'a> {
                 }
             }
         }
-        let look_after = self.orders.look_after;
+        let look_after = &mut self.orders.look_after;
         for (at, one) in self.moving.iter_mut().enumerate() {
             let index = TransferIndex(at);
             match one.phase {
@@ -176,9 +176,11 @@ impl<'a> Model<'a> {
                 one.stopping = None;
                 one.close_turn(now);
             }
-            let is_named = look_after.filter(|(named, _)| *named == index);
-            if is_named.is_some_and(|(_, bytes)| one.served >= bytes as f64) {
-                self.orders.look_after = None;
+            let named = look_after.iter().position(|(named, _)| *named == index);
+            if let Some(named) = named
+                && one.served >= look_after[named].1 as f64
+            {
+                look_after.remove(named);
                 events.push(Event::Served(index));
             }
         }
@@ -244,12 +246,18 @@ impl<'a> Model<'a> {
         if orders.look_again.is_some_and(|time| time <= now) {
             return Err(self.fault(Wrong::AsksAtOnce));
         }
-        if let Some((index, bytes)) = orders.look_after {
+        for (nth, &(index, bytes)) in orders.look_after.iter().enumerate() {
             let Some(one) = self.moving.get(index.0) else {
                 return Err(self.fault(Wrong::NotThere(index)));
             };
             if one.phase != Phase::Present || one.served >= bytes as f64 {
                 return Err(self.fault(Wrong::AsksAtOnce));
+            }
+            if orders.look_after[..nth]
+                .iter()
+                .any(|(other, _)| *other == index)
+            {
+                return Err(self.fault(Wrong::Twice(index)));
             }
         }
         if self.load.knowledge == Knowledge::Told {
@@ -320,7 +328,7 @@ impl<'a> Model<'a> {
         }
         let of_ordered = self.parts(&free, ordered);
         let now = self.now;
-        let look_after = self.orders.look_after;
+        let look_after = &self.orders.look_after;
         for (at, one) in self.moving.iter_mut().enumerate() {
             let rate = if one.stopping.is_some() {
                 stopping(one) * least(&of_stopping, one)
@@ -340,8 +348,8 @@ impl<'a> Model<'a> {
                 if let Some((stop, _)) = one.stopping {
                     until = until.min(stop);
                 }
-                if let Some((_, bytes)) = look_after.filter(|(named, _)| named.0 == at) {
-                    until = until.min((bytes as f64).max(one.served));
+                if let Some((_, bytes)) = look_after.iter().find(|(named, _)| named.0 == at) {
+                    until = until.min((*bytes as f64).max(one.served));
                 }
                 let nanos = ((until - one.served) / rate * 1e9).ceil().max(1.0);
                 one.hit = Some((

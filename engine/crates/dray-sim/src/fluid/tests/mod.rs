@@ -1,3 +1,5 @@
+mod ruled;
+
 use super::fill::Room;
 use super::{
     Conductor, Event, Fault, Knowledge, Load, Orders, Record, Resource, ResourceIndex, Scene, Seen,
@@ -226,7 +228,7 @@ fn the_conductor_is_asked_after_the_bytes_and_at_the_time_it_named() {
         asked.push((scene.now, scene.events.to_vec(), seen));
         match asked.len() {
             1 => Orders {
-                look_after: Some((one, 250)),
+                look_after: vec![(one, 250)],
                 look_again: Some(at(9.0)),
                 ..rates(&[(0, 100.0)])
             },
@@ -339,10 +341,15 @@ fn orders_that_cannot_be_end_the_run() {
     };
     assert_eq!(what(&again), Wrong::AsksAtOnce);
     let after = Orders {
-        look_after: Some((index(0), 0)),
+        look_after: vec![(index(0), 0)],
         ..Orders::default()
     };
     assert_eq!(what(&after), Wrong::AsksAtOnce);
+    let twice = Orders {
+        look_after: vec![(index(0), 5), (index(0), 6)],
+        ..Orders::default()
+    };
+    assert_eq!(what(&twice), Wrong::Twice(index(0)));
     let stuck = fault(&load, &Orders::default());
     assert_eq!(stuck.at, at(5.0), "the last arrival was waited for");
     assert_eq!(stuck.what, Wrong::Stuck((0..4).map(index).collect()));
