@@ -1,6 +1,6 @@
 //! Pure decisions, the time passed in: which object goes next ([`objects`]), when it may go
 //! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), which
-//! transfer begins next ([`queue`]), and at which rate it may go ([`shares`]).
+//! transfers run ([`policy`], [`queue`]), and at which rate they may go ([`shares`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -11,5 +11,6 @@ pub mod credit;
 pub mod draw;
 pub mod objects;
 pub mod pace;
+pub mod policy;
 pub mod queue;
 pub mod shares;

@@ -1,0 +1,29 @@
+//! In the order of submission.
+
+use super::{Decision, Phase, Places, Policy, Transfer, View, settle};
+use dray_core::Time;
+
+/// First come, first served: what runs goes on until it is done, then the next in the order of
+/// submission begins. Who cannot begin, for a limit or their time, holds nobody up.
+#[derive(Debug, Clone)]
+pub struct Fcfs {
+    at_once: usize,
+}
+
+impl Fcfs {
+    /// So many at once.
+    #[must_use]
+    pub const fn new(at_once: usize) -> Self {
+        Self { at_once }
+    }
+}
+
+impl Policy for Fcfs {
+    fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
+        let ready = view.transfers.iter().filter(|one| one.is_ready(now));
+        let mut order: Vec<&Transfer<'a>> = ready.collect();
+        order.sort_by_key(|one| (one.phase != Phase::Running, one.submitted, one.id));
+        let mut places = Places::new(view.limits, self.at_once);
+        settle(view, &places.fill(order.into_iter()), now)
+    }
+}

@@ -1,0 +1,116 @@
+//! The highest first, at once.
+
+use super::{Decision, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, settle};
+use dray_core::Time;
+use dray_core::rate::Class;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Dynamic priority (Liu et al., section 3.3): the highest runs, and takes the place of a lower one
+/// within one object. What waits rises one step in each `aging`, beyond 9 and into the next class if it
+/// must, so that nobody waits for ever. Who began because it had risen keeps what it rose for one
+/// `aging`, and meanwhile gives way to no other that is above it only because it has risen: else they
+/// would take each other's place without end.
+#[derive(Debug, Clone)]
+pub struct Priority {
+    at_once: usize,
+    aging: Duration,
+    /// Of what runs because it had risen: how far, and until when that holds.
+    risen: BTreeMap<String, (u64, Time)>,
+}
+
+impl Priority {
+    /// So many at once; an aging of nothing counts as a nanosecond.
+    #[must_use]
+    pub const fn new(at_once: usize, aging: Duration) -> Self {
+        Self {
+            at_once,
+            aging,
+            risen: BTreeMap::new(),
+        }
+    }
+
+    fn step(&self) -> u64 {
+        u64::try_from(self.aging.as_nanos())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+
+    /// Its priority, and what it still keeps of what it rose before it began.
+    fn kept(&self, one: &Transfer<'_>, now: Time) -> u64 {
+        let risen = self.risen.get(one.id).filter(|(_, until)| now < *until);
+        base(one).saturating_add(risen.map_or(0, |(steps, _)| *steps))
+    }
+
+    /// How far it has risen.
+    fn rise(&self, one: &Transfer<'_>, now: Time) -> u64 {
+        if one.phase == Phase::Running {
+            return self.kept(one, now) - base(one);
+        }
+        let waited = now.since(one.waits_since());
+        u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX) / self.step()
+    }
+
+    fn level(&self, one: &Transfer<'_>, now: Time) -> u64 {
+        base(one).saturating_add(self.rise(one, now))
+    }
+
+    /// When what waits will have risen above a level.
+    fn time_above(&self, one: &Transfer<'_>, level: u64) -> Time {
+        let steps = (level + 1).saturating_sub(base(one));
+        let nanos = self.step().saturating_mul(steps);
+        one.waits_since() + Duration::from_nanos(nanos)
+    }
+}
+
+/// Without what it has risen. A class is worth more than all priorities below it.
+fn base(one: &Transfer<'_>) -> u64 {
+    let class = match one.class {
+        Class::Realtime => 2,
+        Class::Deadline => 1,
+        Class::Background => 0,
+    };
+    class * u64::from(PRIORITY_MAX + 1) + u64::from(one.priority.min(PRIORITY_MAX))
+}
+
+impl Policy for Priority {
+    fn decide<'a>(&mut self, view: &View<'_, 'a>, now: Time) -> Decision<'a> {
+        let ready = view.transfers.iter().filter(|one| one.is_ready(now));
+        let (kept, mut order): (Vec<_>, Vec<_>) =
+            ready.partition(|one| one.phase == Phase::Running && self.rise(one, now) > 0);
+        order.sort_by_key(|one| (Reverse(self.level(one, now)), one.age()));
+        for one in kept {
+            let level = self.level(one, now);
+            let before = order
+                .iter()
+                .rposition(|other: &&Transfer<'_>| base(other).max(self.kept(other, now)) > level);
+            order.insert(before.map_or(0, |last| last + 1), one);
+        }
+        let mut places = Places::new(view.limits, self.at_once);
+        let run = places.fill(order.iter().copied());
+        let mut decision = settle(view, &run, now);
+        // What has risen and now begins keeps its height for a while.
+        let mut risen = BTreeMap::new();
+        for one in &run {
+            let height = match one.phase {
+                Phase::Running => self.risen.remove(one.id).filter(|(_, until)| now < *until),
+                _ => Some((self.rise(one, now), now + self.aging)).filter(|(steps, _)| *steps > 0),
+            };
+            if let Some(height) = height {
+                risen.insert(one.id.to_owned(), height);
+            }
+        }
+        self.risen = risen;
+        let lowest = run.iter().map(|one| self.kept(one, now)).min();
+        let waiting = order.iter().filter(|one| !decision.run.contains(&one.id));
+        let above = waiting.map(|one| self.time_above(one, lowest.unwrap_or(0)));
+        // Who is above already waits for a limit, not for its turn.
+        let above = above.filter(|time| *time > now).min();
+        if decision.run.len() < order.len() {
+            decision.look_by(self.risen.values().map(|(_, until)| *until).min());
+        }
+        decision.look_by(above);
+        decision
+    }
+}

@@ -1,0 +1,81 @@
+//! One file of cases for each policy, and a small world that all of them must live in.
+
+mod fair;
+mod fcfs;
+mod pairs;
+mod priority;
+mod round_robin;
+mod world;
+
+use super::{Decision, Limits, Name, Phase, Policy, Settings, Transfer, View, settle};
+use dray_core::Time;
+
+const NOW: Time = Time::from_nanos(3_600_000_000_000);
+
+fn decide<'a>(
+    policy: &mut dyn Policy,
+    transfers: &[Transfer<'a>],
+    limits: &Limits,
+    now: Time,
+) -> Decision<'a> {
+    let view = View {
+        transfers,
+        ended: &[],
+        limits,
+    };
+    policy.decide(&view, now)
+}
+
+fn running(one: Transfer<'_>) -> Transfer<'_> {
+    Transfer {
+        phase: Phase::Running,
+        ..one
+    }
+}
+
+fn held(one: Transfer<'_>, seconds: u64) -> Transfer<'_> {
+    Transfer {
+        phase: Phase::Held,
+        since: Time::from_nanos(seconds * 1_000_000_000),
+        ..one
+    }
+}
+
+#[test]
+fn the_longest_held_let_go_when_too_many_are_held() {
+    let transfers = [
+        held(Transfer::new("a", 1), 30),
+        held(Transfer::new("b", 2), 10),
+        held(Transfer::new("c", 3), 20),
+        running(Transfer::new("d", 4)),
+        running(Transfer::new("e", 5)),
+        Transfer::new("f", 6),
+    ];
+    let decide = |held_max, run: &[&Transfer<'static>]| {
+        let limits = Limits {
+            held_max,
+            ..Limits::of(1)
+        };
+        let view = View {
+            transfers: &transfers,
+            ended: &[],
+            limits: &limits,
+        };
+        settle(&view, run, NOW)
+    };
+    let none = decide(5, &[&transfers[5]]);
+    assert_eq!((none.run, none.hold), (vec!["f"], vec!["d", "e"]));
+    assert!(none.let_go.is_empty());
+    assert_eq!(decide(3, &[&transfers[5]]).let_go, ["b", "c"]);
+    // What has only just been held goes last.
+    assert_eq!(decide(0, &[&transfers[1]]).let_go, ["c", "a", "d", "e"]);
+}
+
+#[test]
+fn names_are_read_as_they_are_written() {
+    for name in Name::ALL {
+        assert_eq!(Name::parse(name.as_str()), Some(name));
+    }
+    assert_eq!(Name::parse("Fair"), None);
+    assert_eq!(Settings::default().name, Name::Fair);
+}

@@ -1,0 +1,179 @@
+use super::super::{Limits, Pair, Policy, RoundRobin, Transfer, TurnsOf, View};
+use super::{NOW, decide, running};
+
+/// What two owners' transfers have moved after some looks at these amounts; whoever runs moves one
+/// of them.
+struct Play {
+    policy: RoundRobin,
+    transfers: Vec<Transfer<'static>>,
+}
+
+impl Play {
+    fn new(quota: u64, transfers: &[(&'static str, &'static str)]) -> Self {
+        let transfers = transfers.iter().enumerate();
+        Self {
+            policy: RoundRobin::new(1, quota, TurnsOf::Owners),
+            transfers: transfers
+                .map(|(at, (id, owner))| Transfer {
+                    owner,
+                    ..Transfer::new(id, at as u64)
+                })
+                .collect(),
+        }
+    }
+
+    fn run(&mut self) -> &'static str {
+        let decision = decide(&mut self.policy, &self.transfers, &Limits::of(9), NOW);
+        let run = decision.run[0];
+        for one in &mut self.transfers {
+            one.phase = match (one.id == run, one.phase) {
+                (true, _) => super::Phase::Running,
+                (false, super::Phase::Running) => super::Phase::Held,
+                (false, phase) => phase,
+            };
+        }
+        run
+    }
+
+    fn moves(&mut self, id: &str, bytes: u64) {
+        let one = self
+            .transfers
+            .iter_mut()
+            .find(|one| one.id == id)
+            .expect("there");
+        one.served += bytes;
+    }
+
+    /// Who ran, over so many looks; each moves so much.
+    fn story(&mut self, bytes: u64, looks: usize) -> String {
+        (0..looks)
+            .map(|_| {
+                let id = self.run();
+                self.moves(id, bytes);
+                id
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn turns_end_when_the_quota_is_used_up() {
+    let mut play = Play::new(400, &[("a", "x"), ("b", "y"), ("c", "z")]);
+    assert_eq!(play.story(100, 16), "aaaabbbbccccaaaa");
+    let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
+    assert_eq!(play.story(400, 5), "ababa");
+}
+
+#[test]
+fn what_was_too_much_is_taken_off_the_next_turn() {
+    let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
+    // 300 a look: two looks a turn, 200 too much; the next turn has 200 and takes 300.
+    assert_eq!(play.story(300, 12), "aabbababaabb");
+    // A huge piece is paid with as many turns as it was long.
+    let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
+    assert_eq!(play.run(), "a");
+    play.moves("a", 2_000);
+    // It has four turns' worth of debt; the other one has five.
+    assert_eq!(play.story(400, 6), "bbbbba");
+}
+
+#[test]
+fn the_quota_of_a_party_is_shared_by_its_transfers() {
+    let mut play = Play::new(400, &[("a", "x"), ("A", "x"), ("b", "y")]);
+    assert_eq!(play.story(100, 4), "aaaa");
+    assert_eq!(play.story(100, 4), "bbbb");
+    // One ends in the middle of the turn: the other goes on with what is left of it.
+    assert_eq!(play.story(100, 2), "aa");
+    let gone = play.transfers.remove(0);
+    let limits = Limits::of(9);
+    let view = View {
+        transfers: &play.transfers,
+        ended: &[gone],
+        limits: &limits,
+    };
+    assert_eq!(play.policy.decide(&view, NOW).run, ["A"]);
+    assert_eq!(play.story(100, 4), "AAbb");
+}
+
+#[test]
+fn who_leaves_with_a_debt_finds_it_again() {
+    let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
+    assert_eq!(play.run(), "a");
+    let mut gone = play.transfers.remove(0);
+    gone.served = 2_000;
+    let limits = Limits::of(9);
+    let view = View {
+        transfers: &play.transfers,
+        ended: &[gone],
+        limits: &limits,
+    };
+    assert_eq!(play.policy.decide(&view, NOW).run, ["b"]);
+    play.transfers.push(Transfer {
+        owner: "x",
+        ..Transfer::new("c", 9)
+    });
+    // Four turns' worth, of which one went by while it was away.
+    assert_eq!(play.story(400, 6), "bbbbcb");
+}
+
+#[test]
+fn who_was_alone_owes_nobody_and_absence_saves_nothing() {
+    let mut play = Play::new(400, &[("a", "x")]);
+    assert_eq!(play.run(), "a");
+    // Ten turns and half of the next.
+    play.moves("a", 4_200);
+    play.transfers.push(Transfer {
+        owner: "y",
+        ..Transfer::new("b", 9)
+    });
+    assert_eq!(play.story(200, 9), "abbaabbaa");
+}
+
+#[test]
+fn it_asks_for_a_look_when_the_quota_will_be_used_up() {
+    let one = |id, owner| Transfer {
+        owner,
+        served: 1_000,
+        ..Transfer::new(id, 1)
+    };
+    let mut policy = RoundRobin::new(2, 400, TurnsOf::Owners);
+    let transfers = [one("a", "x"), one("b", "x"), one("c", "y")];
+    let decision = decide(&mut policy, &transfers, &Limits::of(9), NOW);
+    // Two side by side, half of it each.
+    assert_eq!(decision.look_after, [("a", 1_200), ("b", 1_200)]);
+    // Nobody waits: nobody has to be asked.
+    let mut policy = RoundRobin::new(9, 400, TurnsOf::Owners);
+    assert!(
+        decide(&mut policy, &transfers, &Limits::of(9), NOW)
+            .look_after
+            .is_empty()
+    );
+}
+
+#[test]
+fn pairs_can_take_turns_instead_of_owners() {
+    let one = |id, source| Transfer {
+        pair: Pair { source, sink: "z" },
+        owner: source,
+        ..Transfer::new(id, 1)
+    };
+    let transfers = |served| {
+        [
+            running(Transfer {
+                served,
+                ..one("a", "x")
+            }),
+            Transfer {
+                owner: "x",
+                ..one("b", "y")
+            },
+        ]
+    };
+    for (turns_of, next) in [(TurnsOf::Pairs, "b"), (TurnsOf::Owners, "a")] {
+        let mut policy = RoundRobin::new(1, 400, turns_of);
+        let run = decide(&mut policy, &transfers(0), &Limits::of(9), NOW).run;
+        assert_eq!(run, ["a"]);
+        let run = decide(&mut policy, &transfers(400), &Limits::of(9), NOW).run;
+        assert_eq!(run, [next], "{turns_of:?}");
+    }
+}
