@@ -18,6 +18,8 @@ use crate::ports::AdmitAll;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::server::Server;
+use crate::staging::Expiry;
+use crate::storage::Given;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
 use dray_runtime::prepare::{self, Buffers};
@@ -52,6 +54,8 @@ pub struct Endpoint {
     shares: Shares,
     book: Arc<Book>,
     janitor: Janitor,
+    /// With `setuid` copies belong to accounts, as whom nothing of this is done.
+    expiry: Option<Expiry>,
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
@@ -174,6 +178,12 @@ impl Endpoint {
                 Ok(transfers.is_live(transfer)? || awaited?)
             }),
         );
+        let expiry = (!config.setuid).then(|| Expiry {
+            queue: Arc::clone(&queue),
+            roots: roots.clone(),
+            audit: Arc::clone(&audit),
+            is_dry_run: config.janitor.dry_run,
+        });
         let api = Api::new(Parts {
             config: Arc::clone(&config),
             queue: Arc::clone(&queue),
@@ -235,6 +245,7 @@ impl Endpoint {
             dispatcher,
             book,
             janitor,
+            expiry,
             metrics,
             api,
             server,
@@ -284,6 +295,7 @@ impl Endpoint {
             mut shares,
             book,
             janitor,
+            expiry,
             metrics,
             api,
             server,
@@ -291,6 +303,7 @@ impl Endpoint {
             ..
         } = self;
         let sessions = listener.stopper();
+        let given = Given::default();
         let ran = std::thread::scope(|scope| {
             scope.spawn(|| listener.run(&passive));
             scope.spawn(|| {
@@ -307,11 +320,15 @@ impl Endpoint {
                 }
             });
             scope.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
+            if let Some(expiry) = &expiry {
+                scope.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
+            }
             let dispatching = scope.spawn(|| {
                 let _gone = Gone(&stop);
                 dispatcher.run()
             });
             while stop.sleep(Duration::from_secs(3_600)) {}
+            given.up();
             api.stop();
             dispatcher.stop();
             sessions.stop();

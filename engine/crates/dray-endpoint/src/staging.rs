@@ -2,10 +2,14 @@
 //!
 //! Each is a transfer, and a row that says how long the fast copy stays.
 //!
-//! Not for: deciding when to evict; a caller or the janitor does.
+//! Not for: deciding when to evict; a caller or the end of its lifetime ([`Expiry`]) does.
 //!
 //! Invariant owned here: a file of a fast copy goes only when a slow one of the same size and time stands
 //! and nobody's pin holds it.
+
+mod expiry;
+
+pub use expiry::{Expiry, Later};
 
 use crate::access::{Access, Action, Principal};
 use crate::api::types::{

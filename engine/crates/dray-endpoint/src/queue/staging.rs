@@ -368,6 +368,30 @@ impl Staging<'_> {
         })
     }
 
+    /// Copies that are there, whose lifetime is over at `now` and whose own pin is; the longest over
+    /// first.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn expired(&self, now: Moment, limit: u32) -> Result<Vec<StagedRow>> {
+        let failed = sql("look for copies whose lifetime is over");
+        self.0.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT * FROM staging WHERE expires_at IS NOT NULL AND evicted_at IS NULL
+                     AND expires_at <= ?1 AND staged_at IS NOT NULL
+                     AND (pinned_until IS NULL OR pinned_until <= ?1)
+                     ORDER BY expires_at LIMIT ?2",
+                )
+                .map_err(&failed)?;
+            let rows = statement
+                .query_map((now.as_ms(), limit), read)
+                .map_err(&failed)?;
+            let rows = rows.map(|row| row.map(|(row, _)| row));
+            rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })
+    }
+
     /// Why the fast copies at these paths must stay, if they must: one is pinned, or is being staged.
     ///
     /// # Errors

@@ -1,10 +1,16 @@
 //! Staging as callers meet it: who may evict what, and when.
 
 use super::{House, house};
+use crate::audit::Audit;
+use crate::moment::Moment;
 use crate::queue::Ending;
+use crate::staging::{Expiry, Later};
+use crate::storage::Given;
 use dray_core::TransferId;
 use serde_json::{Value, json};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Has `owner` stage `what` in, under an id of the same name, and makes the copy.
 pub(super) async fn staged(house: &House, owner: &str, id: &str, what: &str, more: Value) {
@@ -27,6 +33,7 @@ pub(super) async fn staged(house: &House, owner: &str, id: &str, what: &str, mor
 
 fn fill(house: &House) {
     std::fs::create_dir_all(house.place.join("slow/run/deep")).expect("made");
+    std::fs::create_dir(house.place.join("slow/other")).expect("made");
     for name in ["a", "deep/b"] {
         std::fs::write(house.place.join("slow/run").join(name), name).expect("written");
     }
@@ -55,7 +62,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
     // A pin that is over protects nothing; what lay in it is gone for its owner too.
     let pin = json!({"lifetime_seconds": 1});
     assert_eq!(house.post("bob", "/v1/staging/one/pin", pin).await.0, 200);
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     let (code, gone) = evict(&house, "alice", "all").await;
     assert_eq!((code, &gone["state"]), (200, &json!("evicted")), "{gone}");
     assert!(!house.place.join("fast/run").exists());
@@ -97,6 +104,65 @@ async fn a_copy_that_stands_without_its_transfer_can_still_be_evicted() {
     assert_eq!(evict(&house, "alice", "all").await.0, 409, "its pin holds");
     let pin = json!({"lifetime_seconds": 1});
     assert_eq!(house.post("alice", "/v1/staging/all/pin", pin).await.0, 200);
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(evict(&house, "alice", "all").await.0, 200);
+}
+
+#[tokio::test]
+async fn what_is_over_goes_by_itself_unless_it_must_stay() {
+    let house = house();
+    fill(&house);
+    let log = house.place.join("audit.jsonl");
+    let expiry = |is_dry_run: bool| Expiry {
+        queue: Arc::clone(&house.api.queue),
+        roots: (*house.api.roots).clone(),
+        audit: Arc::new(Audit::open(Some(&log)).expect("opened")),
+        is_dry_run,
+    };
+    let life = json!({"lifetime_seconds": 60, "pin_seconds": 90});
+    staged(&house, "alice", "all", "run", life).await;
+    staged(&house, "alice", "kept", "other", json!({})).await;
+    let after = |seconds: u64| Moment::now().after(Duration::from_secs(seconds));
+    let (given, mut later) = (Given::default(), Later::new());
+    let mut look = |seconds: u64, is_dry_run: bool| {
+        let looked = expiry(is_dry_run).look(after(seconds), &given, &mut later);
+        looked.expect("looked");
+    };
+    let is_there = || house.place.join("fast/run").exists();
+    look(30, false);
+    look(70, false);
+    assert!(is_there() && std::fs::read(&log).expect("read").is_empty());
+    // By this clock the pin is over as well, but the clock that an eviction goes by says no.
+    look(100, false);
+    assert!(is_there(), "a pin holds");
+    let pin = json!({"lifetime_seconds": 1});
+    assert_eq!(house.post("alice", "/v1/staging/all/pin", pin).await.0, 200);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    look(100, false);
+    assert!(is_there(), "put off for an hour");
+    look(3_800, true);
+    assert!(is_there(), "only said");
+    look(3_800, false);
+    assert!(is_there(), "said, and put off for a day");
+    look(24 * 3_600 + 3_900, false);
+    assert!(!is_there());
+    assert_eq!(
+        house.get("alice", "/v1/staging/all").await.1["state"],
+        "evicted"
+    );
+    assert_eq!(
+        house.get("alice", "/v1/staging/kept").await.1["state"],
+        "staged"
+    );
+    let text = std::fs::read_to_string(&log).expect("read");
+    let did = text.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(
+            (&line["path"], &line["reason"]),
+            (&json!("/fast/run"), &json!("lifetime"))
+        );
+        line["did"].as_str().expect("a word").to_owned()
+    });
+    let wanted = ["removes", "left", "would_remove", "removes", "removed"];
+    assert_eq!(did.collect::<Vec<_>>(), wanted, "{text}");
 }
