@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dray.client import Request
+from dray.testing.endpoints import Root
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -113,3 +114,77 @@ def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
         assert "had not begun" in ended(client).notices[-1]
         client.forget("t")
         assert not endpoint.root("out").exists()
+
+
+SOON_SECONDS = 2.0
+
+
+def narrow(endpoint: Endpoint, roots: tuple[Root, ...], **config: Any) -> None:  # noqa: ANN401
+    """Start it again with other roots and keys than it had."""
+    endpoint.stop()
+    endpoint._roots = {root.name: root for root in roots}
+    endpoint._extra.update(config)
+    endpoint.start()
+
+
+DATA, OUT = Root(), Root("out")
+
+
+@pytest.mark.parametrize(
+    ("roots", "config", "kind", "cause"),
+    [
+        (
+            (Root("data", {"read": ["bob"]}), OUT),
+            {},
+            "permission_denied",
+            "the root data does not let alice read",
+        ),
+        (
+            (DATA, Root("out", {"write": ["bob"]})),
+            {},
+            "permission_denied",
+            "the root out does not let alice write",
+        ),
+        (
+            (DATA, Root("out", {"read_only": True})),
+            {},
+            "permission_denied",
+            "the root out may only be read",
+        ),
+        ((DATA,), {}, "not_found", 'exports no root "out"'),
+        (
+            (DATA, OUT),
+            {"name": "other", "aliases": ["a"]},
+            "permission_denied",
+            "nobody whom this endpoint believes vouches for alice@https://a",
+        ),
+        ((DATA, OUT), {}, None, ""),
+    ],
+    ids=["read", "write", "read-only", "removed", "issuer", "the-same"],
+)
+def test_what_waited_is_asked_again_when_it_begins(
+    start_endpoint: Callable[..., Endpoint],
+    roots: tuple[Root, ...],
+    config: dict[str, Any],
+    kind: str | None,
+    cause: str,
+) -> None:
+    endpoint = start_endpoint("a", roots=(DATA, OUT))
+    endpoint.root("in").write_bytes(b"small")
+    soon = datetime.now(timezone.utc) + timedelta(seconds=SOON_SECONDS)
+    with endpoint.client() as client:
+        client.submit(request("t", "/out/got", not_before=soon))
+    narrow(endpoint, roots, **config)
+    rules = [{"issuer": f"https://{config.get('name', 'a')}", "subject": "alice", "owner": "alice"}]
+    if config:
+        narrow(endpoint, roots, map={"rules": rules})
+    with endpoint.client() as client:
+        ended = client.wait("t", timeout_seconds=END_SECONDS)
+        if kind is None:
+            assert ended.state == "done"
+            return
+        assert ended.state == "failed"
+        assert ended.error is not None
+        assert (ended.error.kind, ended.error.status) == (kind, "permanent")
+        assert cause in ended.error.cause, ended.error
+        assert not endpoint.root("got", root="out").exists()

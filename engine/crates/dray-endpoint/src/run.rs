@@ -217,7 +217,7 @@ impl Endpoint {
             config: Arc::clone(&config),
             roots,
             live: live.clone(),
-            access,
+            access: Arc::clone(&access),
             tickets: Arc::clone(&book) as _,
             audit: Arc::clone(&audit),
             accounts,
@@ -233,6 +233,7 @@ impl Endpoint {
             Arc::new(carrier),
             Arc::clone(&config),
             live.clone(),
+            access,
             audit,
         );
         Ok(Self {

@@ -41,6 +41,8 @@ pub struct Door {
     mapping: Mapping,
     administrators: Vec<String>,
     roots: Roots,
+    /// URLs of all issuers.
+    believed: Vec<String>,
 }
 
 impl Door {
@@ -56,6 +58,8 @@ impl Door {
             base: issuer.base.clone(),
             wlcg: issuer.wlcg,
         };
+        let mut believed: Vec<String> = config.issuer.iter().map(|one| one.url.clone()).collect();
+        believed.extend(config.issuer_local.as_ref().map(|_| own_url(config)));
         let own = config.issuer_local.as_ref();
         let own = own
             .map(|local| own_issuer(config, &local.key))
@@ -77,6 +81,7 @@ impl Door {
             mapping: config.map.clone(),
             administrators: config.administrators.clone(),
             roots,
+            believed,
         })
     }
 
@@ -147,34 +152,8 @@ impl Access for Door {
     }
 
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
-        let root = self.roots.find(path)?;
-        let denied = |cause: String| {
-            let operation = format!("{} {}", words(action), path.text());
-            Error::new(ErrorKind::PermissionDenied, End::Here, operation)
-                .cause(cause)
-                .remedy("ask the endpoint's administrator")
-        };
-        let changes = matches!(action, Action::Create | Action::Modify);
-        if changes && root.is_read_only {
-            return Err(denied(format!("the root {} may only be read", root.name())));
-        }
-        let (verb, rule) = match action {
-            Action::Read => ("read", &root.read),
-            Action::Create | Action::Modify => ("write", &root.write),
-            Action::Stage => ("stage", &root.stage),
-        };
-        let is_ruled_out = match (&principal.rights, rule) {
-            (_, Some(owners)) => !owners.include(&principal.owner),
-            // Without a rule the scopes decide alone; a certificate has none.
-            (Rights::Scopes(_), None) => false,
-            (Rights::Rules, None) => true,
-        };
-        if is_ruled_out {
-            let (root, owner) = (root.name(), &principal.owner);
-            return Err(denied(format!(
-                "the root {root} does not let {owner} {verb}"
-            )));
-        }
+        let has_scopes = matches!(principal.rights, Rights::Scopes(_));
+        self.ask_root(&principal.owner, has_scopes, action, path)?;
         match &principal.rights {
             Rights::Scopes(scopes) => {
                 scopes.demand(scope_action(action, path.is_folder), &resource(path)?)
@@ -182,6 +161,67 @@ impl Access for Door {
             Rights::Rules => Ok(()),
         }
     }
+
+    fn still_allow(
+        &self,
+        owner: &str,
+        principal: &str,
+        action: Action,
+        path: &ApiPath,
+    ) -> Result<()> {
+        // A token's is `sub@iss`, a certificate's its subject.
+        let is_of = |issuer: &String| {
+            let subject = principal.strip_suffix(issuer.as_str());
+            subject.is_some_and(|subject| subject.ends_with('@'))
+        };
+        let by_token = self.believed.iter().any(is_of);
+        let by_certificate = principal.starts_with('/') && self.tls.client_ca.is_some();
+        if !(by_token || by_certificate) {
+            let cause = format!("nobody whom this endpoint believes vouches for {principal}");
+            return Err(denied(action, path, cause));
+        }
+        self.ask_root(owner, by_token, action, path)
+    }
+}
+
+impl Door {
+    /// What the root and its rules say.
+    fn ask_root(
+        &self,
+        owner: &str,
+        has_scopes: bool,
+        action: Action,
+        path: &ApiPath,
+    ) -> Result<()> {
+        let root = self.roots.find(path)?;
+        let changes = matches!(action, Action::Create | Action::Modify);
+        if changes && root.is_read_only {
+            let cause = format!("the root {} may only be read", root.name());
+            return Err(denied(action, path, cause));
+        }
+        let (verb, rule) = match action {
+            Action::Read => ("read", &root.read),
+            Action::Create | Action::Modify => ("write", &root.write),
+            Action::Stage => ("stage", &root.stage),
+        };
+        let is_ruled_out = match rule {
+            Some(owners) => !owners.include(owner),
+            // Without a rule the scopes decide alone; a certificate has none.
+            None => !has_scopes,
+        };
+        if is_ruled_out {
+            let cause = format!("the root {} does not let {owner} {verb}", root.name());
+            return Err(denied(action, path, cause));
+        }
+        Ok(())
+    }
+}
+
+fn denied(action: Action, path: &ApiPath, cause: String) -> Error {
+    let operation = format!("{} {}", words(action), path.text());
+    Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+        .cause(cause)
+        .remedy("ask the endpoint's administrator")
 }
 
 const fn words(action: Action) -> &'static str {

@@ -99,6 +99,19 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// `PermissionDenied` says which scope, or which rule, was needed.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
+
+    /// Whether what `principal` submitted for `owner` some time ago may still do this to `path`: what
+    /// its credential allowed was asked then, what the configuration says is asked now.
+    ///
+    /// # Errors
+    /// As [`Access::allow`]; `NotFound` when the root is gone.
+    fn still_allow(
+        &self,
+        owner: &str,
+        principal: &str,
+        action: Action,
+        path: &ApiPath,
+    ) -> Result<()>;
 }
 
 /// Seconds since 1970.

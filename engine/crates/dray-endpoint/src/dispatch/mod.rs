@@ -13,6 +13,7 @@ mod share;
 
 pub use share::Shares;
 
+use crate::access::{Access, Action};
 use crate::api::types::Request;
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
@@ -77,6 +78,7 @@ struct Shared {
     carrier: Arc<Carrier>,
     config: Arc<Config>,
     live: Live,
+    access: Arc<dyn Access>,
     audit: Arc<Audit>,
     state: Mutex<State>,
     woken: Condvar,
@@ -93,6 +95,7 @@ impl Dispatcher {
         carrier: Arc<Carrier>,
         config: Arc<Config>,
         live: Live,
+        access: Arc<dyn Access>,
         audit: Arc<Audit>,
     ) -> Self {
         let dispatcher = Self(Arc::new(Shared {
@@ -100,6 +103,7 @@ impl Dispatcher {
             carrier,
             config,
             live,
+            access,
             audit,
             state: Mutex::default(),
             woken: Condvar::new(),
@@ -179,11 +183,14 @@ impl Dispatcher {
             let Some(request) = shared.queue.request(&chosen.id)? else {
                 continue;
             };
-            let seat = match shared.seat(chosen, &request) {
+            let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
+            let allowed = shared.ask_again(chosen, &request, is_staging);
+            let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
                 Ok(seat) => seat,
                 Err(error) if error.kind == ErrorKind::Busy => continue,
                 Err(error) => {
-                    // It names nothing that is here any more: the configuration was changed.
+                    // It names nothing that is here any more, or what its owner may not touch: the
+                    // configuration was changed.
                     if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
                         shared.write_down(&chosen.id, Ending::Failed(error));
                     }
@@ -370,6 +377,25 @@ impl Shared {
                 Side::Remote { address, .. } => Some(address),
                 Side::Local(_) => None,
             })
+    }
+
+    /// Whether what was allowed when it was submitted is allowed now.
+    fn ask_again(&self, one: &QueuedTransfer, request: &Request, is_staging: bool) -> Result<()> {
+        let ask = |action, url: &str| match Side::parse(url, &self.config)? {
+            Side::Local(path) => {
+                let access = &self.access;
+                access.still_allow(&one.owner, &one.principal, action, &path)
+            }
+            Side::Remote { .. } => Ok(()),
+        };
+        let reading = match is_staging {
+            true => Action::Stage,
+            false => Action::Read,
+        };
+        for source in &request.sources {
+            ask(reading, &source.url)?;
+        }
+        ask(Action::Modify, &request.destination.url)
     }
 
     fn seat(&self, one: &QueuedTransfer, request: &Request) -> Result<Seat> {

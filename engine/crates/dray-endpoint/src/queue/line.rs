@@ -28,6 +28,8 @@ pub struct QueuedTransfer {
     pub version: u64,
     /// Whose it is.
     pub owner: String,
+    /// Who submitted it.
+    pub principal: String,
     /// What it is owed.
     pub class: Class,
     /// Within its class.
@@ -170,7 +172,7 @@ impl<'c> Level<'c> {
             .prepare_cached(
                 "SELECT id, version, deadline, seq,
                  coalesce(json_extract(request, '$.sources[' || source || '].url'), source_url),
-                 destination_url
+                 destination_url, principal
                  FROM transfers INDEXED BY transfers_line
                  WHERE state = 'queued' AND held_until IS NULL
                  AND class = ?1 AND priority = ?2 AND owner = ?3
@@ -187,6 +189,7 @@ impl<'c> Level<'c> {
                 id: TransferId::new(id)?,
                 version: row.get(1).map_err(&failed)?,
                 owner: owner.to_owned(),
+                principal: row.get(6).map_err(&failed)?,
                 class: self.class,
                 priority: self.priority,
                 deadline: deadline.map(Moment::from_ms),

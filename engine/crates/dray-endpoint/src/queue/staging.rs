@@ -9,7 +9,7 @@ use crate::api::types::{
     Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest, State,
 };
 use crate::moment::Moment;
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::time::Duration;
 
@@ -329,6 +329,17 @@ impl Staging<'_> {
             }
             Ok(list)
         })
+    }
+
+    /// Whether a transfer stages something.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn is_staging(&self, transfer: &TransferId) -> Result<bool> {
+        let found = self
+            .0
+            .read(|connection| find(connection, transfer.as_str()))?;
+        Ok(found.is_some())
     }
 
     /// Pins the fast copy until then, or no longer.
