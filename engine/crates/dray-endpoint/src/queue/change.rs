@@ -85,7 +85,8 @@ impl Queue {
             forget(connection, &row)?;
             Ok(row)
         })?;
-        super::manifest::remove(&self.folder_of(&row.id));
+        // After the row, and outside of its lock: nothing else is ever of that name.
+        super::manifest::remove(&self.folder_of(&row));
         Ok(self.view(row))
     }
 

@@ -3,10 +3,12 @@
 //! Lines are added and never changed, so a page's cursor is a place in the file. A line that a
 //! crash tore off is left out; what it spoke of is known from the sink's log.
 
+use super::schema::sql;
 use super::{Queue, io, not_found};
 use crate::access::Principal;
 use crate::api::types::{FileList, FileOutcome, FileState, FilesQuery};
 use dray_core::{End, Error, ErrorKind, Result};
+use rusqlite::Connection;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -86,13 +88,51 @@ fn path_of(folder: &Path, attempt: u32) -> PathBuf {
     folder.join(format!("{attempt}.jsonl"))
 }
 
-/// The folder of a transfer's lists: its id, unless that would be a direction or hidden.
-pub(super) fn folder_name(id: &str) -> String {
-    match id.strip_prefix('.') {
+/// The folder of a transfer's lists: its id, unless that would be a direction or hidden, and its
+/// number. So the lists of a transfer that is forgotten can be removed when its id is another's
+/// already.
+pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
+    let name = match id.strip_prefix('.') {
         // No id has a percent sign.
         Some(rest) => format!("%2E{rest}"),
         None => id.to_owned(),
+    };
+    match number {
+        Some(number) => format!("{name}{NUMBERED}{number}"),
+        None => name,
     }
+}
+
+/// Stands before the number; no id has one.
+const NUMBERED: char = '~';
+
+/// Removes lists that no row speaks of: a kill came between the row and them. Before anything runs.
+pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| io("look for old lists of files", folder, &error);
+    let mut statement = connection
+        .prepare("SELECT 1 FROM transfers WHERE id = ?1 AND number = ?2")
+        .map_err(sql("look for old lists of files"))?;
+    for item in std::fs::read_dir(folder).map_err(failed)? {
+        let item = item.map_err(failed)?;
+        let Ok(name) = item.file_name().into_string() else {
+            continue;
+        };
+        let Some((id, number)) = name.rsplit_once(NUMBERED) else {
+            continue;
+        };
+        let Ok(number) = number.parse::<i64>() else {
+            continue;
+        };
+        let id = match id.strip_prefix("%2E") {
+            Some(rest) => format!(".{rest}"),
+            None => id.to_owned(),
+        };
+        let is_known = statement.exists((id, number));
+        if !is_known.map_err(sql("look for old lists of files"))? {
+            remove(&item.path());
+        }
+    }
+    Ok(())
 }
 
 /// Forgets the lists of a transfer. What cannot be removed is in nobody's way.
@@ -109,7 +149,7 @@ impl Queue {
         let row = self.read(|connection| super::Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
         let row = row.ok_or_else(|| not_found(id))?;
-        let path = path_of(&self.folder_of(&row.id), row.attempt);
+        let path = path_of(&self.folder_of(&row), row.attempt);
         let (attempt, offset) = read_cursor(query.cursor.as_deref(), row.attempt)?;
         if attempt != row.attempt {
             return Err(bad_cursor("it is of an earlier attempt"));

@@ -167,6 +167,7 @@ impl Queue {
         };
         let readers = (0..READERS).map(|_| schema::open_reader(&path).map(Mutex::new));
         let readers = readers.collect::<Result<_>>()?;
+        manifest::sweep(&connection, &transfers)?;
         Ok(Arc::new(Self {
             writer: Writer::start(connection, around)?,
             readers,
@@ -282,8 +283,9 @@ impl Queue {
         self.writer.write(work)
     }
 
-    fn folder_of(&self, id: &str) -> PathBuf {
-        self.folder.join(TRANSFERS).join(manifest::folder_name(id))
+    fn folder_of(&self, row: &Row) -> PathBuf {
+        let name = manifest::folder_name(&row.id, row.number);
+        self.folder.join(TRANSFERS).join(name)
     }
 }
 

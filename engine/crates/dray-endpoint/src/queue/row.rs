@@ -16,7 +16,7 @@ pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
 /// Every column, in the order in which [`Row::write`] gives them.
-const COLUMNS: [&str; 30] = [
+const COLUMNS: [&str; 31] = [
     "id",
     "seq",
     "owner",
@@ -47,6 +47,7 @@ const COLUMNS: [&str; 30] = [
     "priority",
     "deadline",
     "held_until",
+    "number",
 ];
 
 // Not REPLACE: that removes the row first, and its labels and counters with it.
@@ -78,6 +79,8 @@ pub(super) struct Secret {
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) seq: i64,
+    /// Its `seq` when its id was new: no other transfer's, ever. None of a queue of before.
+    pub(super) number: Option<i64>,
     pub(super) owner: String,
     pub(super) principal: String,
     pub(super) standing: Standing,
@@ -134,6 +137,7 @@ impl Row {
         Ok(Self {
             id: text("id")?,
             seq: row.get("seq")?,
+            number: row.get("number")?,
             owner: text("owner")?,
             principal: text("principal")?,
             standing: Standing {
@@ -209,6 +213,7 @@ impl Row {
                     request.priority,
                     ms(request.deadline),
                     ms(self.held_until(Moment::now())),
+                    self.number,
                 ])
             })
             .map_err(sql("write the transfer down"))?;

@@ -7,7 +7,7 @@ use super::row::{Row, SELECT};
 use super::schema::sql;
 use super::states::{Command, EndKind, Wish, after_break};
 use super::submit::unasked;
-use super::{Queue, RetryWish};
+use super::{Queue, RetryWish, not_found};
 use crate::api::types::{Request, State};
 use crate::moment::Moment;
 use dray_core::{Error, RelPath, Result, Status, TransferId};
@@ -324,20 +324,22 @@ impl Queue {
         if old.is_empty() {
             return Ok(0);
         }
-        let ids = old.clone();
-        self.write(move |connection, _| {
-            for id in &ids {
+        let forgotten = self.write(move |connection, _| {
+            let mut forgotten = Vec::with_capacity(old.len());
+            for id in &old {
+                // It may have been retried since it was looked for.
                 let row = Row::find(connection, id)?;
                 if let Some(row) = row.filter(|row| row.standing.state.is_terminal()) {
                     forget(connection, &row)?;
+                    forgotten.push(row);
                 }
             }
-            Ok(())
+            Ok(forgotten)
         })?;
-        for id in &old {
-            manifest::remove(&self.folder_of(id));
+        for row in &forgotten {
+            manifest::remove(&self.folder_of(row));
         }
-        Ok(old.len())
+        Ok(forgotten.len())
     }
 
     /// Cancelled transfers whose partial data shall be removed.
@@ -418,9 +420,11 @@ impl Queue {
     /// Where the outcomes of files of one attempt are written.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Of the file system; `NotFound` for a transfer that is not known.
     pub fn manifest(&self, id: &TransferId, attempt: u32) -> Result<Manifest> {
-        Manifest::append(&self.folder_of(id.as_str()), attempt)
+        let row = self.read(|connection| Row::find(connection, id.as_str()))?;
+        let row = row.ok_or_else(|| not_found(id.as_str()))?;
+        Manifest::append(&self.folder_of(&row), attempt)
     }
 }
 

@@ -137,6 +137,11 @@ CREATE INDEX staging_expires ON staging (expires_at)
     WHERE expires_at IS NOT NULL AND evicted_at IS NULL;
 CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NULL;
 ",
+    // Names the folder of a transfer's lists of files, as no other transfer's is named, not even one
+    // of the same id; those of before have none.
+    "
+ALTER TABLE transfers ADD COLUMN number INTEGER;
+",
 ];
 
 /// An error of the database.

@@ -148,9 +148,11 @@ pub(super) fn take(
     let Some(mut found) = Row::find(connection, id.as_str())? else {
         super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         take_room(room)?;
+        let seq = next_seq(connection)?;
         let row = Row {
             id: id.to_string(),
-            seq: next_seq(connection)?,
+            seq,
+            number: Some(seq),
             owner,
             principal,
             standing: Standing::of(State::Queued),

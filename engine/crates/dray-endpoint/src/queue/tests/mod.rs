@@ -1,11 +1,10 @@
+mod files;
 mod line;
 mod staging;
 
 use super::{Commands, Counters, Ending, Queue, Submission, Wish};
 use crate::access::{Principal, Rights};
-use crate::api::types::{
-    FileOutcome, FileState, FilesQuery, Patch, Request, State, StateWord, TransferQuery,
-};
+use crate::api::types::{Patch, Request, State, StateWord, TransferQuery};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
@@ -450,7 +449,7 @@ fn a_killed_process_loses_nothing_it_said() {
     queue.ended(&id("c"), broken(true)).expect("ended");
     queue.pause(&alice, "d").expect("paused");
     let mut manifest = queue.manifest(&id("a"), 1).expect("opened");
-    manifest.add(&outcome("x")).expect("added");
+    manifest.add(&files::outcome("x")).expect("added");
     manifest.flush().expect("written");
     // As a kill leaves it: a copy of the files while the process still has them open.
     let left = folder.path().join("left");
@@ -471,64 +470,6 @@ fn a_killed_process_loses_nothing_it_said() {
         ]
     );
     assert_eq!(queue.requeue_interrupted().expect("nothing"), 0);
-}
-
-fn outcome(path: &str) -> FileOutcome {
-    FileOutcome {
-        path: path.to_owned(),
-        state: if path.starts_with('x') {
-            FileState::Failed
-        } else {
-            FileState::Done
-        },
-        size: Some(3),
-        adler32: None,
-        crc32c: None,
-        error: None,
-    }
-}
-
-#[test]
-fn files_are_paged_and_a_torn_line_hides_no_other() {
-    let queue = queue();
-    let alice = who("alice");
-    queue.submit(by("alice", request("..x"))).expect("taken");
-    let page = |state, limit, cursor: Option<String>| {
-        let query = FilesQuery {
-            state,
-            limit,
-            cursor,
-        };
-        let page = queue.files(&alice, "..x", &query).expect("listed");
-        let paths: Vec<_> = page.files.iter().map(|file| file.path.clone()).collect();
-        (paths.join(" "), page.next)
-    };
-    assert_eq!(page(None, 10, None), (String::new(), None));
-    let mut manifest = queue.manifest(&id("..x"), 1).expect("opened");
-    for path in ["a", "x1", "b"] {
-        manifest.add(&outcome(path)).expect("added");
-    }
-    manifest.flush().expect("written");
-    let path = queue.folder_of("..x").join("1.jsonl");
-    assert!(path.starts_with(queue.folder.join("transfers")), "{path:?}");
-    let mut text = std::fs::read(&path).expect("read");
-    text.extend_from_slice(b"{\"path\": \"torn");
-    std::fs::write(&path, text).expect("torn");
-    assert_eq!(page(None, 10, None).0, "a x1 b");
-    let mut manifest = queue.manifest(&id("..x"), 1).expect("opened");
-    manifest.add(&outcome("x2")).expect("added");
-    manifest.flush().expect("written");
-    let (first, next) = page(None, 2, None);
-    assert_eq!(first, "a x1");
-    assert_eq!(page(None, 2, next).0, "b x2");
-    assert_eq!(page(Some(FileState::Failed), 10, None).0, "x1 x2");
-    let bad = FilesQuery {
-        cursor: Some("2-0".into()),
-        limit: 1,
-        state: None,
-    };
-    assert!(queue.files(&alice, "..x", &bad).is_err());
-    assert!(queue.files(&who("bob"), "..x", &bad).is_err());
 }
 
 #[test]
