@@ -1,6 +1,6 @@
 //! With `setuid`: sessions act as the account that their owner is called after.
 //!
-//! Not for: becoming one (`dray_runtime::account`), the control API's storage calls, which are refused.
+//! Not for: becoming one (`dray_runtime::account`).
 //!
 //! Invariant owned here: a thread that acts as an owner opens for itself what it touches, because a
 //! folder that somebody has open is a way past the folders above it.
@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::account::{self, HostAccounts};
-use dray_runtime::export::Export;
 use std::ops::Deref;
 
 /// Whether sessions act as accounts, and as which.
@@ -19,21 +18,21 @@ pub struct Accounts {
     host: Box<dyn account::Accounts>,
 }
 
-/// A root as a session may use it.
+/// A root as a session or a storage call may use it.
 pub enum Opened<'r> {
     /// Together with all others.
-    Shared(&'r Export),
+    Shared(&'r Root),
     /// By itself.
-    Own(Box<Export>),
+    Own(Box<Root>),
 }
 
 impl Deref for Opened<'_> {
-    type Target = Export;
+    type Target = Root;
 
-    fn deref(&self) -> &Export {
+    fn deref(&self) -> &Root {
         match self {
-            Self::Shared(export) => export,
-            Self::Own(export) => export,
+            Self::Shared(root) => root,
+            Self::Own(root) => root,
         }
     }
 }
@@ -58,6 +57,13 @@ impl Accounts {
             uid_min: config.setuid.then_some(config.setuid_min),
             host: Box::new(HostAccounts),
         })
+    }
+
+    /// With accounts that no host has.
+    #[cfg(test)]
+    pub(crate) fn made(host: Box<dyn account::Accounts>) -> Self {
+        let uid_min = Some(account::UID_MIN_DEFAULT);
+        Self { uid_min, host }
     }
 
     /// The calling thread, which is the session's own, acts as `owner` from now on.
@@ -102,16 +108,22 @@ impl Accounts {
     ///
     /// # Errors
     /// When the account cannot open it.
-    pub fn export<'r>(&self, root: &'r Root) -> Result<Opened<'r>> {
+    pub fn root<'r>(&self, root: &'r Root) -> Result<Opened<'r>> {
         match self.uid_min {
-            Some(_) => Ok(Opened::Own(Box::new(root.export.anew()?))),
-            None => Ok(Opened::Shared(&root.export)),
+            Some(_) => Ok(Opened::Own(Box::new(root.anew()?))),
+            None => Ok(Opened::Shared(root)),
         }
+    }
+
+    /// Whether anybody is anybody else.
+    #[must_use]
+    pub const fn are_used(&self) -> bool {
+        self.uid_min.is_some()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::Accounts;
     use crate::config::Config;
     use crate::roots::Roots;
@@ -124,10 +136,11 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::path::Path;
 
-    const ALICE: u32 = 54_321;
+    pub(crate) const ALICE: u32 = 54_321;
     const BOB: u32 = 54_322;
 
-    struct Made;
+    /// Alice and Bob.
+    pub(crate) struct Made;
 
     impl account::Accounts for Made {
         fn find(&self, name: &str) -> Result<Option<Account>> {
@@ -153,7 +166,7 @@ mod tests {
         Config::parse("test", &text).expect("a configuration")
     }
 
-    fn make(at: &Path, owner: u32, mode: u32) {
+    pub(crate) fn make(at: &Path, owner: u32, mode: u32) {
         fs::create_dir_all(at).expect("made");
         chown(at, Some(owner), Some(owner)).expect("its owner");
         fs::set_permissions(at, Permissions::from_mode(mode)).expect("its mode");
@@ -188,10 +201,7 @@ mod tests {
 
     #[test]
     fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
-        let accounts = Accounts {
-            uid_min: Some(account::UID_MIN_DEFAULT),
-            host: Box::new(Made),
-        };
+        let accounts = Accounts::made(Box::new(Made));
         let stranger = accounts.act_as("mallory", || Ok(()));
         let stranger = stranger.expect_err("no account");
         assert_eq!(stranger.kind, ErrorKind::PermissionDenied);
@@ -220,8 +230,10 @@ mod tests {
         };
         let path = RelPath::parse(b"alice/open/file").expect("a path");
         let reads = || {
-            let export = accounts.export(root)?;
-            let mut opened = export.roots(&[b"alice/open/file".to_vec()], Links::Refuse)?;
+            let root = accounts.root(root)?;
+            let mut opened = root
+                .export
+                .roots(&[b"alice/open/file".to_vec()], Links::Refuse)?;
             let source = opened.remove(0);
             source
                 .store
@@ -238,7 +250,7 @@ mod tests {
         );
         assert_eq!(accounts.act_as("alice", reads), Ok(()));
         let made = accounts.act_as("alice", || {
-            let (destination, _) = accounts.export(root)?.destination(within("alice"))?;
+            let (destination, _) = accounts.root(root)?.export.destination(within("alice"))?;
             let deep = data.join("alice/open/in/deep");
             let owners = [deep.clone(), deep.join(".dray-log")].map(|at| {
                 let state = fs::metadata(at).expect("it is there");
@@ -256,7 +268,8 @@ mod tests {
         );
         let wrote = accounts.act_as("bob", || {
             accounts
-                .export(root)?
+                .root(root)?
+                .export
                 .destination(within("bob"))
                 .map(|_| ())
         });

@@ -152,7 +152,7 @@ impl Carrier {
         let place = destination(&job.request, source.path(), &to)?;
         let purge = || {
             let root = self.writable(&to)?;
-            self.accounts.export(root)?.purge(within(job, &place))
+            self.accounts.root(root)?.export.purge(within(job, &place))
         };
         self.accounts.act_as(&job.owner, purge).map(Some)
     }
@@ -161,7 +161,8 @@ impl Carrier {
         let root = self.roots.find(source)?;
         let path = with_slash(source.path.as_bytes(), source.is_folder);
         self.accounts
-            .export(root)?
+            .root(root)?
+            .export
             .roots(&[path], request.selection.links)
     }
 
@@ -172,7 +173,10 @@ impl Carrier {
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
         let root = self.writable(to)?;
-        self.accounts.export(root)?.destination(within(job, place))
+        self.accounts
+            .root(root)?
+            .export
+            .destination(within(job, place))
     }
 
     fn writable(&self, to: &ApiPath) -> Result<&Root> {

@@ -256,8 +256,8 @@ impl Handler for Passive {
         // This is the session's own thread; what it starts from here on acts so too.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
         let entered = self.accounts.enter(right.owner());
-        let export = entered.and_then(|()| self.accounts.export(touch.root));
-        let export = export.inspect_err(refused)?;
+        let root = entered.and_then(|()| self.accounts.root(touch.root));
+        let export = &root.inspect_err(refused)?.export;
         match connect.passive_role {
             Role::Sink => {
                 let owner = right.owner().as_bytes().to_vec();

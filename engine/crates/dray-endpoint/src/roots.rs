@@ -47,6 +47,22 @@ impl Root {
         self.export.path()
     }
 
+    /// The same root, opened by the calling thread as whom it acts.
+    ///
+    /// # Errors
+    /// As [`Export::anew`].
+    pub fn anew(&self) -> Result<Self> {
+        Ok(Self {
+            name: self.name.clone(),
+            export: self.export.anew()?,
+            read: self.read.clone(),
+            write: self.write.clone(),
+            stage: self.stage.clone(),
+            is_read_only: self.is_read_only,
+            tier: self.tier,
+        })
+    }
+
     /// A store of the whole root that follows no link.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {

@@ -195,6 +195,7 @@ impl Endpoint {
             }),
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),
+            accounts: Arc::clone(&accounts),
             about: About {
                 key: fingerprint.to_string(),
                 address,

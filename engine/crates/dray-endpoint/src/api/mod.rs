@@ -21,7 +21,8 @@ pub use extract::PeerCertificates;
 pub use record::PeerAddress;
 pub use refusal::{Refusal, code_of};
 
-use crate::access::Access;
+use crate::access::{Access, Principal};
+use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -91,6 +92,8 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     /// Who did what.
     pub audit: Arc<Audit>,
+    /// As whom files are touched.
+    pub accounts: Arc<Accounts>,
     /// What the endpoint says of itself.
     pub about: About,
     places: Arc<Places>,
@@ -119,6 +122,8 @@ pub struct Parts {
     /// See [`Api`].
     pub audit: Arc<Audit>,
     /// See [`Api`].
+    pub accounts: Arc<Accounts>,
+    /// See [`Api`].
     pub about: About,
 }
 
@@ -140,6 +145,7 @@ impl Api {
             admission: parts.admission,
             metrics: parts.metrics,
             audit: parts.audit,
+            accounts: parts.accounts,
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -177,9 +183,10 @@ impl Api {
         Ok(done.await.map_err(Refusal::internal)??)
     }
 
-    /// The same for calls to the storage; given up when the caller goes away.
+    /// The same for calls to the storage, as the caller's account; given up when the caller goes away.
     async fn storage_call<T: Send + 'static>(
         self: &Arc<Self>,
+        caller: &Principal,
         work: impl FnOnce(&Self, &Given) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         struct Leave(Arc<Given>);
@@ -187,15 +194,6 @@ impl Api {
             fn drop(&mut self) {
                 self.0.up();
             }
-        }
-        if self.config.setuid {
-            // As this process it would reach what the owner's account may not.
-            return Err(
-                Error::new(ErrorKind::Unsupported, End::Here, "ask the storage")
-                    .cause("this endpoint acts as the owner's account, storage calls cannot yet")
-                    .remedy("use the host's own tools")
-                    .into(),
-            );
         }
         let turn = Arc::clone(&self.storage_calls).acquire_owned();
         let permit = match tokio::time::timeout(TURN_TIME, turn).await {
@@ -207,12 +205,12 @@ impl Api {
                     .into());
             }
         };
-        let api = Arc::clone(self);
+        let (api, owner) = (Arc::clone(self), caller.owner.clone());
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            work(&api, &given)
+            api.accounts.act_as(&owner, || work(&api, &given))
         });
         let answer = done.await.map_err(Refusal::internal)?;
         drop(leave);

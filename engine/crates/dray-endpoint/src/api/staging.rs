@@ -10,6 +10,7 @@ use crate::staging::Stager;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use dray_core::{End, Error, ErrorKind};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
@@ -122,7 +123,16 @@ pub(super) async fn pin(
         (status = "default", description = "Refused.", body = ErrorAnswer)))]
 pub(super) async fn evict(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
-    api.storage_call(move |api, given| api.stager().evict(&principal, &id, given))
-        .await
-        .map(Json)
+    if api.accounts.are_used() {
+        // It writes down what it does, which is the endpoint's own.
+        return Err(Error::new(ErrorKind::Unsupported, End::Here, "evict")
+            .cause("this endpoint acts as the owner's account")
+            .remedy("remove the fast copy with POST /v1/storage/rm")
+            .into());
+    }
+    api.storage_call(&caller, move |api, given| {
+        api.stager().evict(&principal, &id, given)
+    })
+    .await
+    .map(Json)
 }

@@ -43,9 +43,9 @@ pub(super) async fn stat(
     Query(query): Query<PathQuery>,
 ) -> Answer<Json<Entry>> {
     let principal = caller.clone();
-    api.storage_call(move |api, _| {
+    api.storage_call(&caller, move |api, _| {
         let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
-        storage::stat(root, &path)
+        storage::stat(&*api.accounts.root(root)?, &path)
     })
     .await
     .map(Json)
@@ -61,9 +61,15 @@ pub(super) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<EntryList>> {
     let principal = caller.clone();
-    api.storage_call(move |api, given| {
+    api.storage_call(&caller, move |api, given| {
         let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
-        storage::list(root, &path, query.limit, query.cursor.as_deref(), given)
+        storage::list(
+            &*api.accounts.root(root)?,
+            &path,
+            query.limit,
+            query.cursor.as_deref(),
+            given,
+        )
     })
     .await
     .map(Json)
@@ -81,9 +87,9 @@ pub(super) async fn mkdir(
 ) -> Answer<(StatusCode, Json<Entry>)> {
     let principal = caller.clone();
     let (entry, is_made) = api
-        .storage_call(move |api, _| {
+        .storage_call(&caller, move |api, _| {
             let (root, path) = api.allowed(&principal, Action::Create, &request.path)?;
-            storage::make_folder(root, &path, request.parents)
+            storage::make_folder(&*api.accounts.root(root)?, &path, request.parents)
         })
         .await?;
     let code = if is_made {
@@ -105,9 +111,9 @@ pub(super) async fn rm(
 ) -> Answer<Json<RmAnswer>> {
     let principal = caller.clone();
     let removed = api
-        .storage_call(move |api, given| {
+        .storage_call(&caller, move |api, given| {
             let (root, path) = api.allowed(&principal, Action::Modify, &request.path)?;
-            storage::remove(root, &path, request.recursive, given)
+            storage::remove(&*api.accounts.root(root)?, &path, request.recursive, given)
         })
         .await?;
     Ok(Json(RmAnswer { removed }))
@@ -123,10 +129,10 @@ pub(super) async fn rename(
     Body(request): Body<RenameRequest>,
 ) -> Answer<Json<Entry>> {
     let principal = caller.clone();
-    api.storage_call(move |api, _| {
+    api.storage_call(&caller, move |api, _| {
         let (root, from) = api.allowed(&principal, Action::Modify, &request.from)?;
         let (_, to) = api.allowed(&principal, Action::Modify, &request.to)?;
-        storage::rename(root, &from, &to, request.replace)
+        storage::rename(&*api.accounts.root(root)?, &from, &to, request.replace)
     })
     .await
     .map(Json)
@@ -143,9 +149,9 @@ pub(super) async fn checksum(
     Body(request): Body<ChecksumRequest>,
 ) -> Answer<Json<ChecksumAnswer>> {
     let principal = caller.clone();
-    api.storage_call(move |api, given| {
+    api.storage_call(&caller, move |api, given| {
         let (root, path) = api.allowed(&principal, Action::Read, &request.path)?;
-        storage::checksum(root, &path, request.algorithm, given)
+        storage::checksum(&*api.accounts.root(root)?, &path, request.algorithm, given)
     })
     .await
     .map(Json)
@@ -161,9 +167,9 @@ pub(super) async fn space(
     Query(query): Query<PathQuery>,
 ) -> Answer<Json<SpaceAnswer>> {
     let principal = caller.clone();
-    api.storage_call(move |api, _| {
+    api.storage_call(&caller, move |api, _| {
         let (root, path) = api.allowed(&principal, Action::Read, &query.path)?;
-        storage::space(root, &path)
+        storage::space(&*api.accounts.root(root)?, &path)
     })
     .await
     .map(Json)

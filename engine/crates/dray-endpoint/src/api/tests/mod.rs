@@ -6,6 +6,7 @@ mod staging;
 
 use super::{About, Api, Parts, openapi, router};
 use crate::access::testing::Names;
+use crate::accounts::Accounts;
 use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
@@ -40,10 +41,10 @@ pub(crate) fn house() -> House {
 }
 
 fn open(place: &Path) -> House {
-    open_with(place, "")
+    open_with(place, "", |config| Accounts::open(config).expect("opened"))
 }
 
-fn open_with(place: &Path, more: &str) -> House {
+fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -> House {
     let at = |name: &str| place.join(name);
     let text = format!(
         "{more}name = \"a.example\"\nstate = {:?}\nrate = \"1GiB\"\n\
@@ -56,6 +57,7 @@ fn open_with(place: &Path, more: &str) -> House {
         at("fast"),
     );
     let config = Arc::new(Config::parse("test", &text).expect("good"));
+    let accounts = accounts(&config);
     let hub = Arc::new(Hub::new(2, Moment::now()));
     let queue = Queue::open(&config, hub).expect("opened");
     let parts = Parts {
@@ -67,6 +69,7 @@ fn open_with(place: &Path, more: &str) -> House {
             rate: config.rate.map(|rate| rate.0),
         }),
         audit: Arc::default(),
+        accounts: Arc::new(accounts),
         metrics: Arc::new(Metrics::default()),
         about: About {
             key: "sha256:00".to_owned(),

@@ -1,0 +1,221 @@
+"""An endpoint that acts as its owners' accounts: whose the files are, and what is out of reach.
+
+Needs the right to become others, so it is left out where nobody is root; and accounts that every
+host has, so that none has to be made.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import pytest
+
+from dray.client import Place, Request
+from dray.testing.endpoints import Endpoint, Root
+from integration.endpoint.raw import ask, query, shipped_program
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other accounts"),
+]
+
+Json: TypeAlias = Any
+MIB = tree.MIB
+#: by subject: the account that its owner is called after
+ACCOUNTS = {"alice": "nobody", "bob": "games"}
+#: somebody whom no host knows by name
+STRANGER = 54_321
+
+
+class House(NamedTuple):
+    """An endpoint that acts as accounts, and one that does not."""
+
+    a: Endpoint
+    b: Endpoint
+    #: the root of ``a``: everybody may write into its folder ``open``
+    data: Path
+
+
+def numbers(subject: str) -> tuple[int, int]:
+    """Give user and group of a subject's account."""
+    account = pwd.getpwnam(ACCOUNTS[subject])
+    return account.pw_uid, account.pw_gid
+
+
+def owners(path: Path) -> tuple[int, int]:
+    """Say whose a file is."""
+    state = path.lstat()
+    return state.st_uid, state.st_gid
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    """Give both; what is above the root is open to everybody, as the page demands."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-accounts-"))
+    folder.chmod(0o755)
+    data = folder / "data"
+    (data / "open").mkdir(parents=True)
+    (data / "open").chmod(0o1777)
+    program = shipped_program()
+    rules = [
+        {"issuer": "https://a", "subject": subject, "owner": owner}
+        for subject, owner in ACCOUNTS.items()
+    ]
+    config = {"setuid": True, "setuid_min": 1, "map": {"rules": rules}}
+    root = Root("data", {"path": str(data)})
+    a = Endpoint(folder / "a", "a", roots=[root], config=config, program=program)
+    b = Endpoint(folder / "b", "b", program=program)
+    try:
+        yield House(a.start(), b.start(), data)
+    finally:
+        a.close()
+        b.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pull(house: House, subject: str, to: str, **more: Json) -> Json:
+    """Have ``a`` fetch a file of ``b``; gives the transfer while it runs."""
+    id = to.replace("/", ".")
+    with house.b.client() as there, house.a.client(subject=subject) as here:
+        ticket = there.mint_ticket(id, "read", ["/data/x"], house.a.key)
+        far = Place(house.b.place("x"), ticket.ticket, ticket.key, ticket.address)
+        return here.submit(Request([far], f"/data/{to}", id=id, **more))
+
+
+def ended(house: House, subject: str, to: str) -> Json:
+    with house.a.client(subject=subject) as here:
+        return here.wait(to.replace("/", "."), timeout_seconds=60)
+
+
+@pytest.mark.parametrize("subject", ACCOUNTS)
+def test_what_arrives_is_the_accounts_and_so_is_what_is_partial(house: House, subject: str) -> None:
+    tree.make_file(house.b.root("x"), 6 * MIB, seed=1)
+    folder = house.data / "open"
+    to = f"open/of-{subject}/file"
+    pull(house, subject, to, rate_max=2 * MIB, durability="object")
+    until = time.monotonic() + 30
+    while not tree.leftovers(folder):
+        assert time.monotonic() < until, "nothing partial is ever there"
+        time.sleep(0.01)
+    time.sleep(0.5)
+    partial = [Path(each) for each in tree.leftovers(folder)]
+    assert partial
+    assert {owners(each) for each in partial} == {numbers(subject)}, partial
+    done = ended(house, subject, to)
+    assert done.state == "done", done
+    assert owners(house.data / to) == numbers(subject)
+    assert owners((house.data / to).parent) == numbers(subject)
+    assert tree.hash_file(house.data / to) == tree.hash_file(house.b.root("x"))
+    assert tree.leftovers(folder) == []
+
+
+def test_what_others_keep_to_themselves_is_neither_read_nor_written(house: House) -> None:
+    tree.make_file(house.b.root("x"), MIB, seed=2)
+    secret = house.data / "secret"
+    secret.write_bytes(b"a stranger's")
+    secret.chmod(0o600)
+    os.chown(secret, STRANGER, STRANGER)
+    shut = house.data / "shut"
+    shut.mkdir(exist_ok=True)
+    os.chown(shut, STRANGER, STRANGER)
+    shut.chmod(0o755)
+    # Read: within the endpoint, and from it.
+    with house.a.client() as here:
+        here.submit(Request(["/data/secret"], "/data/open/stolen", id="within"))
+        done = here.wait("within", timeout_seconds=60)
+        assert done.state == "failed", done
+        assert done.error is not None
+        assert done.error.kind == "permission_denied", done.error
+        ticket = here.mint_ticket("out", "read", ["/data/secret"], house.b.key)
+    with house.b.client() as there:
+        far = Place(house.a.place("secret"), ticket.ticket, ticket.key, ticket.address)
+        there.submit(Request([far], "/data/stolen", id="out"))
+        done = there.wait("out", timeout_seconds=60)
+    assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
+    # Written.
+    pull(house, "alice", "shut/new")
+    done = ended(house, "alice", "shut/new")
+    assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
+    assert list(shut.iterdir()) == []
+    assert not (house.data / "open/stolen").exists()
+    assert not house.b.root("stolen").exists()
+
+
+def test_what_another_endpoint_pushes_is_the_accounts_of_its_ticket(house: House) -> None:
+    tree.make_file(house.b.root("x"), MIB, seed=3)
+    with house.a.client(subject="bob") as here, house.b.client() as there:
+        ticket = here.mint_ticket("in", "write", ["/data/open/pushed"], house.b.key)
+        far = Place(house.a.place("open/pushed"), ticket.ticket, ticket.key, ticket.address)
+        there.submit(Request("/data/x", far, id="in"))
+        done = there.wait("in", timeout_seconds=60)
+    assert done.state == "done", done
+    assert owners(house.data / "open/pushed") == numbers("bob")
+
+
+def test_storage_calls_reach_what_the_account_reaches(house: House) -> None:
+    tokens = {subject: house.a.token(subject=subject) for subject in ACCOUNTS}
+
+    def call(subject: str, method: str, what: str, body: Json = None) -> tuple[int, Json]:
+        answer = ask(house.a, method, f"/v1/storage/{what}", body, token=tokens[subject])
+        if answer.code == 403:
+            answer.refused(403, "permission_denied")
+        return answer.code, answer.json
+
+    mine, other = "/data/open/mine", {"path": "/data/open/mine/x"}
+    assert call("alice", "POST", "mkdir", {"path": mine})[0] == 201
+    folder = house.data / "open/mine"
+    assert owners(folder) == numbers("alice")
+    (folder / "x").write_bytes(b"hello")
+    folder.chmod(0o700)
+    summed = {**other, "algorithm": "adler32"}
+    moved = {"from": f"{mine}/x", "to": f"{mine}/y"}
+    calls: list[tuple[str, str, Json]] = [
+        ("GET", f"stat?{query(f'{mine}/x')}", None),
+        ("GET", f"list?{query(mine)}", None),
+        ("GET", f"space?{query(mine + '/x')}", None),
+        ("POST", "checksum", summed),
+        ("POST", "mkdir", {"path": f"{mine}/sub"}),
+        ("POST", "rename", moved),
+        ("POST", "rm", {"path": mine, "recursive": True}),
+    ]
+    # Bob first: nothing of it may have been done.
+    for method, what, body in calls:
+        assert call("bob", method, what, body)[0] == 403, what
+    assert sorted(each.name for each in folder.iterdir()) == ["x"]
+    for method, what, body in calls:
+        code, answer = call("alice", method, what, body)
+        assert code in (200, 201), (what, answer)
+        if what == "checksum":
+            assert answer["checksum"] == "062c0215"
+    assert not folder.exists()
+    # In a folder with the sticky bit everybody makes, and removes what is theirs.
+    theirs = house.data / "open/theirs"
+    theirs.write_bytes(b"root's")
+    assert call("alice", "POST", "rm", {"path": "/data/open/theirs"})[0] == 403
+    assert theirs.exists()
+    # The next call on the same endpoint is whoever calls.
+    assert call("bob", "POST", "mkdir", {"path": "/data/open/bobs"})[0] == 201
+    assert owners(house.data / "open/bobs") == numbers("bob")
+
+
+def test_an_owner_without_an_account_gets_nothing_done(house: House) -> None:
+    token = house.a.token(subject="mallory")
+    for what in (f"stat?{query('/data/open')}", f"list?{query('/data')}"):
+        answer = ask(house.a, "GET", f"/v1/storage/{what}", token=token)
+        assert "no such account" in answer.refused(403, "permission_denied")["cause"]
+    tree.make_file(house.b.root("x"), MIB, seed=4)
+    pull(house, "mallory", "open/mallorys")
+    done = ended(house, "mallory", "open/mallorys")
+    assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
+    assert not (house.data / "open/mallorys").exists()
