@@ -15,6 +15,7 @@ mod storage;
 mod submission;
 mod tickets;
 mod transfers;
+mod turns;
 pub mod types;
 
 pub use extract::PeerCertificates;
@@ -40,6 +41,7 @@ use refusal::Answer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
+use turns::Turns;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
@@ -98,7 +100,7 @@ pub struct Api {
     pub about: About,
     places: Arc<Places>,
     calls: Arc<Semaphore>,
-    storage_calls: Arc<Semaphore>,
+    storage_calls: Turns,
     stopping: watch::Sender<bool>,
     document: String,
 }
@@ -149,7 +151,7 @@ impl Api {
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
-            storage_calls: Arc::new(Semaphore::new(STORAGE_CALLS_MAX)),
+            storage_calls: Turns::new(STORAGE_CALLS_MAX),
             stopping: watch::Sender::new(false),
             document,
         }))
@@ -195,21 +197,26 @@ impl Api {
                 self.0.up();
             }
         }
-        let turn = Arc::clone(&self.storage_calls).acquire_owned();
-        let permit = match tokio::time::timeout(TURN_TIME, turn).await {
-            Ok(Ok(permit)) => permit,
-            _ => {
-                return Err(Error::new(ErrorKind::Busy, End::Here, "ask the storage")
-                    .cause(format!("{STORAGE_CALLS_MAX} calls are under way"))
-                    .remedy("try again in a moment")
-                    .into());
-            }
+        let turn = self.storage_calls.take(&caller.owner);
+        let Ok(turn) = tokio::time::timeout(TURN_TIME, turn).await else {
+            let own = self.storage_calls.running(&caller.owner);
+            let cause = match own {
+                0 => format!("{STORAGE_CALLS_MAX} calls are under way"),
+                own => format!("{own} of your own calls are under way"),
+            };
+            let error = Error::new(ErrorKind::Busy, End::Here, "ask the storage")
+                .cause(cause)
+                .remedy("try again in a moment");
+            return Err(match own {
+                0 => error.into(),
+                _ => Refusal::own_limit(error),
+            });
         };
         let (api, owner) = (Arc::clone(self), caller.owner.clone());
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));
         let done = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _turn = turn;
             api.accounts.act_as(&owner, || work(&api, &given))
         });
         let answer = done.await.map_err(Refusal::internal)?;

@@ -1,0 +1,228 @@
+//! Turns for calls that may take long: so many at once, and nobody's many keep out another's one.
+//!
+//! An owner begins another call only while fewer of theirs run than places are free: alone they get
+//! half of the places, two get a third each, and as long as there are fewer owners than places, the
+//! next one finds one (dynamic thresholds: Choudhury and Hahne, 1998). What waits has its turn in the
+//! order of who has least, then of who came first.
+//!
+//! Invariant owned here: a place that is free and may be taken is not waited for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+#[derive(Debug, Default)]
+struct State {
+    free: usize,
+    running: HashMap<String, usize>,
+    waiting: VecDeque<(String, oneshot::Sender<()>)>,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone)]
+pub(super) struct Turns(Arc<Mutex<State>>);
+
+/// A place; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    turns: Turns,
+    owner: String,
+}
+
+/// One that waits. What was given to it while it left goes back.
+struct Wait<'t> {
+    turns: &'t Turns,
+    owner: &'t str,
+    turn: oneshot::Receiver<()>,
+    is_over: bool,
+}
+
+impl State {
+    fn running(&self, owner: &str) -> usize {
+        self.running.get(owner).copied().unwrap_or(0)
+    }
+
+    fn may_take(&self, owner: &str) -> bool {
+        self.running(owner) < self.free
+    }
+
+    fn take(&mut self, owner: &str) {
+        self.free -= 1;
+        *self.running.entry(owner.to_owned()).or_default() += 1;
+    }
+
+    fn give_back(&mut self, owner: &str) {
+        self.free += 1;
+        if let Some(count) = self.running.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.running.remove(owner);
+            }
+        }
+    }
+
+    /// Gives free places to those who wait.
+    fn call(&mut self) {
+        loop {
+            let all = self.waiting.iter().enumerate();
+            let ready = all.filter(|(_, (owner, _))| self.may_take(owner));
+            let next = ready.min_by_key(|(at, (owner, _))| (self.running(owner), *at));
+            let Some((at, _)) = next else { return };
+            let Some((owner, turn)) = self.waiting.remove(at) else {
+                return;
+            };
+            // Who has gone away needs none.
+            if turn.send(()).is_ok() {
+                self.take(&owner);
+            }
+        }
+    }
+}
+
+impl Turns {
+    /// So many at once.
+    pub(super) fn new(places: usize) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            free: places,
+            ..State::default()
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls of an owner that run.
+    pub(super) fn running(&self, owner: &str) -> usize {
+        self.state().running(owner)
+    }
+
+    /// Waits for a turn.
+    pub(super) async fn take(&self, owner: &str) -> Turn {
+        let (turn, waiting) = oneshot::channel();
+        {
+            let mut state = self.state();
+            state.waiting.push_back((owner.to_owned(), turn));
+            state.call();
+        }
+        let mut wait = Wait {
+            turns: self,
+            owner,
+            turn: waiting,
+            is_over: false,
+        };
+        // The table outlives all who wait, and drops nobody unasked.
+        let _given = (&mut wait.turn).await;
+        wait.is_over = true;
+        Turn {
+            turns: self.clone(),
+            owner: owner.to_owned(),
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut state = self.turns.state();
+        self.turn.close();
+        if self.turn.try_recv().is_ok() {
+            state.give_back(self.owner);
+        }
+        state.waiting.retain(|(_, turn)| !turn.is_closed());
+        state.call();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.state();
+        state.give_back(&self.owner);
+        state.call();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Turn, Turns};
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    /// A turn that need not be waited for.
+    fn now(turns: &Turns, owner: &str) -> Option<Turn> {
+        poll(pin!(turns.take(owner)))
+    }
+
+    fn poll(take: Pin<&mut impl Future<Output = Turn>>) -> Option<Turn> {
+        match take.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(turn) => Some(turn),
+            Poll::Pending => None,
+        }
+    }
+
+    fn as_many_as_may(turns: &Turns, owner: &str) -> Vec<Turn> {
+        std::iter::from_fn(|| now(turns, owner)).collect()
+    }
+
+    #[test]
+    fn whoever_has_taken_all_they_may_leaves_a_place_for_the_next() {
+        let turns = Turns::new(16);
+        let mut held = Vec::new();
+        let mut counts = Vec::new();
+        for owner in ["a", "b", "c", "d", "e"] {
+            let taken = as_many_as_may(&turns, owner);
+            counts.push(taken.len());
+            held.push(taken);
+        }
+        assert_eq!(counts, [8, 4, 2, 1, 1]);
+        assert!(now(&turns, "f").is_none(), "all are taken");
+        drop(held);
+        assert_eq!(as_many_as_may(&turns, "f").len(), 8);
+        assert!(turns.state().running.is_empty());
+        assert_eq!(turns.state().free, 16);
+    }
+
+    #[test]
+    fn who_has_least_is_next_and_then_who_came_first() {
+        let turns = Turns::new(2);
+        let (first, second) = (now(&turns, "a"), now(&turns, "b"));
+        assert!(first.is_some() && second.is_some());
+        let mut more = pin!(turns.take("a"));
+        let mut newcomer = pin!(turns.take("c"));
+        let mut later = pin!(turns.take("d"));
+        assert!(poll(more.as_mut()).is_none());
+        assert!(poll(newcomer.as_mut()).is_none());
+        assert!(poll(later.as_mut()).is_none());
+        drop(second);
+        let newcomer = poll(newcomer.as_mut());
+        assert!(newcomer.is_some());
+        assert!(poll(more.as_mut()).is_none() && poll(later.as_mut()).is_none());
+        drop(first);
+        // The first call of theirs, and they came before.
+        assert!(poll(more.as_mut()).is_some());
+    }
+
+    #[test]
+    fn who_goes_away_holds_nothing() {
+        let turns = Turns::new(1);
+        let held = now(&turns, "a");
+        {
+            // Never asked again after it was given its turn.
+            let mut gone = Box::pin(turns.take("b"));
+            assert!(poll(gone.as_mut()).is_none());
+            drop(held);
+        }
+        {
+            let held = now(&turns, "a");
+            assert!(held.is_some());
+            let mut waits = Box::pin(turns.take("b"));
+            assert!(poll(waits.as_mut()).is_none());
+        }
+        assert!(turns.state().waiting.is_empty());
+        assert!(now(&turns, "c").is_some());
+        assert_eq!(turns.state().free, 1);
+    }
+}
