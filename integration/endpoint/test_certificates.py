@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -16,7 +17,6 @@ from integration.endpoint.authority import LIMITED, Authority, Certificate, prox
 from integration.endpoint.raw import ask, dray, query, shipped_program
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -291,12 +291,66 @@ def test_what_is_revoked_is_refused_soon_and_without_a_restart(
     assert fetch(world, certificate, "data/x", tmp_path / "got").returncode == 3
     # The others are what they were, also when the list is damaged.
     good = world.lists.read_bytes()
-    world.lists.write_bytes(good[: len(good) // 2])
+    for damaged in (good[: len(good) // 2], b"<html>503 try again later</html>"):
+        before = world.endpoint.log_text().count("those of before stay in force")
+        world.lists.write_bytes(damaged)
+        time.sleep(RELOAD_SECONDS + 1)
+        for name, code in (("alice", 200), ("revoked", 401)):
+            answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name])
+            assert answer.code == code, answer.text
+        said = [line for line in world.endpoint.log_text().splitlines() if "stay in force" in line]
+        assert len(said) > before, "nobody hears of it"
+        assert str(world.lists) in said[-1]
+        assert "fetch it anew" in said[-1]
+    # Mended, in the other form that authorities publish: it counts again.
+    later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
+    file = later.file()
+    world.authority.revoke(later)
+    world.authority.write_list(world.lists)
+    words = ["openssl", "crl", "-in", world.lists, "-outform", "DER", "-out", tmp_path / "der"]
+    subprocess.run(words, check=True, capture_output=True)
+    (tmp_path / "der").replace(world.lists)
     time.sleep(RELOAD_SECONDS + 1)
-    for name, code in (("alice", 200), ("revoked", 401)):
-        answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name])
+    for certificate, code in ((file, 401), (world.files["alice"], 200)):
+        answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate)
         assert answer.code == code, answer.text
-    world.lists.write_bytes(good)
+    world.authority.write_list(world.lists)
+
+
+@pytest.mark.parametrize("name", ["folder", "file"])
+def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: str) -> None:
+    for each in ("ca", "lists"):
+        (tmp_path / each).mkdir()
+    authority = Authority(tmp_path / "ca")
+    lists = tmp_path / "lists"
+    file = lists / ("own.r0" if name == "folder" else "revoked")
+    crl = str(lists if name == "folder" else file)
+    tls = {"client_ca": str(authority.file), "crl": crl}
+    program = shipped_program()
+    endpoint = Endpoint(tmp_path / "a", "a", config={"tls": tls}, program=program)
+    try:
+        authority.write_list(file)
+        good = file.read_bytes()
+        endpoint.start()
+        endpoint.stop()
+        for damaged, cause in (
+            (b"", "holds no revocation list"),
+            (b"not found\n", "holds no revocation list"),
+            (good[: len(good) // 2], ""),
+            (b"\x30\x82\x01", "malformed"),
+        ):
+            file.write_bytes(damaged)
+            with pytest.raises(RuntimeError):
+                endpoint.start()
+            assert endpoint.exit_code not in (0, None)
+            said = endpoint.log_text()
+            assert f"{file}: " in said, said
+            assert cause in said, said
+            assert "fetch it anew" in said, said
+        file.write_bytes(good)
+        endpoint.start()
+    finally:
+        endpoint.close()
 
 
 def test_an_endpoint_that_believes_no_authority_says_so(

@@ -2,7 +2,7 @@
 //! may be done to which path.
 
 use super::keyring::Keyring;
-use super::keys::{certificates, files, source};
+use super::keys::{certificates, files, read, source};
 use super::{Access, Action, Credentials, Future, Principal, Rights, now};
 use crate::config::{Config, Tls};
 use crate::place::ApiPath;
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often files of authorities and revocation lists are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// First byte of a certificate or a list that is not PEM.
+const DER_SEQUENCE: u8 = 0x30;
 
 /// What a file was when it was read: its path, bytes and time.
 type Seen = Vec<(PathBuf, u64, SystemTime)>;
@@ -110,12 +113,19 @@ impl Door {
         };
         if held.looked.elapsed() > LOOK_INTERVAL {
             held.looked = Instant::now();
-            if look(&self.tls).is_ok_and(|seen| seen != held.seen) {
-                match read_certificates(&self.tls) {
-                    Ok(new) => *held = new,
-                    // The old ones are better than none, and worse than new ones.
-                    Err(error) => tracing::error!("cannot read the authorities anew: {error}"),
-                }
+            let new = look(&self.tls).and_then(|seen| match seen == held.seen {
+                true => Ok(None),
+                false => read_certificates(&self.tls).map(Some),
+            });
+            match new {
+                Ok(Some(new)) => *held = new,
+                Ok(None) => {}
+                // Those of before are better than none: who was revoked stays so. Said again at each
+                // look, until somebody mends it.
+                Err(error) => tracing::error!(
+                    "cannot read the authorities and revocation lists anew, \
+                     those of before stay in force: {error}"
+                ),
             }
         }
         let chain: Vec<&[u8]> = chain.iter().map(AsRef::as_ref).collect();
@@ -312,7 +322,7 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     }
     for path in tls.crl.iter() {
         for file in files(path)? {
-            for list in revocation_lists(&file)? {
+            for list in revocation_lists(&file, file == *path)? {
                 let added = trust.add_revocation_list(&list);
                 added.map_err(|error| in_file(error, &file))?;
             }
@@ -331,21 +341,31 @@ fn in_file(error: Error, file: &Path) -> Error {
     error.cause(cause)
 }
 
-/// The lists in a file. One that is damaged is no list that revokes nothing: what it revoked would be
-/// believed again.
-fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+/// The lists in a file, PEM or DER. One that is damaged is no list that revokes nothing: what it
+/// revoked would be believed again. `is_named`: the configuration names the file itself.
+fn revocation_lists(
+    file: &Path,
+    is_named: bool,
+) -> Result<Vec<CertificateRevocationListDer<'static>>> {
     let wrong = |kind, cause: String| {
         Error::new(kind, End::Here, "read the revocation list")
             .cause(format!("{}: {cause}", file.display()))
-            .remedy("fetch it anew")
+            .remedy("fetch it anew, or correct tls.crl")
     };
-    let pem = std::fs::read(file).map_err(|error| wrong(ErrorKind::Io, error.to_string()))?;
-    let lists = CertificateRevocationListDer::pem_slice_iter(&pem);
+    let bytes = read(file).map_err(|error| wrong(error.kind, error.cause))?;
+    if bytes.first() == Some(&DER_SEQUENCE) {
+        return Ok(match is_named || is_named_a_list(file) {
+            true => vec![bytes.into()],
+            false => Vec::new(),
+        });
+    }
+    let lists = CertificateRevocationListDer::pem_slice_iter(&bytes);
     let lists: Vec<_> = lists
         .collect::<std::result::Result<_, _>>()
         .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?;
-    if lists.is_empty() && is_named_a_list(file) {
-        return Err(wrong(ErrorKind::InvalidRequest, "it holds none".to_owned()));
+    if lists.is_empty() && (is_named || is_named_a_list(file)) {
+        let cause = "it holds no revocation list".to_owned();
+        return Err(wrong(ErrorKind::InvalidRequest, cause));
     }
     Ok(lists)
 }
@@ -361,4 +381,44 @@ fn is_named_a_list(file: &Path) -> bool {
                 !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
             })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::revocation_lists;
+    use dray_core::ErrorKind;
+
+    const CUT: &str = "-----BEGIN X509 CRL-----\nMIIBBzCBrgIBATAKBggqhkjOPQQDAjA";
+    const NO_BASE64: &str = "-----BEGIN X509 CRL-----\n!!!!\n-----END X509 CRL-----\n";
+    const A_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n";
+
+    #[test]
+    fn a_file_that_should_be_a_list_and_is_none_is_named_with_cause_and_remedy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, is_named) in [("a.crl", false), ("1f2e.r0", false), ("any.pem", true)] {
+            let file = folder.path().join(name);
+            let said = || {
+                let error = revocation_lists(&file, is_named).expect_err(name);
+                let words = error.to_string();
+                assert!(words.contains(name), "{words}");
+                assert!(words.contains("fetch it anew"), "{words}");
+                error
+            };
+            assert_eq!(said().kind, ErrorKind::Io, "it is not there");
+            for garbage in ["", "no list at all", CUT, NO_BASE64, A_KEY] {
+                std::fs::write(&file, garbage).expect("written");
+                assert_eq!(said().kind, ErrorKind::InvalidRequest, "{garbage}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_of_authorities_holds_other_files_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("ca.pem", A_KEY), ("ca.info", "alias = ca"), ("x.r", "")] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).expect("written");
+            assert_eq!(revocation_lists(&file, false), Ok(Vec::new()), "{name}");
+        }
+    }
 }

@@ -125,7 +125,8 @@ impl Place {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// A file, no more of it than one of its kind has.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
     std::fs::File::open(path)
