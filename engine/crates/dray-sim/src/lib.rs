@@ -8,13 +8,14 @@
 //! assume is written in docs/design/failure-model.md.
 //!
 //! What takes hours and many transfers, rates and admission above all, is tried in [`fluid`]: without
-//! objects, by the same decisions.
+//! objects, by the same decisions; published [`experiments`] are done again there.
 //!
 //! Non-goals: real time, threads, speed. Nothing here is random but for the seed, so a seed replays.
 
 pub mod acts;
 pub mod checkers;
 pub mod disk;
+pub mod experiments;
 pub mod faults;
 pub mod fluid;
 pub mod inject;

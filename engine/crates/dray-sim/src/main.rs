@@ -1,8 +1,10 @@
 //! `dray-sim --seeds N`: runs seeds, prints the first broken promise of each failing seed and the
 //! table of what was hit. `--seed N --trace` replays one; `--mutant NAME` plants a defect and says
-//! how many seeds notice it, `--mutants` does so for all.
+//! how many seeds notice it, `--mutants` does so for all. `dray-sim experiment NAME` does a published
+//! experiment again and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
+use dray_sim::experiments;
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
 use dray_sim::run_seed;
@@ -15,8 +17,9 @@ const HITS_MIN: u64 = 20;
 /// Seeds from which on the table must be full.
 const SEEDS_FULL: u64 = 2000;
 
-const USAGE: &str =
-    "dray-sim [--seeds N] [--from N] [--seed N] [--trace] [--mutant NAME] [--mutants]";
+const USAGE: &str = "\
+dray-sim [--seeds N] [--from N] [--seed N] [--trace] [--mutant NAME] [--mutants]
+dray-sim experiment NAME";
 
 struct Arguments {
     from: u64,
@@ -51,6 +54,12 @@ fn arguments() -> Option<Arguments> {
 }
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [verb, rest @ ..] = words.as_slice()
+        && verb == "experiment"
+    {
+        return experiment(rest);
+    }
     let Some(arguments) = arguments() else {
         println!("{USAGE}");
         return ExitCode::from(2);
@@ -63,6 +72,19 @@ fn main() -> ExitCode {
         is_good &= planted(&arguments, *mutant);
     }
     ExitCode::from(u8::from(!is_good))
+}
+
+fn experiment(words: &[String]) -> ExitCode {
+    let results = match words {
+        [name] => experiments::run(name),
+        _ => None,
+    };
+    let Some(results) = results else {
+        println!("{USAGE}\nexperiments: {}", experiments::ALL.join(", "));
+        return ExitCode::from(2);
+    };
+    println!("{results:#}");
+    ExitCode::SUCCESS
 }
 
 fn sound(arguments: &Arguments) -> ExitCode {

@@ -254,7 +254,7 @@ impl Default for Settings {
         Self {
             name: Name::default(),
             at_once: None,
-            // Liu et al., section 3.3.
+            // Liu et al., 2010, figure 14.
             quota: 400_000_000,
             turns_of: TurnsOf::Owners,
             // Nine steps are 45 minutes: what is urgent has its time first (guess, revisit).

@@ -6,7 +6,7 @@ use crate::shares::WEIGHT_DEFAULT;
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// Multiple-pair (Liu et al., section 3.3): transfers of different pairs of endpoints run side by
+/// Multiple-pair (Liu et al., 2010): transfers of different pairs of endpoints run side by
 /// side, one of each pair and so many pairs at a time; further pairs wait in line. Of one pair what was
 /// submitted first goes first. A pair whose transfer has ended goes to the end of the line.
 #[derive(Debug, Clone)]

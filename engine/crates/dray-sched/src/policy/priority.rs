@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Dynamic priority (Liu et al., section 3.3): the highest runs, and takes the place of a lower one
+/// Dynamic priority (Liu et al., 2010): the highest runs, and takes the place of a lower one
 /// within one object. What waits rises one step in each `aging`, beyond 9 and into the next class if it
 /// must, so that nobody waits for ever. Who began because it had risen keeps what it rose for one
 /// `aging`, and meanwhile gives way to no other that is above it only because it has risen: else they

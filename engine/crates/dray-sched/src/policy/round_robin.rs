@@ -14,7 +14,7 @@ pub enum TurnsOf {
     Pairs,
 }
 
-/// Round robin by accumulated quota, as the prose of Liu et al., section 3.3, has it: each party is
+/// Round robin by accumulated quota, as the prose of Liu et al. (2010) has it: each party is
 /// served until its quota is used up. What it moves beyond that, for nothing stops in the middle of an
 /// object and nobody looks at each of them, is taken off its next turns. (Their figure 6 moves one
 /// file a visit and saves nothing.) Absence saves no quota; who was alone owes nobody what it moved, and
