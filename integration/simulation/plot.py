@@ -1,0 +1,172 @@
+"""Pictures of results as SVG: lines over time and groups of bars, and nothing else.
+
+Not a plotting library: the few shapes that the pages need, always the same bytes for the same
+numbers, so that a test can compare the picture in the tree with the results.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+
+#: told apart by those who see few colours too: Okabe and Ito's
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+WIDTH = 720
+HEIGHT = 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
+TICKS = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together."""
+
+    name: str
+    points: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar in each group."""
+
+    name: str
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the data."""
+
+    title: str
+    x_label: str
+    y_label: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From numbers to places on the paper."""
+
+    low: float
+    high: float
+    begins: float
+    ends: float
+
+    def at(self, value: float) -> float:
+        """Place a number."""
+        part = (value - self.low) / (self.high - self.low)
+        return self.begins + part * (self.ends - self.begins)
+
+
+def step(high: float) -> float:
+    """Find a round distance of some five ticks up to ``high``."""
+    rough = max(high, 1e-9) / TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * part for part in (1, 2, 2.5, 5, 10) if power * part >= rough)
+
+
+def text(x: float, y: float, words: str, *more: str) -> str:
+    """Write words."""
+    return " ".join([f'<text x="{x:.1f}" y="{y:.1f}"', *more]) + f">{escape(words)}</text>"
+
+
+def stroke(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    """Draw a thin straight line."""
+    place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {place} stroke="{colour}"/>'
+
+
+def legend(names: list[str]) -> list[str]:
+    """Name the colours, in the upper right corner."""
+    parts = []
+    x = float(WIDTH - RIGHT)
+    for at, name in reversed(list(enumerate(names))):
+        x -= 7.0 * len(name) + 24
+        parts.append(f'<rect x="{x:.1f}" y="12" width="12" height="12" fill="{colour(at)}"/>')
+        parts.append(text(x + 16, 22, name))
+    return parts
+
+
+def colour(at: int) -> str:
+    """Give the colour of the one at that place."""
+    return COLOURS[at % len(COLOURS)]
+
+
+def up(frame: Frame, high: float) -> tuple[Scale, list[str]]:
+    """Draw the vertical axis from zero."""
+    distance = step(high)
+    top = distance * math.ceil(high / distance)
+    scale = Scale(0, top, HEIGHT - BOTTOM, TOP)
+    parts = []
+    for count in range(round(top / distance) + 1):
+        y = scale.at(count * distance)
+        parts.append(stroke(LEFT, y, WIDTH - RIGHT, y, "#ddd"))
+        parts.append(text(LEFT - 6, y + 4, f"{count * distance:g}", 'text-anchor="end"'))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    turned = f'text-anchor="middle" transform="rotate(-90 16 {middle:.1f})"'
+    parts.append(text(16, middle, frame.y_label, turned))
+    return scale, parts
+
+
+def page(frame: Frame, parts: list[str]) -> str:
+    """Put a picture together."""
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="12"'
+        ' font-family="sans-serif">',
+        f"<title>{escape(frame.title)}</title>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    label = text(middle, HEIGHT - 8, frame.x_label, 'text-anchor="middle"')
+    return "\n".join([*head, *parts, label, "</svg>"]) + "\n"
+
+
+def lines(frame: Frame, series: list[Line]) -> str:
+    """Draw lines over time; both axes begin at zero.
+
+    :raises ValueError: when there is no point.
+    """
+    points = [point for line in series for point in line.points]
+    if not points:
+        raise ValueError(f"{frame.title}: nothing to draw")
+    y_scale, parts = up(frame, max(y for _, y in points))
+    most = max(x for x, _ in points)
+    x_scale = Scale(0, most, LEFT, WIDTH - RIGHT)
+    distance = step(most)
+    for count in range(math.floor(most / distance) + 1):
+        x = x_scale.at(count * distance)
+        parts.append(stroke(x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 4, "#666"))
+        label = text(x, HEIGHT - BOTTOM + 18, f"{count * distance:g}", 'text-anchor="middle"')
+        parts.append(label)
+    for at, line in enumerate(series):
+        path = " ".join(f"{x_scale.at(x):.1f},{y_scale.at(y):.1f}" for x, y in line.points)
+        style = f'fill="none" stroke="{colour(at)}" stroke-width="2"'
+        parts.append(f'<polyline points="{path}" {style}/>')
+    return page(frame, [*parts, *legend([line.name for line in series])])
+
+
+def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
+    """Draw groups of bars with their values above.
+
+    :raises ValueError: when a series does not have one value for each group.
+    """
+    if not groups or any(len(one.values) != len(groups) for one in series):
+        raise ValueError(f"{frame.title}: one value for each group")
+    y_scale, parts = up(frame, max(value for one in series for value in one.values))
+    room = (WIDTH - LEFT - RIGHT) / len(groups)
+    width = room * 0.8 / len(series)
+    for nth, group in enumerate(groups):
+        begins = LEFT + nth * room
+        for at, one in enumerate(series):
+            x = begins + room * 0.1 + at * width
+            y = y_scale.at(one.values[nth])
+            size = f'width="{width - 2:.1f}" height="{HEIGHT - BOTTOM - y:.1f}"'
+            parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" {size} fill="{colour(at)}"/>')
+            label = f"{one.values[nth]:.0f}"
+            style = 'text-anchor="middle" font-size="9"'
+            parts.append(text(x + width / 2 - 1, y - 3, label, style))
+        middle = begins + room / 2
+        style = 'text-anchor="middle" font-size="11"'
+        parts.append(text(middle, HEIGHT - BOTTOM + 16, group, style))
+    return page(frame, [*parts, *legend([one.name for one in series])])

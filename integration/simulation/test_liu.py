@@ -1,0 +1,61 @@
+"""The pages of the experiments show their results, and the pictures are sound."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from integration.simulation import liu, plot, simulator
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_the_page_and_the_pictures_show_the_results() -> None:
+    # That the results are the simulator's is compared by dray-sim's own tests.
+    text = (simulator.PAGES / "liu.json").read_text(encoding="utf-8")
+    for name, content in liu.files(text).items():
+        shown = (simulator.PAGES / name).read_text(encoding="utf-8")
+        assert shown == content, f"{name}: run `python -m integration.simulation.liu`"
+
+
+def test_other_results_are_another_page() -> None:
+    text = (simulator.PAGES / "liu.json").read_text(encoding="utf-8")
+    changed = liu.files(text.replace("1021.687", "1121.687"))
+    assert changed["liu.md"] != liu.files(text)["liu.md"]
+    assert "+9.8%" in changed["liu.md"]
+
+
+def test_pictures_are_xml_with_a_shape_for_each_number() -> None:
+    frame = plot.Frame("a < b", "x & y", "z")
+    picture = plot.bars(frame, ["one", "two"], [plot.Bars("n", [1, 2]), plot.Bars("m", [3, 4])])
+    root = ElementTree.fromstring(picture)  # noqa: S314 - made here
+    heights = [float(shape.get("height", "0")) for shape in root.findall(f"{SVG}rect")[1:5]]
+    one, three, two, four = heights
+    assert two == pytest.approx(2 * one, abs=0.2)
+    assert three == pytest.approx(3 * one, abs=0.2)
+    assert four == pytest.approx(4 * one, abs=0.2)
+    line = plot.lines(frame, [plot.Line("n", [(0, 0), (10, 5), (20, 10)])])
+    drawn = ElementTree.fromstring(line).find(f"{SVG}polyline")  # noqa: S314 - made here
+    assert drawn is not None
+    points = [
+        tuple(float(each) for each in pair.split(",")) for pair in drawn.get("points", "").split()
+    ]
+    assert points[0] == (plot.LEFT, plot.HEIGHT - plot.BOTTOM)
+    assert points[2] == (plot.WIDTH - plot.RIGHT, plot.TOP)
+    assert points[1] == ((points[0][0] + points[2][0]) / 2, (points[0][1] + points[2][1]) / 2)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    frame = plot.Frame("t", "x", "y")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plot.lines(frame, [plot.Line("n", [])])
+    with pytest.raises(ValueError, match="one value for each group"):
+        plot.bars(frame, ["one"], [plot.Bars("n", [1, 2])])
+
+
+@pytest.mark.parametrize(
+    ("high", "distance"), [(1.0, 0.2), (1043, 250), (9.9, 2), (100, 20), (0.07, 0.02)]
+)
+def test_ticks_are_round_and_about_five(high: float, distance: float) -> None:
+    assert plot.step(high) == pytest.approx(distance)
