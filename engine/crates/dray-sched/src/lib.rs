@@ -1,4 +1,5 @@
-//! Pure decisions, the time passed in: which object goes next ([`objects`]), when it may go
+//! Pure decisions, the time passed in: which object goes next ([`objects`]) around the targets that are
+//! slow ([`congestion`]), when it may go
 //! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), which
 //! transfers run ([`policy`], [`queue`]), and at which rate they may go ([`shares`]).
 //!
@@ -7,6 +8,7 @@
 //! Invariants owned here: an object that was picked is not picked again until it was put back;
 //! shares are never more than there is; no owner waits for ever behind another.
 
+pub mod congestion;
 pub mod credit;
 pub mod draw;
 pub mod objects;
