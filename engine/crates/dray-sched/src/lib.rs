@@ -8,6 +8,7 @@
 //! Invariants owned here: an object that was picked is not picked again until it was put back;
 //! shares are never more than there is; no owner waits for ever behind another.
 
+pub mod broker;
 pub mod congestion;
 pub mod credit;
 pub mod draw;

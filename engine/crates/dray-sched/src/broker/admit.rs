@@ -1,0 +1,432 @@
+//! Whether wishes can be promised, and what could be promised instead.
+
+use super::fill;
+use super::need::{Grid, Need, Padding};
+use super::plan;
+use super::wish::{ResourceId, TransferKey, Wish, rate_for};
+use super::{Broker, Config, OFFERS_MAX};
+use dray_core::Time;
+use dray_core::rate::BytesPerSecond;
+use std::time::Duration;
+
+/// Steps of a search. Each halves what is uncertain.
+const SEARCH_STEPS: u32 = 12;
+
+/// The longest delay that is offered is a second doubled this often: seventeen years.
+const DOUBLINGS_MAX: u32 = 29;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What is answered to wishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Answer {
+    /// All of them are taken on.
+    Accepted(Vec<Grant>),
+    /// None is.
+    Refused(Refusal),
+}
+
+impl Answer {
+    /// Whether the wishes were taken on.
+    #[must_use]
+    pub const fn is_accepted(&self) -> bool {
+        matches!(self, Self::Accepted(_))
+    }
+}
+
+/// What a wish that was taken on can count on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Which transfer.
+    pub key: TransferKey,
+    /// Whether anything is promised.
+    pub is_promised: bool,
+    /// The rate it has by plan from now on, or from its begin.
+    pub rate: BytesPerSecond,
+    /// When it is done by plan; `None` when that is not planned.
+    pub finish: Option<Time>,
+    /// When it is done at the latest, if that is promised.
+    pub latest: Option<Time>,
+}
+
+/// Why wishes were refused, and what could be promised instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The wish that does not fit.
+    pub key: TransferKey,
+    /// What is in its way.
+    pub obstacle: Obstacle,
+    /// The rate it would have needed.
+    pub rate_needed: Option<BytesPerSecond>,
+    /// The rate there is for it in its window, all promises kept.
+    pub rate_there_is: Option<BytesPerSecond>,
+    /// The deadlines with which all the wishes would be taken on, each as much later as the others. What
+    /// [`Broker::admit`] offers holds for [`Config::offer_holds`] if nothing else is promised until
+    /// then and everything has run at its rates.
+    pub offer: Option<Vec<(TransferKey, Time)>>,
+}
+
+/// What is in a wish's way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// A resource, with the promises that need it in the same time.
+    Resource(ResourceId, Vec<TransferKey>),
+    /// Its own ceiling: its floor is above it, or its deadline too soon for it.
+    Ceiling,
+    /// Its deadline is over before it may begin.
+    Window,
+    /// It names a resource that nobody knows.
+    Unknown(ResourceId),
+    /// A transfer of this key is there already, or twice among the wishes.
+    Taken,
+    /// As many transfers are looked after as may be: so many.
+    Full(usize),
+}
+
+impl Broker {
+    /// Takes on all wishes or none.
+    pub fn admit(&mut self, wishes: &[Wish], now: Time) -> Answer {
+        let answer = self.would(wishes, now);
+        let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
+        self.offers
+            .retain(|(until, offered)| *until > now && !offered.iter().any(is_ours));
+        match &answer {
+            Answer::Accepted(grants) => {
+                for (wish, grant) in wishes.iter().zip(grants) {
+                    self.insert(wish.clone(), grant.is_promised);
+                }
+            }
+            Answer::Refused(refusal) => {
+                if let Some(offer) = &refusal.offer {
+                    self.remember(wishes, offer, now);
+                }
+            }
+        }
+        answer
+    }
+
+    /// What [`Broker::admit`] would answer; changes nothing.
+    ///
+    /// An accepted wish stays accepted with a later deadline, fewer bytes, or more capacity; but
+    /// one with a floor and a deadline: that floor is held until the deadline, so a later one can be harder.
+    pub fn would(&self, wishes: &[Wish], now: Time) -> Answer {
+        let refuse = |key, obstacle| {
+            Answer::Refused(Refusal {
+                key,
+                obstacle,
+                rate_needed: None,
+                rate_there_is: None,
+                offer: None,
+            })
+        };
+        if let Some(wish) = wishes.first()
+            && self.transfers.len() + wishes.len() > self.config.transfers_max
+        {
+            return refuse(wish.key, Obstacle::Full(self.config.transfers_max));
+        }
+        for (at, wish) in wishes.iter().enumerate() {
+            let is_twice = wishes[..at].iter().any(|other| other.key == wish.key);
+            if is_twice || self.transfers.contains_key(&wish.key) {
+                return refuse(wish.key, Obstacle::Taken);
+            }
+            if wish.ceiling.is_some_and(|ceiling| ceiling < wish.floor) {
+                return refuse(wish.key, Obstacle::Ceiling);
+            }
+            if let Some(unknown) = (wish.resources.iter()).find(|id| self.index(**id).is_none()) {
+                return refuse(wish.key, Obstacle::Unknown(*unknown));
+            }
+        }
+        match self.test(wishes, now) {
+            Ok(parts) => Answer::Accepted(self.grants(wishes, &parts, now)),
+            Err(_) => Answer::Refused(self.refusal(wishes, now)),
+        }
+    }
+
+    /// Plans leave room for what was offered, as it was offered, until it is asked for or time is up.
+    fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
+        let until = now + self.config.offer_holds;
+        let offered = wishes.iter().map(|wish| {
+            let deadline = offer.iter().find(|(key, _)| *key == wish.key);
+            Wish {
+                deadline: deadline.map(|(_, deadline)| *deadline),
+                not_before: Some(wish.start(until)),
+                ..wish.clone()
+            }
+        });
+        self.offers.push((until, offered.collect()));
+        if self.offers.len() > OFFERS_MAX {
+            self.offers.remove(0);
+        }
+    }
+
+    /// Whether [`Broker::admit`] would take the wishes on, if it knows them; without the search for what
+    /// could be instead, which costs a hundred times as much.
+    #[must_use]
+    pub fn fits(&self, wishes: &[Wish], now: Time) -> bool {
+        self.test(wishes, now).is_ok()
+    }
+
+    /// Puts another wish in the place of a transfer's. When the new one cannot be promised, the old
+    /// one stays as it was; what is offered instead is not kept free.
+    pub fn change(&mut self, wish: Wish, now: Time) -> Answer {
+        let old = self.transfers.remove(&wish.key);
+        let answer = self.would(std::slice::from_ref(&wish), now);
+        match (&answer, old) {
+            (Answer::Accepted(grants), old) => {
+                self.insert(wish, grants.iter().any(|grant| grant.is_promised));
+                let taken = old.and_then(|old| Some((old.use_max?, old.wish.key)));
+                if let Some((rate, key)) = taken {
+                    self.set_use(key, Some(BytesPerSecond(rate)));
+                }
+            }
+            (Answer::Refused(_), Some(old)) => {
+                self.transfers.insert(old.wish.key, old);
+            }
+            (Answer::Refused(_), None) => {}
+        }
+        answer
+    }
+
+    /// A plan for each part of the need that a wish belongs to, all promises included; or the part
+    /// that has none. Depends on nothing but promises, wishes, capacities and time.
+    fn test(&self, wishes: &[Wish], now: Time) -> Result<Vec<(Need, plan::Plan)>, Option<Need>> {
+        let mut need = self.empty_need(now);
+        for (wish, resources) in self.promises(now) {
+            need.add(wish, &resources, Padding::With);
+        }
+        for wish in wishes.iter().filter(|wish| self.can_promise(wish)) {
+            if !need.add(wish, &self.indices(wish), Padding::With) {
+                return Err(None);
+            }
+        }
+        let mut plans = Vec::new();
+        for part in need.parts() {
+            let is_ours = |key: TransferKey| wishes.iter().any(|wish| wish.key == key);
+            if !(part.demands.iter().any(|demand| is_ours(demand.key))
+                || part.holds.iter().any(|hold| is_ours(hold.key)))
+            {
+                continue;
+            }
+            match plan::find(&part) {
+                Some(plan) => plans.push((part, plan)),
+                None => return Err(Some(part)),
+            }
+        }
+        Ok(plans)
+    }
+
+    fn grants(&self, wishes: &[Wish], parts: &[(Need, plan::Plan)], now: Time) -> Vec<Grant> {
+        let grant = |wish: &Wish| {
+            let mut rate = 0;
+            let mut finish = None;
+            for (need, plan) in parts {
+                for hold in need.holds.iter().filter(|hold| hold.key == wish.key) {
+                    rate += hold.rate;
+                    finish = finish.max(hold.until);
+                }
+                if let Some(at) = plan.keys.iter().position(|key| *key == wish.key) {
+                    rate += plan.first_rate(at);
+                    finish = finish.max(Some(plan.finish(at)));
+                }
+            }
+            let is_promised = self.can_promise(wish);
+            Grant {
+                key: wish.key,
+                is_promised,
+                rate: BytesPerSecond(rate),
+                finish: finish.map(|finish| {
+                    wish.deadline
+                        .map_or(finish, |latest| finish.min(latest.max(now)))
+                }),
+                latest: wish.deadline.filter(|_| is_promised),
+            }
+        };
+        wishes.iter().map(grant).collect()
+    }
+
+    /// Says why, and what could be. Every number is found with the test that admits.
+    fn refusal(&self, wishes: &[Wish], now: Time) -> Refusal {
+        // The first wish that does not fit with those before it.
+        let at = (0..wishes.len())
+            .find(|at| self.test(&wishes[..=*at], now).is_err())
+            .unwrap_or(0);
+        let wish = &wishes[at];
+        let start = wish.start(now);
+        let needs_time = wish.deadline.is_some_and(|deadline| deadline <= start);
+        let obstacle = if needs_time {
+            Obstacle::Window
+        } else {
+            self.obstacle(&wishes[..=at], now)
+        };
+        let window = wish.deadline.map_or(0, |deadline| {
+            deadline.as_nanos().saturating_sub(start.as_nanos())
+        });
+        let by_deadline = wish.bytes.filter(|_| window > 0);
+        let rate_needed = match by_deadline {
+            Some(bytes) => Some(rate_for(bytes, window).max(wish.floor.0)),
+            None => (wish.floor.0 > 0).then_some(wish.floor.0),
+        };
+        let rate_there_is = rate_needed.map(|_| self.largest(wishes, at, now));
+        Refusal {
+            key: wish.key,
+            obstacle,
+            rate_needed: rate_needed.map(BytesPerSecond),
+            rate_there_is: rate_there_is.map(|part| {
+                let needed = u128::from(rate_needed.unwrap_or(0));
+                let there_is = (needed * u128::from(part)) >> SEARCH_STEPS;
+                BytesPerSecond(u64::try_from(there_is).unwrap_or(u64::MAX))
+            }),
+            offer: self.offer(wishes, now),
+        }
+    }
+
+    /// The largest part of a wish, in 4 096ths, that fits with those before it.
+    fn largest(&self, wishes: &[Wish], at: usize, now: Time) -> u64 {
+        let mut tried = wishes[..=at].to_vec();
+        let whole = &wishes[at];
+        let scaled = |value: u64, part: u64| {
+            u64::try_from((u128::from(value) * u128::from(part)) >> SEARCH_STEPS).unwrap_or(value)
+        };
+        let (mut fits, mut fails) = (0, 1 << SEARCH_STEPS);
+        while fails - fits > 1 {
+            let middle = fits + (fails - fits) / 2;
+            tried[at].floor = BytesPerSecond(scaled(whole.floor.0, middle));
+            if whole.deadline.is_some() {
+                tried[at].bytes = whole.bytes.map(|bytes| scaled(bytes, middle));
+            }
+            if self.test(&tried, now).is_ok() {
+                fits = middle;
+            } else {
+                fails = middle;
+            }
+        }
+        fits
+    }
+
+    /// The least delay with which all wishes would be taken on.
+    fn offer(&self, wishes: &[Wish], now: Time) -> Option<Vec<(TransferKey, Time)>> {
+        let Config { offer_holds, .. } = self.config;
+        let later = |delay: u64| -> Vec<Wish> {
+            let mut wishes = wishes.to_vec();
+            for wish in &mut wishes {
+                wish.deadline = wish.deadline.map(|deadline| rounded(deadline, now, delay));
+            }
+            wishes
+        };
+        // Asked for a little later, it still is to fit.
+        let fits = |delay: u64| {
+            let now_or_soon = later(delay);
+            let mut soon = now_or_soon.clone();
+            for wish in &mut soon {
+                wish.not_before = Some(wish.start(now + offer_holds));
+            }
+            self.test(&soon, now).is_ok() && self.test(&now_or_soon, now).is_ok()
+        };
+        if wishes.iter().all(|wish| wish.deadline.is_none()) {
+            return None;
+        }
+        let high = (0..=DOUBLINGS_MAX)
+            .map(|doublings| SECOND << doublings)
+            .find(|delay| fits(*delay))?;
+        let (mut low, mut high) = (high / 2, high);
+        for _ in 0..SEARCH_STEPS {
+            // Deadlines are whole seconds from now.
+            if high - low <= SECOND {
+                break;
+            }
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        let of_offer = later(high).into_iter();
+        Some(
+            of_offer
+                .filter_map(|wish| Some((wish.key, wish.deadline?)))
+                .collect(),
+        )
+    }
+
+    /// What is in the way of the last of these wishes.
+    fn obstacle(&self, wishes: &[Wish], now: Time) -> Obstacle {
+        let Some(wish) = wishes.last() else {
+            return Obstacle::Window;
+        };
+        let resources = self.indices(wish);
+        let mut alone = self.empty_need(now);
+        alone.add(wish, &resources, Padding::With);
+        let mut whole = alone.clone();
+        for (wish, resources) in self.promises(now) {
+            whole.add(wish, &resources, Padding::With);
+        }
+        for wish in wishes.iter().rev().skip(1) {
+            whole.add(wish, &self.indices(wish), Padding::With);
+        }
+        let unbound = |need: &Need| {
+            let mut need = need.clone();
+            for demand in &mut need.demands {
+                demand.ceiling = None;
+            }
+            need
+        };
+        if plan::find(&alone).is_none() && plan::find(&unbound(&alone)).is_some() {
+            return Obstacle::Ceiling;
+        }
+        let is_alone = plan::find(&alone).is_none();
+        let need = if is_alone { &alone } else { &whole };
+        let start = wish.start(now);
+        let overlaps = |from: Time, until: Option<Time>| {
+            until.is_none_or(|until| until > start)
+                && wish.deadline.is_none_or(|deadline| from < deadline)
+        };
+        let grid = Grid::new(need);
+        let over = need.overheld().map(|(resource, _)| resource);
+        let known = (resources.iter().copied()).filter(|at| need.capacities[*at].is_some());
+        // The one that shows by itself that it is too much; else the one that is asked the most of.
+        let worst = known.max_by_key(|resource| {
+            let asked: u128 = (need.demands.iter())
+                .filter(|demand| demand.resources.contains(resource))
+                .filter(|demand| overlaps(demand.from, Some(demand.until)))
+                .map(|demand| u128::from(demand.bytes))
+                .sum();
+            let held = need.held(*resource, start);
+            let capacity = need.capacities[*resource].map_or(1, u128::from);
+            let left = capacity.saturating_sub(held).max(1);
+            (
+                over == Some(*resource),
+                fill::does_overload(need, &grid, *resource),
+                (asked << 32) / left,
+                std::cmp::Reverse(*resource),
+            )
+        });
+        let Some(resource) = worst else {
+            return Obstacle::Ceiling;
+        };
+        let mut promises: Vec<TransferKey> = (need.demands.iter())
+            .filter(|demand| demand.resources.contains(&resource))
+            .filter(|demand| overlaps(demand.from, Some(demand.until)))
+            .map(|demand| demand.key)
+            .chain(
+                (need.holds.iter())
+                    .filter(|hold| hold.resources.contains(&resource))
+                    .filter(|hold| overlaps(hold.from, hold.until))
+                    .map(|hold| hold.key),
+            )
+            .filter(|key| *key != wish.key)
+            .collect();
+        promises.sort_unstable();
+        promises.dedup();
+        Obstacle::Resource(self.id(resource), promises)
+    }
+}
+
+/// A deadline so much later, a whole number of seconds from now, rounded up.
+fn rounded(deadline: Time, now: Time, delay: u64) -> Time {
+    let late = deadline.max(now).as_nanos().saturating_add(delay);
+    let seconds = (late - now.as_nanos()).div_ceil(SECOND);
+    now + Duration::from_secs(seconds)
+}

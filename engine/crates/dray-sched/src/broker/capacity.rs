@@ -1,0 +1,187 @@
+//! What a resource gives, configured or learned by measuring.
+
+use dray_core::Time;
+use dray_core::rate::BytesPerSecond;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Measurements that are remembered of one resource.
+const SAMPLES_MAX: usize = 64;
+
+/// How long a measurement counts. Guess, revisit: long against the minutes in which shared networks
+/// swing, short against the hours for which somebody else's load stays.
+const MEMORY: Duration = Duration::from_secs(600);
+
+/// A part by which capacity must change before it is worth a new plan.
+const CHANGE_PART: u64 = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    since: Time,
+    rate: u64,
+}
+
+/// How much a resource can be expected to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outlook {
+    /// As much as in the worst tenth of the time.
+    Low,
+    /// As much as on the average.
+    Mean,
+    /// As much as in the best tenth of the time.
+    High,
+}
+
+/// What is known of one resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capacity {
+    ceiling: Option<u64>,
+    samples: VecDeque<Sample>,
+    /// What was measured when a new plan was last asked for.
+    told: Option<u64>,
+}
+
+impl Capacity {
+    /// What is configured, and never exceeded.
+    pub(crate) fn set_ceiling(&mut self, ceiling: Option<BytesPerSecond>) {
+        self.ceiling = ceiling.map(|rate| rate.0);
+    }
+
+    /// What it gives from `now` on. True when that differs by a twentieth from what plans were made
+    /// for.
+    pub(crate) fn measure(&mut self, rate: BytesPerSecond, now: Time) -> bool {
+        if (self.samples.back()).is_some_and(|last| last.since >= now) {
+            self.samples.pop_back();
+        }
+        self.samples.push_back(Sample {
+            since: now,
+            rate: rate.0,
+        });
+        // The second one says until when the first one held.
+        while self.samples.len() > SAMPLES_MAX
+            || (self.samples.get(1)).is_some_and(|next| now.since(next.since) >= MEMORY)
+        {
+            self.samples.pop_front();
+        }
+        let is_news = (self.told).is_none_or(|told| rate.0.abs_diff(told) > told / CHANGE_PART);
+        if is_news {
+            self.told = Some(rate.0);
+        }
+        is_news
+    }
+
+    /// What it gives now.
+    #[must_use]
+    pub fn present(&self) -> Option<u64> {
+        let measured = self.samples.back().map(|sample| sample.rate);
+        self.bounded(measured)
+    }
+
+    /// What it can be expected to give from `now` on.
+    #[must_use]
+    pub fn expected(&self, outlook: Outlook, now: Time) -> Option<u64> {
+        self.bounded(self.learned(outlook, now))
+    }
+
+    fn bounded(&self, measured: Option<u64>) -> Option<u64> {
+        match (self.ceiling, measured) {
+            (Some(ceiling), Some(measured)) => Some(ceiling.min(measured)),
+            (ceiling, measured) => ceiling.or(measured),
+        }
+    }
+
+    fn learned(&self, outlook: Outlook, now: Time) -> Option<u64> {
+        let last = self.samples.back()?;
+        let ends = (self.samples.iter().skip(1)).map(|sample| sample.since);
+        let mut held: Vec<(u64, u64)> = (self.samples.iter().zip(ends.chain([now])))
+            .map(|(sample, end)| (sample.rate, nanos(end.since(sample.since))))
+            .filter(|(_, nanos)| *nanos > 0)
+            .collect();
+        let all: u64 = held.iter().map(|(_, nanos)| *nanos).sum();
+        if all == 0 {
+            return Some(last.rate);
+        }
+        if outlook == Outlook::Mean {
+            let moved: u128 = (held.iter())
+                .map(|(rate, nanos)| u128::from(*rate) * u128::from(*nanos))
+                .sum();
+            return u64::try_from(moved / u128::from(all)).ok();
+        }
+        held.sort_unstable();
+        if outlook == Outlook::High {
+            held.reverse();
+        }
+        let mut seen = 0;
+        let tenth = held.iter().find(|(_, nanos)| {
+            seen += nanos;
+            seen >= all / 10
+        });
+        tenth.map(|(rate, _)| *rate)
+    }
+}
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capacity, Outlook};
+    use dray_core::Time;
+    use dray_core::rate::BytesPerSecond;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * SECOND)
+    }
+
+    #[test]
+    fn what_is_configured_is_never_exceeded() {
+        let mut link = Capacity::default();
+        assert_eq!(link.present(), None);
+        link.set_ceiling(Some(BytesPerSecond(100)));
+        assert_eq!(link.expected(Outlook::High, at(0)), Some(100));
+        link.measure(BytesPerSecond(140), at(0));
+        assert_eq!(link.present(), Some(100));
+        link.measure(BytesPerSecond(60), at(1));
+        assert_eq!(link.present(), Some(60));
+    }
+
+    #[test]
+    fn what_is_expected_counts_how_long_each_rate_held() {
+        let mut link = Capacity::default();
+        link.measure(BytesPerSecond(100), at(0));
+        link.measure(BytesPerSecond(40), at(30));
+        link.measure(BytesPerSecond(100), at(40));
+        link.measure(BytesPerSecond(160), at(90));
+        let expected = |outlook| link.expected(outlook, at(100)).expect("measured");
+        assert_eq!(expected(Outlook::Mean), 100);
+        assert_eq!(expected(Outlook::Low), 40);
+        assert_eq!(expected(Outlook::High), 160);
+        assert_eq!(link.present(), Some(160));
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut link = Capacity::default();
+        link.measure(BytesPerSecond(1_000), at(0));
+        link.measure(BytesPerSecond(10), at(1));
+        for n in 0..10_000 {
+            link.measure(BytesPerSecond(10), at(2_000 + n));
+        }
+        assert_eq!(link.expected(Outlook::High, at(12_000)), Some(10));
+        assert!(link.samples.len() <= super::SAMPLES_MAX);
+    }
+
+    #[test]
+    fn a_twentieth_is_news() {
+        let mut link = Capacity::default();
+        assert!(link.measure(BytesPerSecond(100), at(0)));
+        assert!(!link.measure(BytesPerSecond(104), at(1)));
+        assert!(link.measure(BytesPerSecond(106), at(2)));
+        // Small steps add up.
+        assert!(!link.measure(BytesPerSecond(109), at(3)));
+        assert!(link.measure(BytesPerSecond(112), at(4)));
+    }
+}

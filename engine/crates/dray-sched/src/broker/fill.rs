@@ -1,0 +1,146 @@
+//! Plans by filling: one demand after the other, the earliest deadline first, into what is left.
+
+use super::need::{Demand, Grid, Need};
+use super::plan::Plan;
+use super::wish::bytes_in;
+
+/// Where a demand's bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// At one rate through the whole window, as far as there is room: nobody is in a hurry before
+    /// they must be, and what is spare shows early.
+    Even,
+    /// As early as possible. On one resource without ceilings this is preemptive EDF: it finds a
+    /// plan whenever there is one.
+    Earliest,
+}
+
+/// Fills all demands of a need, or says that they do not fit this way.
+pub(crate) fn plan(need: &Need, grid: &Grid, fill: Fill) -> Option<Plan> {
+    let mut grid = grid.clone();
+    let mut amounts = vec![vec![0; grid.intervals()]; need.demands.len()];
+    for index in order(need) {
+        let demand = &need.demands[index];
+        let left = place(&mut grid, demand, demand.bytes, fill, &mut amounts[index]);
+        if left > 0 {
+            return None;
+        }
+    }
+    Some(Plan {
+        cuts: grid.cuts,
+        keys: need.demands.iter().map(|demand| demand.key).collect(),
+        amounts,
+    })
+}
+
+/// Demands by deadline, then by begin, then by key.
+pub(crate) fn order(need: &Need) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..need.demands.len()).collect();
+    order.sort_by_key(|index| {
+        let demand = &need.demands[*index];
+        (demand.until, demand.from, demand.key)
+    });
+    order
+}
+
+/// Adds up to `bytes` of a demand to its amounts; says how many found no room.
+pub(crate) fn place(
+    grid: &mut Grid,
+    demand: &Demand,
+    bytes: u64,
+    fill: Fill,
+    amounts: &mut [u64],
+) -> u64 {
+    let rate = match fill {
+        Fill::Even => level(grid, demand, bytes),
+        Fill::Earliest => u64::MAX,
+    };
+    let mut left = bytes;
+    for interval in grid.window(demand) {
+        let own = demand.ceiling.unwrap_or(u64::MAX);
+        let nanos = grid.nanos(interval);
+        // What was placed before counts against the ceiling.
+        let own = bytes_in(own, nanos).saturating_sub(amounts[interval]);
+        let even = if rate == u64::MAX {
+            u64::MAX
+        } else {
+            // Rounded up, so that small windows do not lose a byte each.
+            bytes_in(rate, nanos).saturating_add(1)
+        };
+        let part = grid.free(demand, interval).min(own).min(even).min(left);
+        grid.take(demand, interval, part);
+        amounts[interval] += part;
+        left -= part;
+        if left == 0 {
+            break;
+        }
+    }
+    left
+}
+
+/// The least rate at which all bytes find room; the largest there is when they do not.
+fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
+    let free: Vec<(u64, u64)> = (grid.window(demand))
+        .map(|interval| (grid.nanos(interval), grid.free(demand, interval)))
+        .collect();
+    let placed = |rate: u64| -> u128 {
+        let part = |&(nanos, free): &(u64, u64)| u128::from(bytes_in(rate, nanos).min(free));
+        free.iter().map(part).sum()
+    };
+    if placed(u64::MAX) < u128::from(bytes) {
+        return u64::MAX;
+    }
+    let (mut low, mut high) = (0, u64::MAX);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if placed(middle) < u128::from(bytes) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Whether there surely is no plan: some demand alone does not fit, or some resource alone cannot
+/// carry its demands even without their ceilings and other resources. That relaxation is
+/// exact, so what it refuses is refused by any test.
+pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
+    let alone = |demand: &Demand| {
+        let free = grid
+            .window(demand)
+            .map(|interval| u128::from(grid.free(demand, interval)));
+        free.sum::<u128>() < u128::from(required(demand))
+    };
+    need.demands.iter().any(alone)
+        || (0..need.capacities.len()).any(|resource| does_overload(need, grid, resource))
+}
+
+/// Whether a resource alone cannot carry its demands.
+pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
+    if grid.room[resource].is_none() {
+        return false;
+    }
+    let demands = (need.demands.iter()).filter(|demand| demand.resources.contains(&resource));
+    let relaxed = Need {
+        now: need.now,
+        capacities: need.capacities.clone(),
+        demands: demands
+            .map(|demand| Demand {
+                bytes: required(demand),
+                ceiling: None,
+                resources: vec![resource],
+                ..demand.clone()
+            })
+            .collect(),
+        holds: Vec::new(),
+    };
+    plan(&relaxed, grid, Fill::Earliest).is_none()
+}
+
+/// What the program asks for at the least: it may stay short by a little.
+fn required(demand: &Demand) -> u64 {
+    demand
+        .bytes
+        .saturating_sub(super::plan::short_max(demand.bytes))
+}

@@ -1,0 +1,599 @@
+//! Plans by linear programming, for what filling does not find on several resources or below
+//! ceilings.
+//!
+//! The least sum of what demands lack, each against its size, is found by Mehrotra's
+//! predictor-corrector method (Wright, Primal-Dual Interior-Point Methods, 1997, chapter 10), begun at
+//! a point that is feasible on both sides. Resources meet only demands of the same interval, so the
+//! normal equations fall apart into one small block for each interval and one dense block of the
+//! demands: O(n^3 + K n^2 R) for each of some twenty steps, with n demands, K intervals
+//! and R resources.
+//!
+//! Numbers are floating here and nowhere else in the broker. They only propose: what is found is
+//! rounded down to bytes, filled up, and holds only if it then is a plan; what is refused is refused
+//! by a bound of the dual, which is a bound wherever the dual is feasible.
+
+use super::fill::{self, Fill};
+use super::matrix::{factorise, invert, substitute};
+use super::need::{Grid, Need};
+use super::plan::{Plan, short_max};
+
+/// Steps after which it is given up. Twenty are usual.
+const STEPS_MAX: usize = 80;
+
+/// The sum of what demands lack, each as a part of its size, at which they count as fitting. Less
+/// than [`short_max`] allows.
+const LACK_MAX: f64 = 1e-4;
+
+/// How far objective and bound may be apart in the end.
+const GAP_MAX: f64 = 1e-7;
+
+/// How near to the border a step may come.
+const STEP_PART: f64 = 0.995;
+
+/// What the method looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// Whether nobody lacks anything; stops as soon as that is certain.
+    Fit,
+    /// As many bytes as possible; stops at the best.
+    Bytes,
+}
+
+/// A plan for the need if there is one.
+pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
+    let mut program = Program::new(need, grid, Goal::Fit)?;
+    program.solve(Goal::Fit);
+    if program.lack() > LACK_MAX {
+        return None;
+    }
+    rounded(need, grid, &program)
+}
+
+/// At the most how many bytes of the demands any plan can move, finished or not: no choice of
+/// demands that are carried whole has more. An upper bound by the dual, so it holds whether or not the
+/// method came to its end. `None` when nothing can move.
+#[must_use]
+pub fn bytes_bound(need: &Need) -> Option<f64> {
+    let grid = Grid::new(need);
+    let mut program = Program::new(need, &grid, Goal::Bytes)?;
+    let all: f64 = program.sizes.iter().sum();
+    let bound = program.solve(Goal::Bytes);
+    Some((all - bound.max(0.0)) * program.unit)
+}
+
+/// Bytes from the floating amounts: down, within what there is, and the rest where it fits.
+fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
+    let mut grid = grid.clone();
+    let mut amounts = vec![vec![0u64; grid.intervals()]; need.demands.len()];
+    for (cell, at) in program.cells.iter().enumerate() {
+        let demand = &need.demands[at.demand];
+        let placed: u64 = amounts[at.demand].iter().sum();
+        // From zero to the largest number: a conversion of Rust's stops at the ends.
+        let bytes = (program.x[cell] * program.unit).floor() as u64;
+        let part = bytes
+            .min(grid.free(demand, at.interval))
+            .min(demand.bytes - placed);
+        grid.take(demand, at.interval, part);
+        amounts[at.demand][at.interval] += part;
+    }
+    for index in fill::order(need) {
+        let demand = &need.demands[index];
+        let left = demand.bytes - amounts[index].iter().sum::<u64>();
+        let left = fill::place(&mut grid, demand, left, Fill::Earliest, &mut amounts[index]);
+        if left > short_max(demand.bytes) {
+            return None;
+        }
+    }
+    Some(Plan {
+        cuts: grid.cuts,
+        keys: need.demands.iter().map(|demand| demand.key).collect(),
+        amounts,
+    })
+}
+
+/// One amount that is looked for.
+struct Cell {
+    demand: usize,
+    interval: usize,
+    /// The ceiling's amount, where it can be in the way.
+    most: Option<f64>,
+}
+
+/// A resource in an interval.
+struct Row {
+    room: f64,
+}
+
+/// The program and its present point. Amounts are in units of the largest demand.
+struct Program {
+    unit: f64,
+    sizes: Vec<f64>,
+    /// What it costs to lack one unit of a demand.
+    costs: Vec<f64>,
+    cells: Vec<Cell>,
+    /// Cells of each interval, and for each cell its rows.
+    of_interval: Vec<Vec<usize>>,
+    rows_of: Vec<Vec<usize>>,
+    rows: Vec<Row>,
+    rows_in: Vec<Vec<usize>>,
+    /// Amounts, what is left below the ceiling, what demands lack, what rows have left.
+    x: Vec<f64>,
+    v: Vec<f64>,
+    y: Vec<f64>,
+    s: Vec<f64>,
+    /// Their duals.
+    zx: Vec<f64>,
+    w: Vec<f64>,
+    zy: Vec<f64>,
+    zs: Vec<f64>,
+    /// Prices of demands and of rows.
+    p: Vec<f64>,
+    q: Vec<f64>,
+}
+
+/// A direction, or a set of right sides; fields as in [`Program`].
+#[derive(Clone)]
+struct Step {
+    x: Vec<f64>,
+    v: Vec<f64>,
+    y: Vec<f64>,
+    s: Vec<f64>,
+    zx: Vec<f64>,
+    w: Vec<f64>,
+    zy: Vec<f64>,
+    zs: Vec<f64>,
+    p: Vec<f64>,
+    q: Vec<f64>,
+}
+
+/// The factors of the normal equations at one point.
+struct Factors {
+    /// Weights of the amounts.
+    d: Vec<f64>,
+    /// The inverse block of each interval, dense by its rows.
+    blocks: Vec<Vec<f64>>,
+    /// The lower triangle of the demands' block.
+    lower: Vec<f64>,
+}
+
+impl Program {
+    /// `None` when no demand could move a byte.
+    fn new(need: &Need, grid: &Grid, goal: Goal) -> Option<Self> {
+        let unit = need.demands.iter().map(|demand| demand.bytes).max()?.max(1) as f64;
+        let intervals = grid.intervals();
+        let mut cells = Vec::new();
+        let mut of_interval = vec![Vec::new(); intervals];
+        let mut rows_of = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut rows_in = vec![Vec::new(); intervals];
+        let mut row_at = vec![vec![usize::MAX; intervals]; need.capacities.len()];
+        for (index, demand) in need.demands.iter().enumerate() {
+            for interval in grid.window(demand) {
+                if grid.free(demand, interval) == 0 {
+                    continue;
+                }
+                let known = (demand.resources.iter())
+                    .filter_map(|resource| Some((*resource, grid.room[*resource].as_ref()?)));
+                let mut of_cell = Vec::new();
+                let mut least = f64::INFINITY;
+                for (resource, room) in known {
+                    let place = &mut row_at[resource][interval];
+                    let room = room[interval] as f64 / unit;
+                    least = least.min(room);
+                    if *place == usize::MAX {
+                        *place = rows.len();
+                        rows_in[interval].push(rows.len());
+                        rows.push(Row { room });
+                    }
+                    if !of_cell.contains(place) {
+                        of_cell.push(*place);
+                    }
+                }
+                let own = demand
+                    .ceiling
+                    .map(|rate| super::wish::bytes_in(rate, grid.nanos(interval)) as f64 / unit);
+                of_interval[interval].push(cells.len());
+                rows_of.push(of_cell);
+                cells.push(Cell {
+                    demand: index,
+                    interval,
+                    most: own.filter(|own| *own < least),
+                });
+            }
+        }
+        if cells.is_empty() {
+            return None;
+        }
+        let sizes: Vec<f64> = (need.demands.iter())
+            .map(|demand| (demand.bytes as f64 / unit).max(1e-12))
+            .collect();
+        let costs = match goal {
+            Goal::Fit => sizes.iter().map(|size| 1.0 / size).collect(),
+            Goal::Bytes => vec![1.0; sizes.len()],
+        };
+        let mut program = Self {
+            unit,
+            x: vec![0.0; cells.len()],
+            v: vec![f64::INFINITY; cells.len()],
+            y: sizes.clone(),
+            s: rows.iter().map(|row| row.room).collect(),
+            zx: vec![0.0; cells.len()],
+            w: vec![0.0; cells.len()],
+            zy: vec![0.0; sizes.len()],
+            zs: vec![0.0; rows.len()],
+            p: vec![0.0; sizes.len()],
+            q: vec![0.0; rows.len()],
+            sizes,
+            costs,
+            cells,
+            of_interval,
+            rows_of,
+            rows,
+            rows_in,
+        };
+        program.begin();
+        Some(program)
+    }
+
+    /// A point strictly within all bounds, on both sides.
+    fn begin(&mut self) {
+        let mut users = vec![0.0; self.rows.len()];
+        let mut windows = vec![0.0; self.sizes.len()];
+        for (cell, at) in self.cells.iter().enumerate() {
+            windows[at.demand] += 1.0;
+            for row in &self.rows_of[cell] {
+                users[*row] += 1.0;
+            }
+        }
+        let mean = self.costs.iter().sum::<f64>() / self.costs.len() as f64;
+        for (cell, at) in self.cells.iter().enumerate() {
+            let mut most = self.sizes[at.demand] / windows[at.demand];
+            for row in &self.rows_of[cell] {
+                most = most.min(self.rows[*row].room / users[*row]);
+            }
+            most = at.most.map_or(most, |bound| most.min(bound));
+            self.x[cell] = most / 2.0;
+            self.y[at.demand] -= self.x[cell];
+            for row in &self.rows_of[cell] {
+                self.s[*row] -= self.x[cell];
+            }
+            if let Some(bound) = at.most {
+                self.v[cell] = bound - self.x[cell];
+                self.w[cell] = mean;
+            }
+        }
+        self.q.fill(-mean);
+        self.zs.fill(mean);
+        for demand in 0..self.sizes.len() {
+            // A price below zero: a cell that passes no row has something in hand all the same.
+            self.p[demand] = -mean;
+            self.zy[demand] = self.costs[demand] + mean;
+        }
+        for cell in 0..self.cells.len() {
+            let prices = self.p[self.cells[cell].demand]
+                + self.rows_of[cell]
+                    .iter()
+                    .map(|row| self.q[*row])
+                    .sum::<f64>();
+            self.zx[cell] = self.w[cell] - prices;
+        }
+    }
+
+    /// The sum of what demands lack, by cost.
+    fn objective(&self) -> f64 {
+        self.y
+            .iter()
+            .zip(&self.costs)
+            .map(|(y, cost)| y * cost)
+            .sum()
+    }
+
+    /// What demands lack as parts of their sizes.
+    fn lack(&self) -> f64 {
+        self.y
+            .iter()
+            .zip(&self.sizes)
+            .map(|(y, size)| y / size)
+            .sum()
+    }
+
+    /// The dual objective.
+    fn bound(&self) -> f64 {
+        let demands: f64 = self
+            .sizes
+            .iter()
+            .zip(&self.p)
+            .map(|(size, p)| size * p)
+            .sum();
+        let rows: f64 = (self.rows.iter().zip(&self.q))
+            .map(|(row, q)| row.room * q)
+            .sum();
+        let ceilings: f64 = (self.cells.iter().zip(&self.w))
+            .filter_map(|(cell, w)| Some(cell.most? * w))
+            .sum();
+        demands + rows - ceilings
+    }
+
+    /// Goes on until the question is answered; returns the best bound there was.
+    fn solve(&mut self, goal: Goal) -> f64 {
+        let mut best = 0.0f64;
+        let scale = match goal {
+            Goal::Fit => 1.0,
+            Goal::Bytes => self.sizes.iter().sum(),
+        };
+        for _ in 0..STEPS_MAX {
+            let (objective, bound) = (self.objective(), self.bound());
+            best = best.max(bound);
+            let is_answered = match goal {
+                Goal::Fit => self.lack() <= LACK_MAX / 4.0 || best > LACK_MAX,
+                Goal::Bytes => false,
+            };
+            if is_answered || objective - best <= GAP_MAX * scale || !self.step() {
+                break;
+            }
+        }
+        best.max(self.bound())
+    }
+
+    /// One predictor and corrector. False when numbers give no more.
+    fn step(&mut self) -> bool {
+        let factors = self.factors();
+        let affine = self.direction(&factors, 0.0, None);
+        let (primal, dual) = self.lengths(&affine);
+        let pairs = self.pairs();
+        let mu = self.gap(None, 0.0, 0.0) / pairs;
+        let after = self.gap(Some(&affine), primal, dual) / pairs;
+        let centre = (after / mu).powi(3).clamp(0.0, 1.0);
+        let step = self.direction(&factors, centre * mu, Some(&affine));
+        let (primal, dual) = self.lengths(&step);
+        let (primal, dual) = (primal * STEP_PART, dual * STEP_PART);
+        if !primal.is_finite() || !dual.is_finite() || primal.max(dual) < 1e-10 {
+            return false;
+        }
+        let go = |values: &mut Vec<f64>, by: &[f64], length: f64| {
+            for (value, by) in values.iter_mut().zip(by) {
+                *value += length * by;
+            }
+        };
+        go(&mut self.x, &step.x, primal);
+        go(&mut self.y, &step.y, primal);
+        go(&mut self.s, &step.s, primal);
+        go(&mut self.zy, &step.zy, dual);
+        go(&mut self.zs, &step.zs, dual);
+        go(&mut self.p, &step.p, dual);
+        go(&mut self.q, &step.q, dual);
+        go(&mut self.zx, &step.zx, dual);
+        for cell in 0..self.cells.len() {
+            if self.cells[cell].most.is_some() {
+                self.v[cell] += primal * step.v[cell];
+                self.w[cell] += dual * step.w[cell];
+            }
+        }
+        true
+    }
+
+    /// How many products the gap is the sum of.
+    fn pairs(&self) -> f64 {
+        let bounded = self.cells.iter().filter(|cell| cell.most.is_some()).count();
+        (self.x.len() + bounded + self.y.len() + self.s.len()) as f64
+    }
+
+    /// The gap after a step.
+    fn gap(&self, step: Option<&Step>, primal: f64, dual: f64) -> f64 {
+        let sum = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> f64 {
+            (0..one.len())
+                .filter(|at| one[*at].is_finite())
+                .map(|at| match by {
+                    Some((a, b)) => (one[at] + primal * a[at]) * (two[at] + dual * b[at]),
+                    None => one[at] * two[at],
+                })
+                .sum()
+        };
+        sum(
+            &self.x,
+            &self.zx,
+            step.map(|step| (&step.x[..], &step.zx[..])),
+        ) + sum(
+            &self.v,
+            &self.w,
+            step.map(|step| (&step.v[..], &step.w[..])),
+        ) + sum(
+            &self.y,
+            &self.zy,
+            step.map(|step| (&step.y[..], &step.zy[..])),
+        ) + sum(
+            &self.s,
+            &self.zs,
+            step.map(|step| (&step.s[..], &step.zs[..])),
+        )
+    }
+
+    /// How long a step may be on each side, one at the most.
+    fn lengths(&self, step: &Step) -> (f64, f64) {
+        let most = |values: &[f64], by: &[f64]| {
+            (values.iter().zip(by)).fold(1.0f64, |most, (value, by)| {
+                if *by < 0.0 {
+                    most.min(-value / by)
+                } else {
+                    most
+                }
+            })
+        };
+        let primal = most(&self.x, &step.x)
+            .min(most(&self.v, &step.v))
+            .min(most(&self.y, &step.y))
+            .min(most(&self.s, &step.s));
+        let dual = most(&self.zx, &step.zx)
+            .min(most(&self.w, &step.w))
+            .min(most(&self.zy, &step.zy))
+            .min(most(&self.zs, &step.zs));
+        (primal, dual)
+    }
+
+    fn factors(&self) -> Factors {
+        let count = self.sizes.len();
+        let d: Vec<f64> = (0..self.cells.len())
+            .map(|cell| {
+                let ceiling = match self.cells[cell].most {
+                    Some(_) => self.w[cell] / self.v[cell],
+                    None => 0.0,
+                };
+                1.0 / (self.zx[cell] / self.x[cell] + ceiling)
+            })
+            .collect();
+        let mut lower = vec![0.0; count * count];
+        for demand in 0..count {
+            lower[demand * count + demand] = self.y[demand] / self.zy[demand];
+        }
+        let mut blocks = Vec::with_capacity(self.of_interval.len());
+        for (interval, cells) in self.of_interval.iter().enumerate() {
+            let rows = &self.rows_in[interval];
+            let mut block = vec![0.0; rows.len() * rows.len()];
+            for (at, row) in rows.iter().enumerate() {
+                block[at * rows.len() + at] = self.s[*row] / self.zs[*row];
+            }
+            let local: Vec<Vec<usize>> = cells.iter().map(|cell| self.local(*cell)).collect();
+            for (cell, of_cell) in cells.iter().zip(&local) {
+                for one in of_cell {
+                    for two in of_cell {
+                        block[one * rows.len() + two] += d[*cell];
+                    }
+                }
+            }
+            invert(&mut block, rows.len());
+            for (at, cell) in cells.iter().enumerate() {
+                let demand = self.cells[*cell].demand;
+                lower[demand * count + demand] += d[*cell];
+                // The block's columns of this cell's rows, summed.
+                let mut column = vec![0.0; rows.len()];
+                for two in &local[at] {
+                    for (one, sum) in column.iter_mut().enumerate() {
+                        *sum += block[one * rows.len() + two];
+                    }
+                }
+                for (other, of_other) in cells.iter().zip(&local).take(at + 1) {
+                    let sum: f64 = of_other.iter().map(|one| column[*one]).sum();
+                    let (high, low) = (demand, self.cells[*other].demand);
+                    // Cells of an interval stand in the order of their demands.
+                    lower[high * count + low] -= d[*cell] * d[*other] * sum;
+                }
+            }
+            blocks.push(block);
+        }
+        factorise(&mut lower, count);
+        Factors { d, blocks, lower }
+    }
+
+    /// A cell's rows as positions among those of its interval.
+    fn local(&self, cell: usize) -> Vec<usize> {
+        let rows = &self.rows_in[self.cells[cell].interval];
+        let place = |row: &usize| rows.iter().position(|other| other == row);
+        self.rows_of[cell].iter().filter_map(place).collect()
+    }
+
+    /// Newton's direction to the point where all products are `mu`, with the second-order part of
+    /// `affine` taken into account.
+    fn direction(&self, factors: &Factors, mu: f64, affine: Option<&Step>) -> Step {
+        let target = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> Vec<f64> {
+            (0..one.len())
+                .map(|at| {
+                    let second = by.map_or(0.0, |(a, b)| a[at] * b[at]);
+                    mu - one[at] * two[at] - second
+                })
+                .collect()
+        };
+        let rx = target(&self.x, &self.zx, affine.map(|a| (&a.x[..], &a.zx[..])));
+        let rv = target(&self.v, &self.w, affine.map(|a| (&a.v[..], &a.w[..])));
+        let ry = target(&self.y, &self.zy, affine.map(|a| (&a.y[..], &a.zy[..])));
+        let rs = target(&self.s, &self.zs, affine.map(|a| (&a.s[..], &a.zs[..])));
+        // What is missing of the equations themselves, by rounding.
+        let mut hp = self.sizes.clone();
+        let mut hq: Vec<f64> = self.rows.iter().map(|row| row.room).collect();
+        for demand in 0..hp.len() {
+            hp[demand] -= self.y[demand] + ry[demand] / self.zy[demand];
+        }
+        for row in 0..hq.len() {
+            hq[row] -= self.s[row] + rs[row] / self.zs[row];
+        }
+        let mut g = vec![0.0; self.cells.len()];
+        for cell in 0..self.cells.len() {
+            g[cell] = rx[cell] / self.x[cell];
+            if self.cells[cell].most.is_some() {
+                g[cell] -= rv[cell] / self.v[cell];
+            }
+            let known = self.x[cell] + factors.d[cell] * g[cell];
+            hp[self.cells[cell].demand] -= known;
+            for row in &self.rows_of[cell] {
+                hq[*row] -= known;
+            }
+        }
+        let (p, q) = self.prices(factors, hp, &hq);
+        let mut step = Step {
+            x: vec![0.0; self.cells.len()],
+            v: vec![0.0; self.cells.len()],
+            zx: vec![0.0; self.cells.len()],
+            w: vec![0.0; self.cells.len()],
+            zy: p.iter().map(|p| -p).collect(),
+            zs: q.iter().map(|q| -q).collect(),
+            y: (0..p.len())
+                .map(|at| (ry[at] + self.y[at] * p[at]) / self.zy[at])
+                .collect(),
+            s: (0..q.len())
+                .map(|at| (rs[at] + self.s[at] * q[at]) / self.zs[at])
+                .collect(),
+            p,
+            q,
+        };
+        for cell in 0..self.cells.len() {
+            let price = step.p[self.cells[cell].demand]
+                + self.rows_of[cell]
+                    .iter()
+                    .map(|row| step.q[*row])
+                    .sum::<f64>();
+            let dx = factors.d[cell] * (price + g[cell]);
+            step.x[cell] = dx;
+            step.zx[cell] = (rx[cell] - self.zx[cell] * dx) / self.x[cell];
+            if self.cells[cell].most.is_some() {
+                step.v[cell] = -dx;
+                step.w[cell] = (rv[cell] + self.w[cell] * dx) / self.v[cell];
+            }
+        }
+        step
+    }
+
+    /// Solves the normal equations.
+    fn prices(&self, factors: &Factors, mut hp: Vec<f64>, hq: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let solve_rows = |interval: usize, right: &[f64]| -> Vec<f64> {
+            let size = right.len();
+            let block = &factors.blocks[interval];
+            let row = |at: usize| &block[at * size..(at + 1) * size];
+            (0..size)
+                .map(|at| row(at).iter().zip(right).map(|(a, b)| a * b).sum())
+                .collect()
+        };
+        for (interval, cells) in self.of_interval.iter().enumerate() {
+            let right: Vec<f64> = self.rows_in[interval].iter().map(|row| hq[*row]).collect();
+            let solved = solve_rows(interval, &right);
+            for cell in cells {
+                let sum: f64 = self.local(*cell).iter().map(|row| solved[*row]).sum();
+                hp[self.cells[*cell].demand] -= factors.d[*cell] * sum;
+            }
+        }
+        substitute(&factors.lower, &mut hp);
+        let mut q = vec![0.0; hq.len()];
+        for (interval, cells) in self.of_interval.iter().enumerate() {
+            let rows = &self.rows_in[interval];
+            let mut right: Vec<f64> = rows.iter().map(|row| hq[*row]).collect();
+            for cell in cells {
+                let part = factors.d[*cell] * hp[self.cells[*cell].demand];
+                for row in self.local(*cell) {
+                    right[row] -= part;
+                }
+            }
+            for (row, price) in rows.iter().zip(solve_rows(interval, &right)) {
+                q[*row] = price;
+            }
+        }
+        (hp, q)
+    }
+}

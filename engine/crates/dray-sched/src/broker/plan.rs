@@ -1,0 +1,169 @@
+//! The certificate that promises can be kept together, how it is found, and how it is checked.
+
+use super::fill::{self, Fill};
+use super::interior;
+use super::need::{Grid, Need};
+use super::wish::{TransferKey, rate_for};
+use dray_core::Time;
+use std::fmt;
+
+/// Demands of one part for which a plan is looked for by linear programming; of more, only what
+/// the fillings find is found. A part of this size takes a quarter of a second, and work grows
+/// with the third power.
+pub const PROGRAM_DEMANDS_MAX: usize = 256;
+
+/// How far a plan may stay below a demand: one byte in 4 096, for the program is solved to a part in
+/// 10 000, and a kilobyte, for each interval is rounded. Admission asks for more than that in
+/// excess of what is needed ([`padded`](super::need::padded)).
+pub(crate) const fn short_max(bytes: u64) -> u64 {
+    bytes / 4_096 + 1_024
+}
+
+/// How many bytes each demand moves in each interval.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The instants between which the amounts hold; one more than there are intervals.
+    pub cuts: Vec<Time>,
+    /// Whose amounts; in the order of the need's demands.
+    pub keys: Vec<TransferKey>,
+    /// For each demand its bytes in each interval.
+    pub amounts: Vec<Vec<u64>>,
+}
+
+impl Plan {
+    /// The rate of a demand in the first interval, bytes per second, rounded up.
+    pub(crate) fn rate(&self, demand: usize) -> u64 {
+        match self.amounts[demand].first() {
+            Some(bytes) => rate_for(*bytes, self.cuts[1].as_nanos() - self.cuts[0].as_nanos()),
+            None => 0,
+        }
+    }
+
+    /// The rate of a demand where it begins, bytes per second, rounded up.
+    pub(crate) fn first_rate(&self, demand: usize) -> u64 {
+        let first = self.amounts[demand].iter().position(|bytes| *bytes > 0);
+        first.map_or(0, |at| {
+            let nanos = self.cuts[at + 1].as_nanos() - self.cuts[at].as_nanos();
+            rate_for(self.amounts[demand][at], nanos)
+        })
+    }
+
+    /// When a demand has its bytes by this plan.
+    pub(crate) fn finish(&self, demand: usize) -> Time {
+        let last = self.amounts[demand].iter().rposition(|bytes| *bytes > 0);
+        last.map_or(self.cuts[0], |interval| self.cuts[interval + 1])
+    }
+}
+
+/// What is wrong with a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// It is not a plan of this need: other demands, or instants out of order.
+    Shape,
+    /// A demand gets fewer bytes than it needs, by so many.
+    Short(TransferKey, u64),
+    /// A demand moves outside of its window.
+    Window(TransferKey),
+    /// A demand goes above its ceiling in an interval.
+    Ceiling(TransferKey, usize),
+    /// A resource gives more than it has in an interval, with what is held.
+    Overdrawn(usize, usize),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape => write!(f, "the plan is of something else"),
+            Self::Short(key, bytes) => write!(f, "transfer {} lacks {bytes} bytes", key.0),
+            Self::Window(key) => write!(f, "transfer {} moves outside of its window", key.0),
+            Self::Ceiling(key, at) => write!(f, "transfer {} above its ceiling in {at}", key.0),
+            Self::Overdrawn(resource, at) => write!(f, "resource {resource} overdrawn in {at}"),
+        }
+    }
+}
+
+/// Checks a plan against a need, from the definitions alone: it shares no code with what makes
+/// plans. O(demands * intervals * resources).
+///
+/// # Errors
+/// The first flaw.
+pub fn check(need: &Need, plan: &Plan) -> Result<(), Flaw> {
+    const SECOND: u128 = 1_000_000_000;
+    let is_same = plan.keys.len() == need.demands.len()
+        && plan.amounts.len() == plan.keys.len()
+        && (plan.keys.iter().zip(&need.demands)).all(|(key, demand)| *key == demand.key)
+        && plan.cuts.windows(2).all(|pair| pair[0] < pair[1])
+        && plan.cuts.first().is_none_or(|first| *first >= need.now)
+        && (plan.amounts.iter()).all(|row| row.len() == plan.cuts.len().saturating_sub(1));
+    if !is_same {
+        return Err(Flaw::Shape);
+    }
+    for (row, demand) in plan.amounts.iter().zip(&need.demands) {
+        let sum: u128 = row.iter().map(|bytes| u128::from(*bytes)).sum();
+        let owed = u128::from(demand.bytes.saturating_sub(short_max(demand.bytes)));
+        if sum < owed {
+            let missing = u64::try_from(owed - sum).unwrap_or(u64::MAX);
+            return Err(Flaw::Short(demand.key, missing));
+        }
+    }
+    for (at, pair) in plan.cuts.windows(2).enumerate() {
+        let nanos = u128::from(pair[1].as_nanos() - pair[0].as_nanos());
+        let mut used = vec![0u128; need.capacities.len()];
+        for (row, demand) in plan.amounts.iter().zip(&need.demands) {
+            let bytes = u128::from(row[at]) * SECOND;
+            if bytes > 0 && (pair[0] < demand.from || pair[1] > demand.until) {
+                return Err(Flaw::Window(demand.key));
+            }
+            if (demand.ceiling).is_some_and(|ceiling| bytes > u128::from(ceiling) * nanos) {
+                return Err(Flaw::Ceiling(demand.key, at));
+            }
+            for resource in &demand.resources {
+                used[*resource] += bytes;
+            }
+        }
+        for hold in &need.holds {
+            let from = hold.from.max(pair[0]).as_nanos();
+            let until = hold.until.map_or(pair[1], |until| until.min(pair[1]));
+            let held = u128::from(until.as_nanos().saturating_sub(from));
+            for resource in &hold.resources {
+                used[*resource] += u128::from(hold.rate) * held;
+            }
+        }
+        for (resource, capacity) in need.capacities.iter().enumerate() {
+            if capacity.is_some_and(|capacity| used[resource] > u128::from(capacity) * nanos) {
+                return Err(Flaw::Overdrawn(resource, at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A plan for one part of a need; `None` when there is none, or when none was found for a part of
+/// more than [`PROGRAM_DEMANDS_MAX`] demands.
+///
+/// First evenly, as each goes best when nothing is in the way; then the earliest deadline first,
+/// which is exact on one resource without ceilings; then, if no single resource shows that it is
+/// impossible, by linear programming. O(n * intervals * resources) but for that.
+#[must_use]
+pub fn find(need: &Need) -> Option<Plan> {
+    if need.overheld().is_some() {
+        return None;
+    }
+    let grid = Grid::new(need);
+    if let Some(plan) = fill::plan(need, &grid, Fill::Even) {
+        return Some(plan);
+    }
+    if let Some(plan) = fill::plan(need, &grid, Fill::Earliest) {
+        return Some(plan);
+    }
+    if need.demands.len() > PROGRAM_DEMANDS_MAX || fill::is_impossible(need, &grid) {
+        return None;
+    }
+    interior::plan(need, &grid)
+}
+
+/// Whether the earliest deadline first finds a plan: quick, and sound.
+pub(crate) fn is_found_quickly(need: &Need) -> bool {
+    need.overheld().is_none() && fill::plan(need, &Grid::new(need), Fill::Earliest).is_some()
+}

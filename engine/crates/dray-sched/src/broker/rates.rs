@@ -1,0 +1,297 @@
+//! The rates of now: what the plan says, and who gets what it leaves.
+
+use super::spare::{self, Sharer};
+use super::triage::{self, Cause, Kept, Miss, Wishes};
+use super::wish::{ResourceId, TransferKey, Wish};
+use super::{Broker, Outlook, Taken};
+use dray_core::Time;
+use dray_core::rate::{BytesPerSecond, Class};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Who asks no sooner than this misses nothing: an end that comes nearer by rounding would otherwise
+/// be looked at again and again.
+const WAKE_MIN: Duration = Duration::from_millis(1);
+
+/// Why a transfer has the rate it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It may not begin yet.
+    NotBefore,
+    /// It has what is planned for it.
+    Planned,
+    /// It has more than is planned, of what nobody needs.
+    Spare,
+    /// It has less than is planned: some resource gives less at the moment.
+    Short,
+    /// It has as much as it may or can use.
+    Ceiling,
+    /// Nothing is planned for it now, and nothing is left.
+    Suspended,
+}
+
+/// What one transfer gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Which transfer.
+    pub key: TransferKey,
+    /// What the plan gives it now.
+    pub planned: BytesPerSecond,
+    /// What it may use; `None` for no bound.
+    pub given: Option<BytesPerSecond>,
+    /// Why so much.
+    pub reason: Reason,
+}
+
+/// A rate that is another than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Which transfer.
+    pub key: TransferKey,
+    /// What it had; zero for a new one.
+    pub old: Option<BytesPerSecond>,
+    /// What it has.
+    pub new: Option<BytesPerSecond>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Rates that hold from now on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// For each transfer, by key.
+    pub rates: Vec<Rate>,
+    /// Those that are not what they were at the last call.
+    pub changes: Vec<Change>,
+    /// Promises that will be missed.
+    pub misses: Vec<Miss>,
+    /// When to ask again at the latest, though nothing comes, ends or changes.
+    pub wake_at: Option<Time>,
+}
+
+impl Rates {
+    /// What a transfer may use; zero for one that is not there, `None` for no bound.
+    #[must_use]
+    pub fn given(&self, key: TransferKey) -> Option<BytesPerSecond> {
+        let at = self.rates.binary_search_by_key(&key, |rate| rate.key);
+        at.map_or(Some(BytesPerSecond(0)), |at| self.rates[at].given)
+    }
+}
+
+impl Broker {
+    /// The rates from `now` on. To be asked for whenever a transfer comes, ends or changes, when
+    /// a capacity has changed, and at [`Rates::wake_at`].
+    pub fn rates(&mut self, now: Time) -> Rates {
+        let kept = self.kept(now);
+        let rates = self.divided(&kept, Outlook::Mean, now);
+        let mut changes = Vec::new();
+        for rate in &rates {
+            let old = self.given.get(&rate.key).copied();
+            let old = old.unwrap_or(Some(BytesPerSecond(0)));
+            if old != rate.given {
+                changes.push(Change {
+                    key: rate.key,
+                    old,
+                    new: rate.given,
+                    reason: rate.reason,
+                });
+            }
+        }
+        self.given = rates.iter().map(|rate| (rate.key, rate.given)).collect();
+        Rates {
+            wake_at: self.wake_at(&kept, now),
+            misses: self.misses(&kept, now),
+            rates,
+            changes,
+        }
+    }
+
+    /// The promises that will be missed as things stand, each with what is in the way.
+    #[must_use]
+    pub fn foretold(&self, now: Time) -> Vec<Miss> {
+        self.misses(&self.kept(now), now)
+    }
+
+    pub(super) fn kept(&self, now: Time) -> Kept {
+        self.kept_at(Outlook::Mean, now)
+    }
+
+    pub(super) fn kept_at(&self, outlook: Outlook, now: Time) -> Kept {
+        let wishes: Wishes<'_> = (self.promises(now))
+            .map(|(wish, resources)| (wish.key, (wish, resources)))
+            .collect();
+        let empty = self.need_at(outlook, now);
+        // The latest offers first, each if it still fits.
+        let offers = self.offers.iter().rev().filter(|(until, _)| *until > now);
+        let mut with_offers = wishes.clone();
+        let mut kept = None;
+        for (_, offered) in offers {
+            let mut more = with_offers.clone();
+            let offered = offered.iter().filter(|wish| self.can_promise(wish));
+            more.extend(offered.map(|wish| (wish.key, (wish, self.indices(wish)))));
+            let found = triage::keep(&empty, &more);
+            if found.lost.is_empty() {
+                (with_offers, kept) = (more, Some(found));
+            }
+        }
+        kept.unwrap_or_else(|| triage::keep(&empty, &wishes))
+    }
+
+    /// Divides what there is now; by what is expected, when that is asked for another outlook.
+    pub(super) fn divided(&self, kept: &Kept, outlook: Outlook, now: Time) -> Vec<Rate> {
+        let mut planned: BTreeMap<TransferKey, u64> = BTreeMap::new();
+        for (need, plan) in &kept.parts {
+            for (at, key) in plan.keys.iter().enumerate() {
+                *planned.entry(*key).or_default() += plan.rate(at);
+            }
+            for hold in need.holds.iter().filter(|hold| hold.from <= now) {
+                *planned.entry(hold.key).or_default() += hold.rate;
+            }
+        }
+        let is_lost = |key: &TransferKey| kept.lost.iter().any(|(lost, _)| lost == key);
+        let mut open: Vec<(&Taken, Vec<usize>)> = (self.transfers.values())
+            .filter(|taken| taken.wish.start(now) <= now && taken.wish.bytes != Some(0))
+            .map(|taken| (taken, self.indices(&taken.wish)))
+            .collect();
+        // When there is less than planned, who is due first has it first.
+        open.sort_by_key(|(taken, _)| {
+            let wish = &taken.wish;
+            let due = (wish.deadline.is_none(), wish.deadline);
+            (wish.class, is_lost(&wish.key), due, wish.key)
+        });
+        let sharers: Vec<Sharer<'_>> = (open.iter())
+            .map(|(taken, resources)| Sharer {
+                class: taken.wish.class,
+                owner: &taken.wish.owner,
+                owner_weight: taken.wish.owner_weight,
+                weight: taken.wish.weight,
+                planned: planned.get(&taken.wish.key).copied().unwrap_or(0),
+                most: most(taken),
+                resources,
+            })
+            .collect();
+        let capacities: Vec<Option<u64>> = (self.resources.values())
+            .map(|capacity| match outlook {
+                Outlook::Mean => capacity.present(),
+                _ => capacity.expected(outlook, now),
+            })
+            .collect();
+        let given = spare::divide(&sharers, &capacities, self.config.weights);
+        let mut rates: Vec<Rate> = (sharers.iter().zip(given).zip(&open))
+            .map(|((sharer, given), (taken, _))| rate(&taken.wish, sharer, given))
+            .collect();
+        let waits = self
+            .transfers
+            .values()
+            .filter(|taken| taken.wish.start(now) > now || taken.wish.bytes == Some(0));
+        rates.extend(waits.map(|taken| Rate {
+            key: taken.wish.key,
+            planned: BytesPerSecond(0),
+            given: Some(BytesPerSecond(0)),
+            reason: Reason::NotBefore,
+        }));
+        rates.sort_unstable_by_key(|rate| rate.key);
+        rates
+    }
+
+    fn wake_at(&self, kept: &Kept, now: Time) -> Option<Time> {
+        let ends = kept.parts.iter().filter_map(|(_, plan)| plan.cuts.get(1));
+        let holds = kept.parts.iter().flat_map(|(need, _)| {
+            let times = |hold: &super::Hold| [Some(hold.from), hold.until];
+            need.holds.iter().flat_map(times).flatten()
+        });
+        let begins = (self.transfers.values()).filter_map(|taken| taken.wish.not_before);
+        let deadlines = (self.transfers.values()).filter_map(|taken| taken.wish.deadline);
+        let soon = (!kept.parts.is_empty()).then_some(now + self.config.rates_hold);
+        let times = ends.copied().chain(holds).chain(begins).chain(deadlines);
+        let first = times.chain(soon).filter(|time| *time > now).min()?;
+        Some(first.max(now + WAKE_MIN))
+    }
+
+    fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
+        let mut misses = Vec::new();
+        for taken in self.transfers.values().filter(|taken| taken.is_promised) {
+            let wish = &taken.wish;
+            if wish.bytes == Some(0) {
+                continue;
+            }
+            let lost = kept.lost.iter().find(|(key, _)| *key == wish.key);
+            let cause = if wish.deadline.is_some_and(|deadline| deadline <= now) {
+                Cause::Over
+            } else if let Some((_, resource)) = lost {
+                let others = self.promises(now).filter(|(other, resources)| {
+                    let is_kept = kept.lost.iter().all(|(lost, _)| *lost != other.key);
+                    is_kept && resources.contains(resource)
+                });
+                let others = others.map(|(other, _)| other.key).collect();
+                Cause::Resource(self.id(*resource), others)
+            } else if is_slow(taken, now) {
+                Cause::Slow
+            } else {
+                continue;
+            };
+            misses.push(Miss {
+                key: wish.key,
+                earliest: self.earliest(kept, taken, now),
+                cause,
+            });
+        }
+        misses
+    }
+
+    /// When a transfer could be done, all that is kept kept: in what the plans leave it.
+    fn earliest(&self, kept: &Kept, taken: &Taken, now: Time) -> Option<Time> {
+        let bytes = taken.wish.bytes?;
+        if let Some(rate) = taken.use_max.filter(|rate| *rate < most_of(&taken.wish)) {
+            return Some(now + BytesPerSecond(rate).time_for(bytes)?);
+        }
+        super::eta::after(self, kept, taken, now)
+    }
+
+    /// A resource by its id, for those who name one.
+    #[must_use]
+    pub fn resources(&self) -> Vec<ResourceId> {
+        self.resources.keys().copied().collect()
+    }
+}
+
+fn most_of(wish: &Wish) -> u64 {
+    wish.ceiling.map_or(u64::MAX, |rate| rate.0)
+}
+
+/// What a transfer may and can use.
+fn most(taken: &Taken) -> u64 {
+    most_of(&taken.wish).min(taken.use_max.unwrap_or(u64::MAX))
+}
+
+/// Whether a transfer shows that it will be late whatever it gets.
+fn is_slow(taken: &Taken, now: Time) -> bool {
+    let (Some(bytes), Some(deadline)) = (taken.wish.bytes, taken.wish.deadline) else {
+        return false;
+    };
+    let left = deadline.as_nanos() - taken.wish.start(now).as_nanos().min(deadline.as_nanos());
+    (taken.use_max).is_some_and(|rate| super::wish::bytes_in(rate, left) < bytes)
+}
+
+fn rate(wish: &Wish, sharer: &Sharer<'_>, given: u64) -> Rate {
+    // Planned rates are rounded up, each by less than a byte.
+    let planned = sharer.planned - sharer.planned / 1_024;
+    let reason = if given < planned.min(sharer.most) {
+        Reason::Short
+    } else if given == 0 {
+        Reason::Suspended
+    } else if given >= sharer.most {
+        Reason::Ceiling
+    } else if given > sharer.planned || wish.class == Class::Background {
+        Reason::Spare
+    } else {
+        Reason::Planned
+    };
+    Rate {
+        key: wish.key,
+        planned: BytesPerSecond(sharer.planned),
+        given: (given != u64::MAX).then_some(BytesPerSecond(given)),
+        reason,
+    }
+}

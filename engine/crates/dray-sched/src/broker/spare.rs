@@ -1,0 +1,144 @@
+//! Who gets what the plan leaves: nothing is idle that somebody could use.
+
+use crate::shares::{Share, Tree};
+use dray_core::rate::{BytesPerSecond, Class};
+use std::collections::BTreeMap;
+
+/// Rounds of sharing before what is left is given out one after the other. Each round gives what a
+/// transfer gets at the tightest of its resources; what it could not take elsewhere is shared in
+/// the next. Few are needed: what is left at least halves where two resources meet.
+const ROUNDS_MAX: usize = 16;
+
+/// A transfer that could take more.
+#[derive(Debug, Clone)]
+pub(crate) struct Sharer<'a> {
+    pub(crate) class: Class,
+    pub(crate) owner: &'a str,
+    pub(crate) owner_weight: u32,
+    pub(crate) weight: u32,
+    /// Bytes per second that it has by plan.
+    pub(crate) planned: u64,
+    /// What it can use at the most.
+    pub(crate) most: u64,
+    /// Indices.
+    pub(crate) resources: &'a [usize],
+}
+
+impl Sharer<'_> {
+    fn room(&self, left: &[Option<u64>]) -> Option<u64> {
+        let known = self.resources.iter().filter_map(|resource| left[*resource]);
+        known.min()
+    }
+}
+
+fn weight(weight: u32) -> Share {
+    Share {
+        weight,
+        ..Share::default()
+    }
+}
+
+/// Gives each what the plan says, in the order given, as far as there is; then what is left:
+/// to realtime as much as it can use, then to the other classes by `weights` (deadline, background),
+/// within a class by owner, then by transfer. Returns bytes per second. What passes no resource of a
+/// known capacity has no bound but its own.
+///
+/// On several resources that is a max-min share up to rounding where shares are plain; nobody could
+/// get more without somebody else getting less. O(rounds * resources * n log n).
+pub(crate) fn divide(
+    sharers: &[Sharer<'_>],
+    capacities: &[Option<u64>],
+    weights: (u32, u32),
+) -> Vec<u64> {
+    let mut left = capacities.to_vec();
+    let mut given = vec![0; sharers.len()];
+    for (index, sharer) in sharers.iter().enumerate() {
+        let part = (sharer.planned.min(sharer.most)).min(sharer.room(&left).unwrap_or(u64::MAX));
+        give(sharer, part, &mut given[index], &mut left);
+    }
+    let (first, rest): (Vec<usize>, Vec<usize>) =
+        (0..sharers.len()).partition(|index| sharers[*index].class == Class::Realtime);
+    for group in [first, rest] {
+        for _ in 0..ROUNDS_MAX {
+            if !round(sharers, &group, weights, &mut given, &mut left) {
+                break;
+            }
+        }
+        for index in group {
+            let sharer = &sharers[index];
+            let open = sharer.most - given[index];
+            let part = open.min(sharer.room(&left).unwrap_or(u64::MAX));
+            give(sharer, part, &mut given[index], &mut left);
+        }
+    }
+    given
+}
+
+fn give(sharer: &Sharer<'_>, part: u64, given: &mut u64, left: &mut [Option<u64>]) {
+    *given += part;
+    for resource in sharer.resources {
+        if let Some(left) = &mut left[*resource] {
+            *left -= part;
+        }
+    }
+}
+
+/// One round among a group; false when nobody got anything.
+fn round(
+    sharers: &[Sharer<'_>],
+    group: &[usize],
+    (deadline, background): (u32, u32),
+    given: &mut [u64],
+    left: &mut [Option<u64>],
+) -> bool {
+    let open: Vec<usize> = (group.iter().copied())
+        .filter(|index| {
+            sharers[*index].most > given[*index]
+                && sharers[*index].room(left).is_some_and(|room| room > 0)
+        })
+        .collect();
+    let mut parts: BTreeMap<usize, u64> = BTreeMap::new();
+    for (resource, capacity) in left.iter().enumerate() {
+        let Some(capacity) = capacity else { continue };
+        let mut tree = Tree::new(Some(BytesPerSecond(*capacity)));
+        let mut classes = BTreeMap::new();
+        let mut owners = BTreeMap::new();
+        let mut leaves = Vec::new();
+        for index in &open {
+            let sharer = &sharers[*index];
+            if !sharer.resources.contains(&resource) {
+                continue;
+            }
+            let root = tree.root();
+            let class = *classes.entry(sharer.class).or_insert_with(|| {
+                let part = match sharer.class {
+                    Class::Realtime | Class::Deadline => deadline,
+                    Class::Background => background,
+                };
+                tree.add(root, weight(part))
+            });
+            let owner = *owners
+                .entry((sharer.class, sharer.owner))
+                .or_insert_with(|| tree.add(class, weight(sharer.owner_weight)));
+            let demand = BytesPerSecond(sharer.most - given[*index]);
+            leaves.push((
+                *index,
+                tree.add_leaf(owner, weight(sharer.weight), Some(demand)),
+            ));
+        }
+        let grants = tree.allocate();
+        for (index, leaf) in leaves {
+            let rate = grants.rate(leaf).map_or(u64::MAX, |rate| rate.0);
+            let part = parts.entry(index).or_insert(u64::MAX);
+            *part = rate.min(*part);
+        }
+    }
+    let mut did_give = false;
+    for (index, part) in parts {
+        // A resource named twice is used twice.
+        let part = part.min(sharers[index].room(left).unwrap_or(0));
+        give(&sharers[index], part, &mut given[index], left);
+        did_give |= part > 0;
+    }
+    did_give
+}

@@ -1,0 +1,334 @@
+use super::{MEGA, at, background, broker, due, rate, uses};
+use crate::broker::{
+    Answer, Broker, Cause, Config, Obstacle, Reason, Refusal, ResourceId, TransferKey, Wish,
+};
+use dray_core::Time;
+use dray_core::rate::{BytesPerSecond, Class};
+
+const NOW: Time = Time::ZERO;
+
+fn refused(answer: Answer) -> Refusal {
+    match answer {
+        Answer::Refused(refusal) => refusal,
+        Answer::Accepted(grants) => panic!("accepted: {grants:?}"),
+    }
+}
+
+fn takes(broker: &mut Broker, wish: Wish) {
+    let answer = broker.admit(&[wish], NOW);
+    assert!(answer.is_accepted(), "{answer:?}");
+}
+
+fn given(broker: &mut Broker, key: u64) -> u64 {
+    let given = broker.rates(NOW).given(TransferKey(key));
+    given.expect("bounded").0
+}
+
+#[test]
+fn a_deadline_gets_what_it_needs_and_the_rest_goes_by_class() {
+    let mut broker = broker(&[1_000]);
+    takes(&mut broker, background(1, 100_000, &[0]));
+    assert_eq!(given(&mut broker, 1), 1_000 * MEGA, "nothing is idle");
+    takes(&mut broker, due(2, 10_000, 100, &[0]));
+    let rates = broker.rates(NOW);
+    let of = |key| &rates.rates[key];
+    let planned = of(1).planned.0;
+    // A hundred a second, and the little that plans have more.
+    assert!((100 * MEGA..101 * MEGA).contains(&planned), "{planned}");
+    let spare = 1_000 * MEGA - planned;
+    let background = rates.given(TransferKey(1)).expect("bounded").0;
+    assert!(background.abs_diff(spare / 9) <= 2, "{background}");
+    assert_eq!(
+        rates.given(TransferKey(2)),
+        Some(BytesPerSecond(1_000 * MEGA - background))
+    );
+    assert_eq!((of(0).reason, of(1).reason), (Reason::Spare, Reason::Spare));
+}
+
+#[test]
+fn every_change_of_a_rate_is_told_once_with_what_it_was() {
+    let mut broker = broker(&[1_000]);
+    takes(&mut broker, background(1, 100_000, &[0]));
+    let first = broker.rates(NOW).changes;
+    assert_eq!(first.len(), 1);
+    assert_eq!(
+        (first[0].old, first[0].new),
+        (Some(rate(0)), Some(rate(1_000)))
+    );
+    assert_eq!(broker.rates(NOW).changes, []);
+    takes(&mut broker, due(2, 99_000, 100, &[0]));
+    let changes = broker.rates(NOW).changes;
+    assert_eq!(changes.len(), 2);
+    assert_eq!(changes[0].old, Some(rate(1_000)));
+    assert!(changes[0].new < Some(rate(10)));
+    broker.end(TransferKey(2));
+    assert_eq!(broker.rates(NOW).changes[0].new, Some(rate(1_000)));
+}
+
+#[test]
+fn a_floor_is_had_at_once_and_as_long_as_it_runs() {
+    let mut broker = broker(&[100]);
+    let mut stream = background(1, 0, &[0]);
+    stream.class = Class::Realtime;
+    stream.bytes = None;
+    stream.floor = rate(60);
+    stream.ceiling = Some(rate(60));
+    takes(&mut broker, stream.clone());
+    // All that is left for ever.
+    let mut second = stream.clone();
+    second.key = TransferKey(2);
+    second.floor = rate(41);
+    let refusal = refused(broker.would(&[second.clone()], NOW));
+    assert_eq!(
+        refusal.obstacle,
+        Obstacle::Resource(ResourceId(0), vec![TransferKey(1)])
+    );
+    assert_eq!(refusal.rate_needed, Some(rate(41)));
+    let there_is = refusal.rate_there_is.expect("some").0;
+    assert!((39_900_000..=40_000_000).contains(&there_is), "{there_is}");
+    assert_eq!(refusal.offer, None, "a rate has no later");
+    takes(&mut broker, due(3, 3_900, 100, &[0]));
+    takes(&mut broker, background(4, 1_000, &[0]));
+    assert_eq!(given(&mut broker, 1), 60 * MEGA);
+    assert!(given(&mut broker, 3) >= 39 * MEGA);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
+    let mut broker = broker(&[100, 1_000]);
+    takes(&mut broker, due(1, 7_000, 100, &[0, 1]));
+    takes(&mut broker, due(2, 90_000, 1_000, &[1]));
+    // 3 000 MB are left of the first until 100 s.
+    let wish = due(3, 4_000, 50, &[0, 1]);
+    let refusal = refused(broker.admit(std::slice::from_ref(&wish), NOW));
+    assert_eq!(refusal.key, TransferKey(3));
+    assert_eq!(
+        refusal.obstacle,
+        Obstacle::Resource(ResourceId(0), vec![TransferKey(1)])
+    );
+    assert_eq!(refusal.rate_needed, Some(rate(80)));
+    assert!(
+        broker.wish(TransferKey(3)).is_none(),
+        "nothing was taken on"
+    );
+    let offer = refusal.offer.expect("there is one");
+    // Both together need 110 s and a little of the first resource.
+    assert!((at(110)..=at(122)).contains(&offer[0].1), "{offer:?}");
+    let mut again = wish;
+    again.deadline = Some(offer[0].1);
+    assert!(broker.admit(&[again], NOW).is_accepted());
+    assert_eq!(broker.foretold(NOW), []);
+}
+
+#[test]
+fn the_obstacle_is_what_is_in_the_way() {
+    let broker = broker(&[100]);
+    let obstacle = |wish: Wish| refused(broker.would(&[wish], NOW)).obstacle;
+    let mut slow = due(1, 1_000, 100, &[0]);
+    slow.ceiling = Some(rate(5));
+    assert_eq!(obstacle(slow), Obstacle::Ceiling);
+    let mut above = background(1, 1, &[0]);
+    (above.floor, above.ceiling) = (rate(2), Some(rate(1)));
+    assert_eq!(obstacle(above), Obstacle::Ceiling);
+    let alone = due(1, 20_000, 100, &[0]);
+    assert_eq!(obstacle(alone), Obstacle::Resource(ResourceId(0), vec![]));
+    let mut over = due(1, 1, 10, &[0]);
+    over.not_before = Some(at(10));
+    assert_eq!(obstacle(over), Obstacle::Window);
+    assert_eq!(
+        obstacle(due(1, 1, 10, &[0, 7])),
+        Obstacle::Unknown(ResourceId(7))
+    );
+    let mut twice = Broker::new(Config {
+        transfers_max: 1,
+        ..Config::default()
+    });
+    twice.set_resource(ResourceId(0), Some(rate(100)));
+    takes(&mut twice, background(1, 1, &[0]));
+    let answer = twice.would(&[background(2, 1, &[0])], NOW);
+    assert_eq!(refused(answer).obstacle, Obstacle::Full(1));
+    let mut broker = broker;
+    takes(&mut broker, background(1, 1, &[0]));
+    let answer = broker.would(&[background(1, 1, &[0])], NOW);
+    assert_eq!(refused(answer).obstacle, Obstacle::Taken);
+}
+
+#[test]
+fn a_set_is_taken_on_whole_or_not_at_all() {
+    let mut broker = broker(&[100]);
+    let set = [
+        due(1, 4_000, 100, &[0]),
+        due(2, 4_000, 100, &[0]),
+        due(3, 4_000, 100, &[0]),
+    ];
+    let refusal = refused(broker.admit(&set, NOW));
+    assert_eq!(refusal.key, TransferKey(3), "the first two would fit");
+    assert_eq!(
+        refusal.obstacle,
+        Obstacle::Resource(ResourceId(0), vec![TransferKey(1), TransferKey(2)])
+    );
+    assert!(set.iter().all(|wish| broker.wish(wish.key).is_none()));
+    let offer = refusal.offer.expect("later all fit");
+    let later = set.map(|mut wish| {
+        let of_wish = offer.iter().find(|(key, _)| *key == wish.key);
+        wish.deadline = of_wish.map(|(_, deadline)| *deadline);
+        wish
+    });
+    assert!(broker.admit(&later, NOW).is_accepted());
+}
+
+#[test]
+fn a_reservation_ahead_is_kept_free_and_used_until_then() {
+    let mut broker = broker(&[100]);
+    let mut ahead = due(1, 4_500, 150, &[0]);
+    ahead.not_before = Some(at(100));
+    takes(&mut broker, ahead);
+    assert_eq!(given(&mut broker, 1), 0);
+    // Fits before, and with what is left of the time after.
+    takes(&mut broker, due(2, 9_900, 100, &[0]));
+    let refusal = refused(broker.would(&[due(3, 600, 150, &[0])], NOW));
+    assert!(refusal.offer.is_some());
+    assert_eq!(given(&mut broker, 2), 100 * MEGA);
+}
+
+#[test]
+fn without_a_size_nothing_is_promised_until_there_is_one() {
+    let mut broker = broker(&[100]);
+    let mut wish = due(1, 0, 100, &[0]);
+    wish.bytes = None;
+    let Answer::Accepted(grants) = broker.admit(std::slice::from_ref(&wish), NOW) else {
+        panic!("refused");
+    };
+    assert!(!grants[0].is_promised);
+    assert_eq!(given(&mut broker, 1), 100 * MEGA, "it runs all the same");
+    let mut too_much = wish.clone();
+    too_much.bytes = Some(20_000 * MEGA);
+    assert!(!broker.change(too_much, NOW).is_accepted());
+    assert_eq!(
+        broker.wish(wish.key).map(|(_, is_promised)| is_promised),
+        Some(false)
+    );
+    wish.bytes = Some(9_000 * MEGA);
+    let Answer::Accepted(grants) = broker.change(wish, NOW) else {
+        panic!("refused");
+    };
+    assert_eq!(
+        (grants[0].is_promised, grants[0].latest),
+        (true, Some(at(100)))
+    );
+}
+
+#[test]
+fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
+    let mut broker = broker(&[100]);
+    for (key, megas, deadline) in [
+        (1, 1_000, 100),
+        (2, 5_000, 150),
+        (3, 1_000, 160),
+        (4, 2_000, 170),
+    ] {
+        takes(&mut broker, due(key, megas, deadline, &[0]));
+    }
+    assert_eq!(broker.foretold(NOW), []);
+    broker.set_resource(ResourceId(0), Some(rate(40)));
+    let rates = broker.rates(NOW);
+    assert_eq!(rates.misses.len(), 1, "{:?}", rates.misses);
+    let miss = &rates.misses[0];
+    let kept = vec![TransferKey(1), TransferKey(3), TransferKey(4)];
+    assert_eq!(miss.key, TransferKey(2));
+    assert_eq!(miss.cause, Cause::Resource(ResourceId(0), kept));
+    // 9 000 MB at 40.
+    let earliest = miss.earliest.expect("some day").as_nanos() / super::SECOND;
+    assert!((220..=230).contains(&earliest), "{earliest}");
+    // It goes on with what is left, and is promised again when it fits again.
+    assert!(rates.given(TransferKey(2)) > Some(rate(0)));
+    broker.set_resource(ResourceId(0), Some(rate(100)));
+    assert_eq!(broker.foretold(NOW), []);
+}
+
+#[test]
+fn a_realtime_promise_is_not_given_up_for_another_class() {
+    let mut broker = broker(&[100]);
+    let mut precious = due(1, 6_000, 100, &[0]);
+    precious.class = Class::Realtime;
+    takes(&mut broker, precious);
+    takes(&mut broker, due(2, 3_000, 100, &[0]));
+    broker.set_resource(ResourceId(0), Some(rate(70)));
+    let lost: Vec<u64> = broker.foretold(NOW).iter().map(|miss| miss.key.0).collect();
+    assert_eq!(lost, [2]);
+}
+
+#[test]
+fn who_is_slow_by_itself_is_foretold_and_holds_nobody_up() {
+    let mut broker = broker(&[100]);
+    takes(&mut broker, due(1, 5_000, 100, &[0]));
+    takes(&mut broker, background(2, 5_000, &[0]));
+    broker.set_use(TransferKey(1), Some(rate(20)));
+    let rates = broker.rates(NOW);
+    assert_eq!(rates.misses[0].cause, Cause::Slow);
+    assert_eq!(rates.misses[0].earliest, Some(at(250)));
+    assert_eq!(rates.given(TransferKey(2)), Some(rate(80)));
+}
+
+#[test]
+fn what_was_late_is_told_and_owed_nothing_more() {
+    let mut broker = broker(&[100]);
+    takes(&mut broker, due(1, 5_000, 100, &[0]));
+    let misses = broker.foretold(at(100));
+    assert_eq!((misses.len(), &misses[0].cause), (1, &Cause::Over));
+    // Another promise in its place is taken on.
+    assert!(
+        broker
+            .admit(&[due(2, 9_900, 200, &[0])], at(100))
+            .is_accepted()
+    );
+}
+
+#[test]
+fn after_a_restart_the_same_is_answered() {
+    let mut before = broker(&[100, 80]);
+    for (key, megas, deadline) in [(1, 3_000, 100), (2, 2_000, 60), (3, 900, 30)] {
+        takes(&mut before, due(key, megas, deadline, &[0, 1]));
+    }
+    takes(&mut before, background(4, 1_000, &[1]));
+    let rates = before.rates(NOW);
+    let mut after = broker(&[100, 80]);
+    let rows: Vec<Wish> = (1..=4)
+        .map(|key| before.wish(TransferKey(key)).expect("there").0.clone())
+        .collect();
+    after.restore(rows);
+    assert_eq!(after.rates(NOW), rates);
+    for (megas, deadline) in [(1_000, 40), (3_000, 100), (100, 20), (9_000, 300)] {
+        let wish = [due(9, megas, deadline, &[0, 1])];
+        assert_eq!(after.would(&wish, NOW), before.would(&wish, NOW));
+    }
+}
+
+#[test]
+fn an_eta_is_between_the_best_and_the_worst_of_times() {
+    let mut broker = broker(&[100]);
+    takes(&mut broker, background(1, 1_000, &[0]));
+    takes(&mut broker, background(2, 500, &[0]));
+    let eta = broker.eta(TransferKey(1), NOW).expect("known");
+    // Side by side for ten seconds, then alone.
+    assert_eq!((eta.early, eta.late), (at(15), Some(at(15))));
+    for seconds in 0..100 {
+        let megas = if seconds % 5 == 0 { 50 } else { 100 };
+        broker.measure(ResourceId(0), rate(megas), at(seconds));
+    }
+    let eta = broker.eta(TransferKey(1), at(100)).expect("known");
+    assert_eq!((eta.early, eta.late), (at(115), Some(at(130))));
+    assert_eq!(broker.eta(TransferKey(9), NOW), None);
+}
+
+#[test]
+fn what_is_not_measured_promises_nothing_and_bounds_nothing() {
+    let mut broker = Broker::new(Config::default());
+    broker.set_resource(ResourceId(0), None);
+    let wish = Wish::new(TransferKey(1), MEGA, &uses(&[0])).due(at(1));
+    let Answer::Accepted(grants) = broker.admit(&[wish], NOW) else {
+        panic!("refused");
+    };
+    assert!(!grants[0].is_promised);
+    assert_eq!(broker.rates(NOW).given(TransferKey(1)), None);
+}

@@ -1,0 +1,84 @@
+//! What the broker promises, on made and on drawn cases.
+
+mod decisions;
+mod plans;
+mod properties;
+
+use super::{Broker, Config, ResourceId, TransferKey, Wish};
+use crate::draw::Draw;
+use dray_core::Time;
+use dray_core::rate::{BytesPerSecond, Class};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Numbers of bytes and rates are in these, so that rounding to bytes is none of the cases' business.
+const MEGA: u64 = 1_000_000;
+
+fn at(seconds: u64) -> Time {
+    Time::from_nanos(seconds * SECOND)
+}
+
+fn rate(megas: u64) -> BytesPerSecond {
+    BytesPerSecond(megas * MEGA)
+}
+
+fn uses(resources: &[u32]) -> Vec<ResourceId> {
+    resources.iter().copied().map(ResourceId).collect()
+}
+
+fn background(key: u64, megas: u64, resources: &[u32]) -> Wish {
+    Wish::new(TransferKey(key), megas * MEGA, &uses(resources))
+}
+
+fn due(key: u64, megas: u64, deadline: u64, resources: &[u32]) -> Wish {
+    background(key, megas, resources).due(at(deadline))
+}
+
+/// A broker over resources of these capacities.
+fn broker(capacities: &[u64]) -> Broker {
+    let mut broker = Broker::new(Config::default());
+    for (id, megas) in (0..).zip(capacities) {
+        broker.set_resource(ResourceId(id), Some(rate(*megas)));
+    }
+    broker
+}
+
+/// A wish as people have them: some are background, some are reserved ahead, some have floors.
+fn drawn(draw: &mut Draw, key: u64, now: u64, resources: u32) -> Wish {
+    let mut used: Vec<u32> = (0..resources).filter(|_| draw.below(2) == 0).collect();
+    if used.is_empty() {
+        used.push(draw.next_u32() % resources);
+    }
+    let mut wish = background(key, 100 + draw.below(4_000), &used);
+    wish.owner = format!("o{}", draw.below(3));
+    let begin = now + draw.below(60) * draw.below(2);
+    if begin > now {
+        wish.not_before = Some(at(begin));
+    }
+    wish.ceiling = (draw.below(4) == 0).then(|| rate(20 + draw.below(80)));
+    match draw.below(6) {
+        0 => {}
+        1 => {
+            wish.class = Class::Realtime;
+            wish.floor = rate(1 + draw.below(15));
+            wish.ceiling = (draw.below(2) == 0).then_some(wish.floor);
+        }
+        _ => wish = wish.due(at(begin + 10 + draw.below(200))),
+    }
+    wish
+}
+
+/// A broker that has taken on what it could of some wishes.
+fn loaded(draw: &mut Draw, wishes: u64) -> (Broker, u32) {
+    let resources = 1 + draw.below(4);
+    let capacities: Vec<u64> = (0..resources).map(|_| 60 + draw.below(120)).collect();
+    let mut broker = broker(&capacities);
+    let resources = u32::try_from(resources).expect("few");
+    for key in 0..wishes {
+        let wish = drawn(draw, key, 0, resources);
+        if broker.fits(std::slice::from_ref(&wish), Time::ZERO) {
+            assert!(broker.admit(&[wish], Time::ZERO).is_accepted());
+        }
+    }
+    (broker, resources)
+}

@@ -1,0 +1,185 @@
+//! Which promises can be kept, and which will be missed, for what reason.
+
+use super::need::{Need, Padding};
+use super::plan::{self, Plan};
+use super::wish::{ResourceId, TransferKey, Wish};
+use dray_core::Time;
+use dray_core::rate::Class;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Transfers that are tried for each one that does not fit: the first that frees enough goes.
+const VICTIMS_MAX: usize = 8;
+
+/// Transfers given up by rule for which it is tried once more with all means, the smallest first.
+const SECOND_CHANCES_MAX: usize = 4;
+
+/// A promise that will not be kept, as certain as capacities are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Miss {
+    /// Whose.
+    pub key: TransferKey,
+    /// What is in the way.
+    pub cause: Cause,
+    /// When it could be done instead, with all other promises kept; of a rate, when it could be had.
+    pub earliest: Option<Time>,
+}
+
+/// Why a promise will be missed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A resource gives less than it did, and these others are kept.
+    Resource(ResourceId, Vec<TransferKey>),
+    /// It moves slower than it could, by itself: its disks, its files, its peer.
+    Slow,
+    /// Its time is over.
+    Over,
+}
+
+/// Promises divided into those that are kept, with the proof, and the others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
+    /// What is kept, part by part, with a plan for each.
+    pub(crate) parts: Vec<(Need, Plan)>,
+    /// What is not, with the index of the resource in the way.
+    pub(crate) lost: Vec<(TransferKey, usize)>,
+}
+
+/// What triage must know of a transfer besides its need.
+pub(crate) type Wishes<'a> = BTreeMap<TransferKey, (&'a Wish, Vec<usize>)>;
+
+/// Keeps as many promises as it can. `empty` is a need without demands.
+///
+/// Where not all fit, Moore and Hodgson's rule (1968) chooses: in the order of deadlines, whenever one
+/// does not fit with those before it, the one with the most bytes of them goes. On one resource
+/// with a common begin that leaves the fewest late; elsewhere it is a heuristic. A realtime promise is
+/// not given up for another class's.
+pub(crate) fn keep(empty: &Need, wishes: &Wishes<'_>) -> Kept {
+    let mut kept = Kept::default();
+    let mut all = empty.clone();
+    for (wish, resources) in wishes.values() {
+        all.add(wish, resources, Padding::With);
+    }
+    for part in all.parts() {
+        if let Some(plan) = plan::find(&part) {
+            kept.parts.push((part, plan));
+            continue;
+        }
+        let bare = bare(empty, &part, wishes);
+        if let Some(plan) = plan::find(&bare) {
+            kept.parts.push((bare, plan));
+            continue;
+        }
+        reduce(&bare, wishes, &mut kept);
+    }
+    kept
+}
+
+/// A part's transfers without padding.
+fn bare(empty: &Need, part: &Need, wishes: &Wishes<'_>) -> Need {
+    let mut bare = empty.clone();
+    for (wish, resources) in keys(part).iter().filter_map(|key| wishes.get(key)) {
+        bare.add(wish, resources, Padding::Without);
+    }
+    bare
+}
+
+fn keys(need: &Need) -> Vec<TransferKey> {
+    let demands = need.demands.iter().map(|demand| demand.key);
+    let mut keys: Vec<_> = demands
+        .chain(need.holds.iter().map(|hold| hold.key))
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn reduce(part: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
+    let class =
+        |key: &TransferKey| (wishes.get(key)).map_or(Class::Background, |(wish, _)| wish.class);
+    let mut lost = Vec::new();
+    let mut part = part.clone();
+    while let Some((resource, time)) = part.overheld() {
+        let on = part.holds.iter().filter(|hold| {
+            hold.resources.contains(&resource)
+                && hold.from <= time
+                && hold.until.is_none_or(|until| time < until)
+        });
+        // Of the least class the latest comer.
+        let Some(victim) = on.map(|hold| hold.key).max_by_key(|key| (class(key), *key)) else {
+            break;
+        };
+        lost.push((victim, resource));
+        part = part.without(&[victim]);
+    }
+    let mut fits = Need {
+        demands: Vec::new(),
+        ..part.clone()
+    };
+    for index in super::fill::order(&part) {
+        let demand = part.demands[index].clone();
+        let resources = demand.resources.clone();
+        fits.demands.push(demand.clone());
+        if plan::is_found_quickly(&fits) {
+            continue;
+        }
+        let shares = |other: &&super::need::Demand| {
+            (other.resources.iter()).any(|resource| resources.contains(resource))
+        };
+        let mut victims: Vec<_> = (fits.demands.iter().filter(shares))
+            .map(|other| {
+                (
+                    Reverse(class(&other.key)),
+                    Reverse(other.bytes),
+                    Reverse(other.key),
+                )
+            })
+            .collect();
+        victims.sort_unstable();
+        let frees = |key: TransferKey| plan::is_found_quickly(&fits.without(&[key]));
+        let victim = (victims.iter().take(VICTIMS_MAX))
+            .map(|(_, _, Reverse(key))| *key)
+            .find(|key| *key == demand.key || frees(*key))
+            .unwrap_or(demand.key);
+        let resource = in_the_way(&fits, &victim);
+        fits = fits.without(&[victim]);
+        lost.push((victim, resource));
+    }
+    let of_part = |key: &TransferKey| part.demands.iter().find(|demand| demand.key == *key);
+    let mut again: Vec<_> = (lost.iter().filter_map(|(key, _)| of_part(key))).collect();
+    again.sort_by_key(|demand| (class(&demand.key), demand.bytes, demand.key));
+    for demand in again.into_iter().take(SECOND_CHANCES_MAX) {
+        let mut more = fits.clone();
+        more.demands.push(demand.clone());
+        if plan::find(&more).is_some() {
+            fits = more;
+            lost.retain(|(key, _)| *key != demand.key);
+        }
+    }
+    if let Some(plan) = plan::find(&fits) {
+        kept.parts.push((fits, plan));
+    }
+    kept.lost.extend(lost);
+}
+
+/// The resource of a transfer that is needed most, against what it has, until its deadline.
+fn in_the_way(need: &Need, key: &TransferKey) -> usize {
+    let Some(own) = need.demands.iter().find(|demand| demand.key == *key) else {
+        return 0;
+    };
+    let pressure = |resource: &usize| {
+        let capacity = need.capacities[*resource]?;
+        let bytes: u128 = (need.demands.iter())
+            .filter(|demand| demand.until <= own.until && demand.resources.contains(resource))
+            .map(|demand| u128::from(demand.bytes))
+            .sum();
+        let held = need.held(*resource, need.now);
+        let left = u128::from(capacity).saturating_sub(held).max(1);
+        Some((bytes << 32) / left)
+    };
+    let resources = own.resources.iter().copied();
+    resources
+        .max_by_key(|resource| (pressure(resource), Reverse(*resource)))
+        .unwrap_or(0)
+}
