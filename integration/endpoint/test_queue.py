@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 from dray.client import Request
 from dray.testing.endpoints import Root
+from integration.endpoint.raw import dray
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -114,6 +116,28 @@ def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
         assert "had not begun" in ended(client).notices[-1]
         client.forget("t")
         assert not endpoint.root("out").exists()
+
+
+def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
+    token = {"DRAY_TOKEN": endpoint.token(), "DRAY_PEER_KEY": endpoint.key}
+
+    def cancel(*words: str) -> str:
+        done = dray("cancel", "t", "--endpoint", endpoint.address, *words, **token)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with endpoint.client() as client:
+        begun(client, endpoint)
+        assert cancel().startswith("t cancelled: ")
+        client.retry("t")
+        until(lambda: client.transfer("t").state == "active", "it does not begin")
+        said = cancel("--purge")
+        assert said.startswith("t cancelled: "), said
+        assert "\n  purged: 1 partial file, " in said, said
+        assert tree.leftovers(endpoint.root("out")) == []
+        # Nothing is left to do: answered as it stands.
+        assert "\n  purged: no partial data" in cancel("--purge")
+        assert json.loads(cancel("--json"))["state"] == "cancelled"
 
 
 SOON_SECONDS = 2.0

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Entries that one answer may hold.
 const PAGE: u32 = 1_000;
 
+/// How long `dray cancel` waits for a session to end.
+const CANCEL_SECONDS: u64 = 5;
+
 /// Seconds of one long poll.
 const POLL_SECONDS: u64 = 30;
 
@@ -193,6 +196,10 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
             text(&error, "message")
         ));
     }
+    let notices = transfer.get("notices").and_then(Value::as_array);
+    for notice in notices.into_iter().flatten().filter_map(Value::as_str) {
+        output::result(&format!("  {notice}"));
+    }
     for (field, words) in [
         ("submitted_at", "submitted"),
         ("started_at", "started"),
@@ -212,9 +219,31 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let client = client(cancel.endpoint.as_deref(), &cancel.ask)?;
     let path = format!("/v1/transfers/{}/cancel", quoted(&cancel.id));
     let body = json!({"purge": cancel.purge});
-    let transfer = client.call_and_wait(Method::POST, &path, Some(&body))?;
+    let asked = client.call_and_wait(Method::POST, &path, Some(&body))?;
+    // Its session ends within moments: that is worth a wait, and no more.
+    let path = format!(
+        "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
+        quoted(&cancel.id),
+        version_before_end(&asked, cancel.purge)
+    );
+    let mut transfer = match client.call_and_wait(Method::GET, &path, None) {
+        Ok(transfer) => transfer,
+        // It was asked for, and stands.
+        Err(error) if is_away(&error) => asked,
+        Err(error) => return Err(error.into()),
+    };
+    if !cancel.ask.json && !is_terminal(&transfer) {
+        transfer["state"] = json!("cancelling");
+    }
     tell(&transfer, cancel.ask.json);
     Ok(Exit::Safe)
+}
+
+/// The version before the one that has nothing more to do, after a transfer was asked to be cancelled
+/// so: one step for its session to end, one for its partial data to go.
+fn version_before_end(asked: &Value, purge: bool) -> u64 {
+    let steps = u64::from(!is_terminal(asked)) + u64::from(purge);
+    (number(asked, "", "version") + steps).saturating_sub(1)
 }
 
 /// The endpoint and the path of a URL.
