@@ -26,6 +26,7 @@ use dray_runtime::prepare::{self, Buffers};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// How often the rate is given out.
@@ -103,6 +104,26 @@ struct Gone<'s>(&'s Stop);
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.0.ask();
+    }
+}
+
+/// Starts parts that all end when one of them does.
+#[derive(Clone, Copy)]
+struct Together<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    stop: &'scope Stop,
+}
+
+impl<'scope> Together<'scope, '_> {
+    fn spawn<T: Send + 'scope>(
+        self,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T> {
+        let stop = self.stop;
+        self.scope.spawn(move || {
+            let _gone = Gone(stop);
+            work()
+        })
     }
 }
 
@@ -307,28 +328,24 @@ impl Endpoint {
         let sessions = listener.stopper();
         let given = Given::default();
         let ran = std::thread::scope(|scope| {
-            scope.spawn(|| listener.run(&passive));
-            scope.spawn(|| {
-                let _gone = Gone(&stop);
+            let parts = Together { scope, stop: &stop };
+            parts.spawn(|| listener.run(&passive));
+            parts.spawn(|| {
                 while stop.sleep(SHARES_INTERVAL) {
                     let count = shares.round();
                     metrics.sessions.store(count, Ordering::Relaxed);
                 }
             });
-            scope.spawn(|| {
-                let _gone = Gone(&stop);
+            parts.spawn(|| {
                 while stop.sleep(TICKETS_INTERVAL) {
                     book.look();
                 }
             });
-            scope.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
+            parts.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
             if let Some(expiry) = &expiry {
-                scope.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
+                parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
             }
-            let dispatching = scope.spawn(|| {
-                let _gone = Gone(&stop);
-                dispatcher.run()
-            });
+            let dispatching = parts.spawn(|| dispatcher.run());
             while stop.sleep(Duration::from_secs(3_600)) {}
             given.up();
             api.stop();
@@ -393,4 +410,29 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
 
 fn limit(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stop, Together};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_part_that_panics_or_returns_ends_the_others() {
+        for panics in [true, false] {
+            let stop = Stop::default();
+            let began = Instant::now();
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                std::thread::scope(|scope| {
+                    let parts = Together { scope, stop: &stop };
+                    parts.spawn(|| while stop.sleep(Duration::from_secs(60)) {});
+                    parts.spawn(|| assert!(!panics, "a defect"));
+                });
+            }));
+            assert_eq!(ran.is_err(), panics, "and whoever started them hears of it");
+            assert!(stop.is_asked());
+            assert!(began.elapsed() < Duration::from_secs(30));
+        }
+    }
 }

@@ -153,8 +153,16 @@ fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
         if is_due {
             flushed = Instant::now();
         }
-        if !group.is_empty() || is_due {
-            write_group(connection, group, is_due, around);
+        if group.is_empty() && !is_due {
+            continue;
+        }
+        let write = || write_group(connection, group, is_due, around);
+        if catch_unwind(AssertUnwindSafe(write)).is_err() {
+            // A defect beside the writes themselves, in what is told of them: whoever waits hears
+            // that nothing came back, and the next group is written.
+            tracing::error!("a defect while the queue was written to");
+            // Nothing to roll back when it had been written.
+            let _ = connection.execute_batch("ROLLBACK");
         }
     }
 }
