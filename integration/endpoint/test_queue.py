@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dray.client import Request
+import dray
+from dray.client import Request, StagingRequest
 from dray.testing.endpoints import Root
-from integration.endpoint.raw import dray
+from integration.endpoint.raw import dray as run
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -119,10 +120,11 @@ def test_a_purge_of_what_never_began_ends_at_once(endpoint: Endpoint) -> None:
 
 
 def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
-    token = {"DRAY_TOKEN": endpoint.token(), "DRAY_PEER_KEY": endpoint.key}
+    token = endpoint.token()
 
     def cancel(*words: str) -> str:
-        done = dray("cancel", "t", "--endpoint", endpoint.address, *words, **token)
+        words = ("cancel", "t", "--endpoint", endpoint.address, *words)
+        done = run(*words, DRAY_TOKEN=token, DRAY_PEER_KEY=endpoint.key)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -212,3 +214,30 @@ def test_what_waited_is_asked_again_when_it_begins(
         assert (ended.error.kind, ended.error.status) == (kind, "permanent")
         assert cause in ended.error.cause, ended.error
         assert not endpoint.root("got", root="out").exists()
+
+
+def test_staging_asks_to_stage_and_to_replace(start_endpoint: Callable[..., Endpoint]) -> None:
+    slow = Root("slow", {"tier": "slow"})
+    endpoint = start_endpoint("a", roots=(slow, Root("fast", {"tier": "fast"})))
+    endpoint.root("x", root="slow").write_bytes(b"small")
+    for scopes, missing in [
+        (("storage.stage:/",), "storage.modify"),
+        (("storage.stage:/", "storage.create:/"), "storage.modify"),
+        (("storage.read:/", "storage.modify:/"), "storage.stage"),
+    ]:
+        with endpoint.client(scopes=scopes) as client:
+            with pytest.raises(dray.DrayError, match=missing):
+                client.stage_in(StagingRequest("/slow/x"))
+            assert list(client.stagings()) == []
+    with endpoint.client(scopes=("storage.stage:/", "storage.modify:/")) as client:
+        client.stage_in(StagingRequest("/slow/x", id="s"))
+        assert client.wait("s", timeout_seconds=END_SECONDS).state == "done"
+        # It reads with the right to stage, which is asked again when it begins.
+        assert client.staging("s").state == "staged"
+    narrow(endpoint, (slow, Root("fast", {"tier": "fast", "read_only": True})))
+    with endpoint.client() as client:
+        with pytest.raises(dray.DrayError, match="may only be read"):
+            client.stage_in(StagingRequest("/slow/x", id="again"))
+        with pytest.raises(dray.DrayError, match="may only be read"):
+            client.evict_staging("s")
+        assert endpoint.root("x", root="fast").exists()

@@ -203,3 +203,45 @@ fn wrong(name: &str, cause: String, remedy: &str) -> Error {
         .cause(cause)
         .remedy(remedy)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Roots;
+    use crate::config::Config;
+
+    #[test]
+    fn tiers_that_overlap_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["slow/cache", "fast"] {
+            std::fs::create_dir_all(folder.path().join(name)).expect("made");
+        }
+        std::os::unix::fs::symlink("slow/cache", folder.path().join("link")).expect("linked");
+        let open = |slow: &str, fast: &str, tier: &str| {
+            let at = folder.path().display();
+            let text = format!(
+                "name = \"a\"\nstate = \"{at}/state\"\n\
+                 [[root]]\nname = \"slow\"\npath = \"{at}/{slow}\"\ntier = \"slow\"\n\
+                 [[root]]\nname = \"fast\"\npath = \"{at}/{fast}\"\n{tier}\n"
+            );
+            Roots::open(&Config::parse("test", &text).expect("good"))
+        };
+        let is_fast = "tier = \"fast\"";
+        // One in the other, either way round, the same, and by a link.
+        for (slow, fast) in [
+            ("slow", "slow/cache"),
+            ("slow/cache", "slow"),
+            ("slow", "slow"),
+            ("slow", "link"),
+        ] {
+            let error = open(slow, fast, is_fast).expect_err("they overlap");
+            let said = error.to_string();
+            assert!(
+                said.contains("\"fast\"") && said.contains("overlap"),
+                "{said}"
+            );
+        }
+        open("slow", "fast", is_fast).expect("apart");
+        // What is no tier may lie anywhere.
+        open("slow", "slow/cache", "").expect("one tier");
+    }
+}

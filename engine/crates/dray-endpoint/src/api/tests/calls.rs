@@ -183,6 +183,29 @@ async fn a_token_that_does_not_reach_is_refused() {
 }
 
 #[tokio::test]
+async fn a_retry_asks_for_rights_as_a_submission_does() {
+    let house = house();
+    let sent = house.post("alice", "/v1/transfers", request("t")).await;
+    assert_eq!(sent.0, 201);
+    let retry = "/v1/transfers/t/retry";
+    let cancel = house.post("alice", "/v1/transfers/t/cancel", Value::Null);
+    assert_eq!(cancel.await.0, 200);
+    // The same owner, with a token that may not write any more.
+    let (code, error) = house.post("alice-reads", retry, Value::Null).await;
+    assert_eq!(
+        (code, &error["error"]["kind"]),
+        (403, &json!("permission_denied"))
+    );
+    let (_, kept) = house.get("alice", "/v1/transfers/t").await;
+    assert_eq!(
+        (&kept["state"], &kept["attempt"]),
+        (&json!("cancelled"), &json!(1))
+    );
+    let (code, again) = house.post("alice", retry, Value::Null).await;
+    assert_eq!((code, &again["attempt"]), (200, &json!(2)));
+}
+
+#[tokio::test]
 async fn transfers_are_their_owners_alone() {
     let house = house();
     house.post("alice", "/v1/transfers", request("t")).await;

@@ -609,3 +609,86 @@ fn two_processes_do_not_share_a_queue() {
     drop(one);
     open(folder.path());
 }
+
+/// Fails once where it is told.
+struct Fails(std::sync::atomic::AtomicBool);
+
+impl Commands for Fails {
+    fn wake(&self) {
+        let first = self.0.swap(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(!first, "a defect");
+    }
+    fn stop(&self, _: &TransferId, _: Wish) {}
+    fn changed(&self, _: &TransferId) {}
+    fn purge(&self) {}
+}
+
+#[test]
+fn a_defect_in_who_is_told_does_not_end_the_writing() {
+    let queue = queue();
+    queue.set_commands(Arc::new(Fails(true.into())));
+    assert!(queue.submit(by("alice", request("one"))).is_err());
+    queue.submit(by("alice", request("two"))).expect("goes on");
+    // What was on the disk stands: said again it is attached to.
+    let again = queue.submit(by("alice", request("one"))).expect("there");
+    assert!(!again.is_new);
+}
+
+#[test]
+fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
+    let queue = queue();
+    let mut bound = request("bound");
+    bound.bound_seconds = Some(1);
+    // Nobody has asked for anything for longer than that.
+    std::thread::sleep(Duration::from_millis(1100));
+    // The dispatcher's look comes between the write and the note that its caller asks for it.
+    let taken = queue.write(move |connection, effects| {
+        let (submission, now) = (by("alice", bound), Moment::now());
+        super::submit::take(connection, effects, submission, None, &mut 1, now)
+    });
+    assert!(taken.expect("taken").1);
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
+    let shown = queue.show(&who("root"), "bound").expect("there");
+    assert_eq!(shown.state, State::Queued);
+}
+
+#[test]
+fn counters_never_fall() {
+    let queue = queue();
+    let alice = who("alice");
+    let metrics = crate::metrics::Metrics::default();
+    let sent = |queue: &Queue| {
+        let text = metrics.text(queue).expect("read");
+        let lines = text.lines();
+        let mut of_it = lines.filter_map(|line| line.strip_prefix("dray_bytes_sent_total "));
+        of_it
+            .next()
+            .expect("a line")
+            .parse::<u64>()
+            .expect("a number")
+    };
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let job = begin(&queue, "t");
+    let mut counters = Counters::default();
+    (counters.bytes.sent, counters.bytes.durable) = (100, 90);
+    (counters.files.listed, counters.files.done) = (5, 3);
+    queue.progress(&job.id, &counters);
+    queue.ended(&job.id, Ending::Stopped).expect("ended");
+    // A session that does not get far has not found again what is safe.
+    let job = begin(&queue, "t");
+    queue.progress(&job.id, &Counters::default());
+    let shown = queue.show(&alice, "t").expect("there");
+    assert_eq!((shown.bytes.durable, shown.files.done), (90, 3));
+    assert_eq!(shown.files.listed, 5);
+    queue.ended(&job.id, Ending::Incomplete).expect("ended");
+    assert_eq!(sent(&queue), 100);
+    queue.retry(&alice, "t").expect("retried");
+    assert_eq!(sent(&queue), 100);
+    let job = begin(&queue, "t");
+    (counters.bytes.sent, counters.bytes.durable) = (7, 97);
+    queue.progress(&job.id, &counters);
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    assert_eq!(sent(&queue), 107);
+    queue.delete(&alice, "t").expect("forgotten");
+    assert_eq!(sent(&queue), 107);
+}
