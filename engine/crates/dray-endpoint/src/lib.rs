@@ -17,6 +17,7 @@ pub mod book;
 pub mod carry;
 pub mod client;
 pub mod config;
+pub mod connection;
 pub mod dispatch;
 pub mod events;
 pub mod janitor;

@@ -262,8 +262,8 @@ impl Live {
     }
 
     /// Bytes of buffers given out.
-    #[must_use]
-    pub fn memory(&self) -> u64 {
+    #[cfg(test)]
+    fn memory(&self) -> u64 {
         self.table().memory
     }
 }

@@ -5,7 +5,7 @@ use crate::api::types::{
     AdmissionAnswer, Admitted, Decision, MintedTicket, RenewRequest, Request, Ticket, TicketList,
     TicketPatch, TicketQuery, TicketRequest,
 };
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::Result;
 use rustls::pki_types::CertificateDer;
 
 /// Tickets. Whether the caller may do to the paths what the ticket allows was asked before
@@ -60,42 +60,6 @@ pub trait Admission: Send + Sync {
     /// # Errors
     /// When nobody can say.
     fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
-}
-
-/// An endpoint without tickets: says so.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoTickets;
-
-fn no_tickets<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, End::Here, "use tickets")
-        .cause("this endpoint does not issue any")
-        .remedy("submit the transfer to this endpoint instead"))
-}
-
-impl Tickets for NoTickets {
-    fn mint(&self, _: &Principal, _: &TicketRequest) -> Result<MintedTicket> {
-        no_tickets()
-    }
-
-    fn list(&self, _: &Principal, _: &TicketQuery) -> Result<TicketList> {
-        no_tickets()
-    }
-
-    fn show(&self, _: &Principal, _: &str) -> Result<Ticket> {
-        no_tickets()
-    }
-
-    fn change(&self, _: &Principal, _: &str, _: &TicketPatch) -> Result<Ticket> {
-        no_tickets()
-    }
-
-    fn revoke(&self, _: &Principal, _: &str) -> Result<Ticket> {
-        no_tickets()
-    }
-
-    fn renew(&self, _: &[CertificateDer<'static>], _: &RenewRequest) -> Result<Ticket> {
-        no_tickets()
-    }
 }
 
 /// Admits everything: what rate it would get is not planned, and said so.

@@ -8,14 +8,9 @@
 //! Invariant owned here: a peer that does nothing costs a place for a bounded time only.
 
 mod io;
-mod room;
 
-pub use room::{Busy, Sitting};
-
-use room::Room;
-
-use crate::api::{PeerAddress, PeerCertificates};
 use crate::config::Limits;
+use crate::connection::{PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
 use dray_core::{End, Error, ErrorKind, Result};

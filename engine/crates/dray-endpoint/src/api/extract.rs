@@ -5,14 +5,13 @@ use super::record::Record;
 use super::refusal::{Answer, Refusal};
 use super::types::Check;
 use crate::access::{Credentials, Principal};
-use crate::server::{Busy, Sitting};
+use crate::connection::{Busy, PeerCertificates, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use dray_core::{End, Error, ErrorKind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -24,11 +23,6 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Characters of the reader's words in an error.
 const WORDS_MAX: usize = 500;
-
-/// The client certificates of the connection, the client's own first. The server puts them among
-/// the extensions of each request.
-#[derive(Debug, Clone, Default)]
-pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
 /// Requests under way, by owner.
 #[derive(Debug, Default)]

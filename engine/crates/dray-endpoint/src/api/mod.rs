@@ -18,8 +18,6 @@ mod transfers;
 mod turns;
 pub mod types;
 
-pub use extract::PeerCertificates;
-pub use record::PeerAddress;
 pub use refusal::{Refusal, code_of};
 
 use crate::access::{Access, Principal};

@@ -3,10 +3,10 @@
 
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
+use crate::connection::PeerAddress;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use dray_core::{End, Error, ErrorKind};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Calls with a body that change nothing.
@@ -16,10 +16,6 @@ const ASKS: [&str; 4] = [
     "/v1/storage/checksum",
     "/v1/tickets/renew",
 ];
-
-/// Where a connection comes from. The server puts it among the extensions of each request.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerAddress(pub SocketAddr);
 
 #[derive(Debug, Default)]
 struct Slots {

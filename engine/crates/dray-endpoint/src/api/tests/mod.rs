@@ -2,6 +2,7 @@
 
 mod calls;
 mod follow;
+mod no_tickets;
 mod staging;
 
 use super::{About, Api, Parts, openapi, router};
@@ -11,13 +12,14 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
-use crate::ports::{AdmitAll, NoTickets};
+use crate::ports::AdmitAll;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
+use no_tickets::NoTickets;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -35,7 +35,7 @@ struct Places {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     all_max: usize,
     address_max: usize,
     grace: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Room {
 
 /// One connection's place.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(crate) struct Seat {
     room: Arc<Room>,
     metrics: Arc<Metrics>,
     number: u64,
@@ -63,7 +63,7 @@ pub struct Sitting {
 pub struct Busy(Sitting);
 
 impl Room {
-    pub(super) fn new(all_max: u32, address_max: u32) -> Arc<Self> {
+    pub(crate) fn new(all_max: u32, address_max: u32) -> Arc<Self> {
         Self::with_grace(all_max, address_max, GRACE)
     }
 
@@ -82,7 +82,7 @@ impl Room {
     }
 
     /// Takes a connection in; none when everybody's requests are being worked on.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
         let mut places = self.places();
         let here = places.taken.values();
         let here = here.filter(|place| place.address == address).count();
@@ -139,11 +139,11 @@ impl Places {
 
 impl Seat {
     /// Waits until somebody else takes the place.
-    pub(super) async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.cut.notified().await;
     }
 
-    pub(super) fn sitting(&self) -> Sitting {
+    pub(crate) fn sitting(&self) -> Sitting {
         Sitting {
             room: Arc::clone(&self.room),
             number: self.number,

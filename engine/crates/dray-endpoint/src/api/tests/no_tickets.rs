@@ -1,0 +1,45 @@
+//! An endpoint without tickets, for tests of all else.
+
+use crate::access::Principal;
+use crate::api::types::{
+    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
+};
+use crate::ports::Tickets;
+use dray_core::{End, Error, ErrorKind, Result};
+use rustls::pki_types::CertificateDer;
+
+/// An endpoint without tickets: says so.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NoTickets;
+
+fn no_tickets<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unsupported, End::Here, "use tickets")
+        .cause("this endpoint does not issue any")
+        .remedy("submit the transfer to this endpoint instead"))
+}
+
+impl Tickets for NoTickets {
+    fn mint(&self, _: &Principal, _: &TicketRequest) -> Result<MintedTicket> {
+        no_tickets()
+    }
+
+    fn list(&self, _: &Principal, _: &TicketQuery) -> Result<TicketList> {
+        no_tickets()
+    }
+
+    fn show(&self, _: &Principal, _: &str) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn change(&self, _: &Principal, _: &str, _: &TicketPatch) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn revoke(&self, _: &Principal, _: &str) -> Result<Ticket> {
+        no_tickets()
+    }
+
+    fn renew(&self, _: &[CertificateDer<'static>], _: &RenewRequest) -> Result<Ticket> {
+        no_tickets()
+    }
+}
