@@ -11,6 +11,7 @@ import pytest
 
 import dray as package
 from dray.client import Place, Request
+from dray.testing.endpoints import Root
 from integration.endpoint.raw import ask, dray
 from integration.harness import tree
 from integration.wire.peer import Peer, connect, hello
@@ -342,6 +343,63 @@ def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
     shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
     assert shown["expires_at"] > ticket["expires_at"], shown
     assert shown["expires_at"] <= shown["renewable_until"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("away_seconds", "is_kept"), [(5, True), (12, False)])
+def test_a_ticket_outlives_an_absence_of_its_endpoint_that_it_can(
+    two_endpoints: Two, start_endpoint: Callable[..., Endpoint], away_seconds: float, is_kept: bool
+) -> None:
+    """It is renewed in the middle of its life; then the endpoint is away."""
+    a = two_endpoints.a
+    b = start_endpoint("short", config={"tickets": {"lifetime": 12}})
+    make(b)
+    ticket = mint(a, b)
+    began = time.monotonic()
+    later = (datetime.now(timezone.utc) + timedelta(seconds=24)).isoformat()
+    request = pull(b, ticket, not_before=later)
+    assert ask(a, "POST", "/v1/transfers", request, token=a.token()).code == 201
+    time.sleep(4)
+    b.stop()
+    time.sleep(max(0.0, began + 4 + away_seconds - time.monotonic()))
+    b.start()
+    ended = await_end(a, "t", 60)
+    if is_kept:
+        assert ended["state"] == "done", ended
+    else:
+        assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_a_ticket_is_worth_what_the_roots_rules_say_today(
+    start_endpoint: Callable[..., Endpoint], direction: str
+) -> None:
+    rules: dict[str, Json] = {}
+    a = start_endpoint("a")
+    b = start_endpoint("b", roots=[Root("data", rules)])
+    make(a)
+    make(b)
+    is_read = direction == "read"
+    path = "x.dat" if is_read else "new.dat"
+    ticket = mint(a, b, direction=direction, paths=[f"/data/{path}"])
+    place = {name: ticket[name] for name in ("ticket", "key", "address")}
+    place["url"] = b.place(path)
+    request: Json = {"id": "t", "sources": [place], "destination": {"url": "/data/got"}}
+    if not is_read:
+        request = {"id": "t", "sources": [{"url": "/data/x.dat"}], "destination": place}
+    b.stop()
+    rules[direction] = ["bob"]
+    b.start()
+    ended = carry(a, request)
+    words = f"the root data does not let alice {direction}"
+    assert_refused(ended, "permission_denied", words, "ask the endpoint's administrator")
+    assert ended["tries"] == 1, ended
+    assert not b.root("new.dat").exists()
+    # As before, the same ticket opens what it was made for.
+    b.stop()
+    rules[direction] = ["alice"]
+    b.start()
+    assert carry(a, request)["state"] == "done"
 
 
 @pytest.mark.slow

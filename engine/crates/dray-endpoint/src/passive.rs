@@ -167,7 +167,15 @@ impl Passive {
         let principal = match right {
             Right::Ticket(grant) => {
                 grant.allows(connect.passive_role, &connect.transfer, &touch.paths)?;
-                return Ok(grant.overwrite);
+                let action = match (connect.passive_role, grant.overwrite) {
+                    (Role::Source, _) => Action::Read,
+                    (Role::Sink, Overwrite::Never) => Action::Create,
+                    (Role::Sink, _) => Action::Modify,
+                };
+                let mut paths = touch.paths.iter();
+                let (owner, principal) = (&grant.owner, &grant.principal);
+                let ask = |path| self.access.still_allow(owner, principal, action, path);
+                return paths.try_for_each(ask).map(|()| grant.overwrite);
             }
             Right::Principal(principal) => principal,
         };

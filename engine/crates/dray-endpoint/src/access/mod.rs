@@ -100,8 +100,9 @@ pub trait Access: Send + Sync {
     /// `PermissionDenied` says which scope, or which rule, was needed.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
 
-    /// Whether what `principal` submitted for `owner` some time ago may still do this to `path`: what
-    /// its credential allowed was asked then, what the configuration says is asked now.
+    /// Whether what `principal` submitted, or got a ticket for, as `owner` some time ago may still do
+    /// this to `path`: what its credential allowed was asked then, what the configuration says is
+    /// asked now.
     ///
     /// # Errors
     /// As [`Access::allow`]; `NotFound` when the root is gone.

@@ -45,7 +45,13 @@ impl Access for Names {
         }
     }
 
-    fn still_allow(&self, _: &str, _: &str, _: Action, _: &ApiPath) -> Result<()> {
-        Ok(())
+    fn still_allow(&self, owner: &str, _: &str, action: Action, path: &ApiPath) -> Result<()> {
+        match owner {
+            "nobody" => Err(
+                Error::new(ErrorKind::PermissionDenied, End::Here, "use the path")
+                    .cause(format!("{action:?} of {}", path.text())),
+            ),
+            _ => Ok(()),
+        }
     }
 }

@@ -24,11 +24,21 @@ const PAGE: u32 = 500;
 /// Calls in one look, so that the queue of a dead peer holds nobody else up for long.
 const CALLS_MAX: usize = 64;
 
-/// A ticket that could not be renewed is tried again after so long.
+/// A ticket that could not be renewed is tried again after so long, or in a part of the time that is
+/// left to it: an endpoint that is away for a moment must not cost the ticket.
 const AGAIN: Duration = Duration::from_secs(30);
+const AGAIN_PART: i64 = 4;
 
-/// When each transfer's tickets are looked at next.
-type Due = HashMap<TransferId, Moment>;
+/// The tickets of a transfer.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    /// When they are looked at next.
+    next: Moment,
+    /// When the first of them ends, as far as that is known.
+    expires: Option<Moment>,
+}
+
+type Due = HashMap<TransferId, Kept>;
 
 /// Runs until the endpoint stops.
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -68,29 +78,36 @@ fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -
             return last;
         }
         last = Some(seq);
-        if due.get(&id).is_some_and(|at| *at > now) {
+        let before = due.get(&id).copied();
+        if before.is_some_and(|kept| kept.next > now) {
             continue;
         }
-        let mut next = now.after(Duration::from_secs(24 * 3_600));
+        let before = before.and_then(|kept| kept.expires);
+        let mut kept = Kept {
+            next: now.after(Duration::from_secs(24 * 3_600)),
+            expires: None,
+        };
         let places = request.sources.iter().chain([&request.destination]);
         for place in places.filter(|place| place.ticket.is_some()) {
             let address = place.address.as_ref().unwrap_or(&place.url);
-            if away.contains(address) {
-                next = next.min(now.after(AGAIN));
-                continue;
-            }
-            calls += 1;
-            let at = match renew(shared, place) {
-                Ok(Some(expires)) => half_way(now, expires),
-                Ok(None) => now.after(AGAIN),
-                Err(Away) => {
-                    away.insert(address.clone());
-                    now.after(AGAIN)
+            let renewed = match away.contains(address) {
+                true => None,
+                false => {
+                    calls += 1;
+                    renew(shared, place).unwrap_or_else(|Away| {
+                        away.insert(address.clone());
+                        None
+                    })
                 }
             };
-            next = next.min(at);
+            let (next, expires) = match renewed {
+                Some(expires) => (half_way(now, expires), Some(expires)),
+                None => (again(now, before), before),
+            };
+            kept.next = kept.next.min(next);
+            kept.expires = [kept.expires, expires].into_iter().flatten().min();
         }
-        due.insert(id, next);
+        due.insert(id, kept);
     }
     last
 }
@@ -136,4 +153,46 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
 fn half_way(now: Moment, then: Moment) -> Moment {
     let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
     Moment::from_ms(now.as_ms() + left / 2)
+}
+
+/// When a ticket that could not be renewed is tried again.
+fn again(now: Moment, expires: Option<Moment>) -> Moment {
+    let left = expires.map(|expires| expires.as_ms().saturating_sub(now.as_ms()));
+    let longest = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
+    let shortest = i64::try_from(LOOK_INTERVAL.as_millis()).unwrap_or(longest);
+    let wait = match left {
+        Some(left) if left > 0 => (left / AGAIN_PART).clamp(shortest, longest),
+        // It has ended, or nobody knows: there is no hurry any more, or it was just made.
+        _ => longest / AGAIN_PART,
+    };
+    Moment::from_ms(now.as_ms().saturating_add(wait))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{again, half_way};
+    use crate::moment::Moment;
+
+    #[test]
+    fn a_ticket_is_tried_again_often_enough_before_it_ends() {
+        for lifetime in [5_000, 12_000, 60_000, 3_600_000] {
+            let ends = Moment::from_ms(lifetime);
+            // From the first try on, all in vain.
+            let mut now = half_way(Moment::from_ms(0), ends);
+            let mut tries = 0;
+            while now < ends {
+                tries += 1;
+                let next = again(now, Some(ends));
+                let wait = next.as_ms() - now.as_ms();
+                assert!((1_000..=30_000).contains(&wait), "{lifetime}: {wait}");
+                now = next;
+            }
+            assert!(tries >= 3, "{lifetime}: {tries}");
+        }
+        let now = Moment::from_ms(1_000);
+        for unknown in [None, Some(now), Some(Moment::from_ms(0))] {
+            let wait = again(now, unknown).as_ms() - now.as_ms();
+            assert!((5_000..=30_000).contains(&wait), "{wait}");
+        }
+    }
 }
