@@ -1,7 +1,7 @@
 //! Pure decisions, the time passed in: which object goes next ([`objects`]) around the targets that are
 //! slow ([`congestion`]), when it may go
 //! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), which
-//! transfers run ([`policy`], [`queue`]), and at which rate they may go ([`shares`]).
+//! transfers run ([`policy`]), and at which rate they may go ([`shares`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -15,5 +15,4 @@ pub mod draw;
 pub mod objects;
 pub mod pace;
 pub mod policy;
-pub mod queue;
 pub mod shares;

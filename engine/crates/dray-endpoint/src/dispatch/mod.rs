@@ -24,7 +24,7 @@ use crate::place::Side;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Sight, Wish};
 use dray_core::{ErrorKind, Result, Time, TransferId};
 use dray_runtime::drive;
-use dray_sched::queue::{Limits, OwnerRules, Running as Begun, Turns, Waiting};
+use dray_sched::policy::{Limits, OwnerRules, Phase, Scheduler, Transfer, View};
 use monitor::Monitor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ struct Shared {
     audit: Arc<Audit>,
     state: Mutex<State>,
     woken: Condvar,
-    turns: Mutex<Turns>,
+    scheduler: Mutex<Scheduler>,
     /// The owner to begin with in the next choice.
     from: Mutex<String>,
 }
@@ -107,7 +107,7 @@ impl Dispatcher {
             audit,
             state: Mutex::default(),
             woken: Condvar::new(),
-            turns: Mutex::default(),
+            scheduler: Mutex::default(),
             from: Mutex::default(),
         }));
         dispatcher
@@ -300,16 +300,15 @@ impl Shared {
             if let Some(owner) = &share.owner {
                 let rules = OwnerRules {
                     weight: share.weight,
-                    running_max: None,
+                    ..OwnerRules::default()
                 };
                 owners.insert(owner.clone(), rules);
             }
         }
         Limits {
-            running_max: active,
             owner_max: limits.per_owner_active as usize,
-            peer_max: active,
             owners,
+            ..Limits::of(active)
         }
     }
 
@@ -334,11 +333,16 @@ impl Shared {
     /// Which of the queued ones begin, in order.
     fn choose(&self, queued: &[QueuedTransfer], now: Moment) -> Vec<String> {
         let peers: Vec<Option<String>> = queued.iter().map(|one| self.peer(one)).collect();
-        let waiting: Vec<Waiting<'_>> = queued
-            .iter()
-            .zip(&peers)
-            .map(|(one, peer)| Waiting {
-                id: one.id.as_str(),
+        let state = self.state();
+        if state.is_stopping {
+            return Vec::new();
+        }
+        // A session that is leaving still has its place, and its transfer may be queued again already.
+        let is_free =
+            |one: &&(&QueuedTransfer, &Option<String>)| !state.running.contains_key(&one.0.id);
+        let queued: Vec<_> = queued.iter().zip(&peers).collect();
+        let mut transfers: Vec<Transfer<'_>> = (queued.iter().filter(is_free))
+            .map(|(one, peer)| Transfer {
                 owner: &one.owner,
                 peer: peer.as_deref(),
                 class: one.class,
@@ -346,26 +350,30 @@ impl Shared {
                 deadline: one.deadline.map(time),
                 // Whose time has not come stands in no line.
                 not_before: None,
-                submitted: u64::try_from(one.seq).unwrap_or(0),
+                since: time(now),
+                ..Transfer::new(one.id.as_str(), u64::try_from(one.seq).unwrap_or(0))
             })
             .collect();
-        let state = self.state();
-        if state.is_stopping {
-            return Vec::new();
-        }
-        let running: Vec<Begun<'_>> = state
-            .running
-            .values()
-            .map(|running| Begun {
-                owner: &running.owner,
-                peer: running.peer.as_deref(),
-            })
-            .collect();
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let choice = turns.choose(&waiting, &running, &self.limits(), time(now));
-        let is_free = |id: &&&str| !state.running.keys().any(|other| other.as_str() == **id);
-        let chosen = choice.start.iter().filter(is_free);
-        chosen.map(|id| (*id).to_owned()).collect()
+        transfers.extend(state.running.iter().map(|(id, running)| Transfer {
+            owner: &running.owner,
+            peer: running.peer.as_deref(),
+            phase: Phase::Running,
+            ..Transfer::new(id.as_str(), 0)
+        }));
+        let limits = self.limits();
+        let view = View {
+            transfers: &transfers,
+            ended: &[],
+            limits: &limits,
+        };
+        let mut scheduler = self
+            .scheduler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let decision = scheduler.decide(&view, time(now));
+        let waits = |id: &&&str| !state.running.keys().any(|other| other.as_str() == **id);
+        let begin = decision.run.iter().filter(waits);
+        begin.map(|id| (*id).to_owned()).collect()
     }
 
     /// The other endpoint of a transfer, with the source that its next session begins with.

@@ -10,7 +10,7 @@ use super::schema::sql;
 use crate::moment::Moment;
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
-use dray_sched::queue::PRIORITY_MAX;
+use dray_sched::policy::PRIORITY_MAX;
 use rusqlite::Connection;
 
 /// The best first.
