@@ -350,7 +350,7 @@ impl Shared {
                 deadline: one.deadline.map(time),
                 // Whose time has not come stands in no line.
                 not_before: None,
-                since: time(now),
+                since: time(one.waits_since),
                 ..Transfer::new(one.id.as_str(), u64::try_from(one.seq).unwrap_or(0))
             })
             .collect();

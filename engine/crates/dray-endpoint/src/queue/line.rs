@@ -38,6 +38,8 @@ pub struct QueuedTransfer {
     pub deadline: Option<Moment>,
     /// Grows in the order of submission.
     pub seq: i64,
+    /// Since when it could have begun: its submission, or its `not_before`.
+    pub waits_since: Moment,
     /// The source that its next session begins with.
     pub source_url: String,
     /// Where it goes.
@@ -172,7 +174,8 @@ impl<'c> Level<'c> {
             .prepare_cached(
                 "SELECT id, version, deadline, seq,
                  coalesce(json_extract(request, '$.sources[' || source || '].url'), source_url),
-                 destination_url, principal
+                 destination_url, principal,
+                 max(submitted_at, coalesce(not_before, submitted_at))
                  FROM transfers INDEXED BY transfers_line
                  WHERE state = 'queued' AND held_until IS NULL
                  AND class = ?1 AND priority = ?2 AND owner = ?3
@@ -190,6 +193,7 @@ impl<'c> Level<'c> {
                 version: row.get(1).map_err(&failed)?,
                 owner: owner.to_owned(),
                 principal: row.get(6).map_err(&failed)?,
+                waits_since: Moment::from_ms(row.get(7).map_err(&failed)?),
                 class: self.class,
                 priority: self.priority,
                 deadline: deadline.map(Moment::from_ms),

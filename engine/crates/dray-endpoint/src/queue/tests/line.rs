@@ -54,6 +54,29 @@ fn a_long_line_hides_neither_other_owners_nor_what_is_more_urgent() {
 }
 
 #[test]
+fn what_waits_says_since_when_it_could_have_begun() {
+    let queue = queue();
+    let before = Moment::now();
+    queue.submit(by("alice", request("plain"))).expect("taken");
+    let soon = before.after(Duration::from_millis(30));
+    let later = with("later", |one| one.not_before = Some(soon));
+    queue.submit(by("alice", later)).expect("taken");
+    let past = with("past", |one| one.not_before = Some(Moment::from_ms(1)));
+    queue.submit(by("alice", past)).expect("taken");
+    let after = Moment::now();
+    while Moment::now() <= soon {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    queue.tick(Moment::now()).expect("looked after");
+    let seen = all(&queue);
+    assert_eq!(ids(&seen), "plain later past");
+    assert!(before <= seen[0].waits_since && seen[0].waits_since <= after);
+    assert_eq!(seen[1].waits_since, soon);
+    // A time that had come when it was submitted is no wait.
+    assert!(before <= seen[2].waits_since && seen[2].waits_since <= after);
+}
+
+#[test]
 fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     let queue = queue();
     let soon = Moment::now().after(Duration::from_secs(60));
