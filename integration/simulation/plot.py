@@ -12,7 +12,7 @@ from html import escape
 
 #: told apart by those who see few colours too: Okabe and Ito's
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-WIDTH = 720
+WIDTH = 860
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
 TICKS = 5
