@@ -1,7 +1,7 @@
-//! Pure decisions, the time passed in: which object goes next ([`objects`]) around the targets that are
-//! slow ([`congestion`]), when it may go
-//! ([`pace`]), how many objects each sink target may have on the way ([`credit`]), which
-//! transfers run ([`policy`]), and at which rate they may go ([`shares`]).
+//! Pure decisions, the time passed in: which object goes next ([`objects`]) around targets that are
+//! slow ([`congestion`]), when it may go ([`pace`]), how many objects each sink target may have on the
+//! way ([`credit`]), which transfers run ([`policy`]), at which rate and by when ([`broker`]), and who
+//! shares what is left ([`shares`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!

@@ -1,18 +1,24 @@
 //! Which object goes next (LADS, sections 3 and 4): objects wait in a queue per pair of source and
-//! sink target; a busy target at either end is walked around, never waited for.
+//! sink target; a busy target at either end is walked around, never waited for, and one that is
+//! congested gets fewer reads at a time, never none.
+//!
+//! Pairs take turns, so that nobody starves. Within a pair files take turns too, and between equal
+//! ones goes what completes something: the last object of a file goes at once, and files of the
+//! dataset that is nearest to complete come before others.
 
 mod balance;
+mod layout;
+mod other_orders;
+mod queues;
 
+use crate::congestion::Congestion;
 use crate::draw::Draw;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
-use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
+use queues::Queue;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
-
-/// Files of one queue whose objects are sent in turn. Enough to keep reads of several files under
-/// way, few enough that files finish and their partial files stay few.
-const ACTIVE_FILES: usize = 8;
 
 /// Bounds of one block.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +35,10 @@ pub struct Limits {
     pub pieces_max: usize,
 }
 
+/// Files that are worth something only together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dataset(pub u64);
+
 /// A file whose objects are to be sent.
 #[derive(Debug, Clone)]
 pub struct Work {
@@ -44,6 +54,8 @@ pub struct Work {
     pub wanted: RangeSet,
     /// For a sink without random writes: objects that may be on the way, in order.
     pub ordered_window: Option<u32>,
+    /// What it belongs to; without, it is worth something by itself.
+    pub dataset: Option<Dataset>,
 }
 
 /// What to read and send next.
@@ -59,22 +71,6 @@ pub struct Assignment {
 
 type Pair = (TargetId, TargetId);
 
-#[derive(Debug, Default)]
-struct Queue {
-    /// Files with objects of this pair; the first [`ACTIVE_FILES`] take turns.
-    files: VecDeque<FileIndex>,
-    /// Small files, sent whole, several to a block.
-    small: VecDeque<FileIndex>,
-    /// Whether small files had the last turn.
-    small_last: bool,
-}
-
-impl Queue {
-    fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.small.is_empty()
-    }
-}
-
 #[derive(Debug)]
 struct File {
     grid: Grid,
@@ -82,6 +78,9 @@ struct File {
     sink: Layout,
     /// Open objects by pair; an entry per queue the file stands in.
     open: BTreeMap<Pair, RangeSet>,
+    /// Bytes of them in all.
+    open_bytes: u64,
+    dataset: Option<Dataset>,
     is_small: bool,
     ordered_window: Option<u32>,
     under_way: u32,
@@ -125,6 +124,9 @@ pub struct Objects {
     queues: BTreeMap<Pair, Queue>,
     /// Files with open objects in listing order (only kept for [`Order::File`]).
     listed: BTreeSet<FileIndex>,
+    /// Open bytes of each dataset (only kept for [`Order::Layout`]).
+    datasets: HashMap<Dataset, u64>,
+    congestion: Congestion,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
     /// The pair that had the last turn.
@@ -148,6 +150,8 @@ impl Objects {
             files: HashMap::new(),
             queues: BTreeMap::new(),
             listed: BTreeSet::new(),
+            datasets: HashMap::new(),
+            congestion: Congestion::new(limits.reads_max),
             credit: HashMap::new(),
             reading: HashMap::new(),
             turn: None,
@@ -160,12 +164,16 @@ impl Objects {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
         self.is_ordered |= work.ordered_window.is_some();
+        // One that goes in order is looked at wherever it stands, so it stands with all others.
+        let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
         let file = File {
             grid: work.grid,
             source: work.source,
             sink: work.sink,
             open: BTreeMap::new(),
+            open_bytes: 0,
+            dataset: work.dataset.filter(|_| may_wait),
             is_small,
             ordered_window: work.ordered_window,
             under_way: 0,
@@ -181,6 +189,7 @@ impl Objects {
     pub fn remove(&mut self, index: FileIndex) {
         if let Some(file) = self.files.remove(&index) {
             self.listed.remove(&index);
+            self.close(file.dataset, file.open_bytes);
             // Queues are cleaned lazily by `pick`; striped files may stand in many.
             if file.open.len() == 1
                 && let Some(queue) = file.open.keys().next().and_then(|p| self.queues.get_mut(p))
@@ -231,16 +240,22 @@ impl Objects {
         let goes = |run: &ByteRange| file.ordered_window.is_none() || run.offset == hole.offset;
         let taken: Vec<ByteRange> = found.iter().filter(goes).take(most).collect();
         let mut set = RangeSet::new();
+        let mut bytes = 0;
         for run in taken {
             set.insert(run);
-            file.open.values_mut().for_each(|open| {
-                open.remove(run);
-            });
+            bytes += file
+                .open
+                .values_mut()
+                .map(|open| open.remove(run))
+                .sum::<u64>();
         }
         file.open.retain(|_, open| !open.is_empty());
+        file.open_bytes = file.open_bytes.saturating_sub(bytes);
+        let dataset = file.dataset;
         if file.open.is_empty() {
             self.listed.remove(&index);
         }
+        self.close(dataset, bytes);
         set
     }
 
@@ -267,11 +282,13 @@ impl Objects {
         grid.range(grid.index_of(offset)).offset.min(offset)
     }
 
-    /// A read of `source` has ended.
-    pub fn read_ended(&mut self, source: TargetId) {
+    /// A read of `source` that was picked at `began` has ended. `bytes`: what it gave; nothing when its
+    /// time says nothing about the target (it failed, or found a hole).
+    pub fn read_ended(&mut self, source: TargetId, began: Time, bytes: Option<u64>, now: Time) {
         if let Some(count) = self.reading.get_mut(&source) {
             *count = count.saturating_sub(1);
         }
+        self.congestion.ended(source, began, bytes, now);
     }
 
     /// Whether nothing is open.
@@ -281,7 +298,8 @@ impl Objects {
     }
 
     /// Chooses the next object and counts it as under way. `None`: nothing may go now.
-    pub fn pick(&mut self) -> Option<Assignment> {
+    pub fn pick(&mut self, now: Time) -> Option<Assignment> {
+        self.congestion.look(now);
         let assignment = match self.order {
             Order::Layout => self.pick_by_layout(),
             Order::File => self.pick_by_file(),
@@ -290,6 +308,7 @@ impl Objects {
         let credit = self.credit.entry(assignment.sink).or_default();
         *credit = credit.saturating_sub(1);
         *self.reading.entry(assignment.source).or_default() += 1;
+        self.congestion.began(assignment.source, now);
         for (index, _) in &assignment.parts {
             if let Some(file) = self.files.get_mut(index) {
                 file.under_way += 1;
@@ -323,14 +342,13 @@ impl Objects {
             let queue = self.queues.entry(pair).or_default();
             let open = file.open.entry(pair).or_default();
             if open.is_empty() {
-                let list = if file.is_small {
-                    &mut queue.small
-                } else {
-                    &mut queue.files
-                };
-                list.push_back(index);
+                queue.push(index, file.is_small, file.dataset);
             }
-            open.insert(part);
+            let bytes = open.insert(part);
+            file.open_bytes += bytes;
+            if let Some(dataset) = file.dataset {
+                *self.datasets.entry(dataset).or_default() += bytes;
+            }
             at = part.end();
         }
         if self.order == Order::File {
@@ -338,236 +356,39 @@ impl Objects {
         }
     }
 
+    /// Bytes of a dataset are not open any more.
+    fn close(&mut self, dataset: Option<Dataset>, bytes: u64) {
+        if let Some(dataset) = dataset
+            && let Some(left) = self.datasets.get_mut(&dataset)
+        {
+            *left = left.saturating_sub(bytes);
+            if *left == 0 {
+                self.datasets.remove(&dataset);
+            }
+        }
+    }
+
+    /// Whether a source target may be read. Buffers that a congested one does not hold are for the
+    /// others; without others it may hold all that is its own. File after file nobody goes around it.
     fn has_reader(&self, source: TargetId) -> bool {
-        self.reading.get(&source).copied().unwrap_or(0) < self.limits.reads_max
+        let reading = self.reading.get(&source).copied().unwrap_or(0);
+        reading < self.limits.reads_max
+            && (reading < self.congestion.bound(source)
+                || self.order == Order::File
+                || !self.has_others(source))
+    }
+
+    fn has_others(&self, source: TargetId) -> bool {
+        let mut queues = self.queues.iter();
+        queues.any(|((other, _), queue)| *other != source && !queue.is_empty())
+    }
+
+    fn is_ready(&self, (source, sink): Pair, queue: &Queue) -> bool {
+        !queue.is_empty() && self.has_credit(sink) && self.has_reader(source)
     }
 
     fn has_credit(&self, sink: TargetId) -> bool {
         self.credit.get(&sink).copied().unwrap_or(0) > 0
-    }
-
-    fn candidates(&self) -> Vec<Pair> {
-        self.queues
-            .iter()
-            .filter(|((source, sink), queue)| {
-                !queue.is_empty() && self.has_credit(*sink) && self.has_reader(*source)
-            })
-            .map(|(pair, _)| *pair)
-            .collect()
-    }
-
-    fn pick_by_layout(&mut self) -> Option<Assignment> {
-        let candidates = self.candidates();
-        let after = candidates
-            .iter()
-            .position(|pair| self.turn.is_none_or(|turn| *pair > turn));
-        let start = after.unwrap_or(0);
-        for offset in 0..candidates.len() {
-            let pair = candidates[(start + offset) % candidates.len()];
-            if let Some(parts) = self.take_turn(pair) {
-                self.turn = Some(pair);
-                return Some(Assignment {
-                    source: pair.0,
-                    sink: pair.1,
-                    parts,
-                });
-            }
-        }
-        None
-    }
-
-    fn take_turn(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
-        let small_first = !queue.small_last;
-        queue.small_last = small_first;
-        if small_first {
-            self.take_pack(pair).or_else(|| self.take_object(pair))
-        } else {
-            self.take_object(pair).or_else(|| self.take_pack(pair))
-        }
-    }
-
-    fn take_pack(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
-        let mut parts = Vec::new();
-        let mut bytes = 0;
-        while parts.len() < self.limits.segments_max {
-            let Some(index) = queue.small.front().copied() else {
-                break;
-            };
-            let Some(file) = self.files.get_mut(&index) else {
-                queue.small.pop_front();
-                continue;
-            };
-            let size = file.grid.size();
-            if !parts.is_empty() && bytes + size > self.limits.pack_bytes_max {
-                break;
-            }
-            queue.small.pop_front();
-            if file.open.remove(&pair).is_none_or(|open| open.is_empty()) {
-                continue;
-            }
-            self.listed.remove(&index);
-            bytes += size;
-            parts.push((
-                index,
-                ByteRange {
-                    offset: 0,
-                    length: size,
-                },
-            ));
-        }
-        (!parts.is_empty()).then_some(parts)
-    }
-
-    /// The next object of the files that take turns in `pair`.
-    fn take_object(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        // One that goes in order may wait for its turn in another queue, so all are looked at.
-        let places = if self.is_ordered {
-            usize::MAX
-        } else {
-            ACTIVE_FILES
-        };
-        for position in 0..places {
-            loop {
-                let queue = self.queues.get_mut(&pair)?;
-                let index = *queue.files.get(position)?;
-                let Some(file) = self.files.get_mut(&index) else {
-                    queue.files.remove(position);
-                    continue;
-                };
-                let open = file.open.get(&pair).and_then(|open| open.first());
-                let Some(run) = open else {
-                    queue.files.remove(position);
-                    continue;
-                };
-                if file.is_early(run.offset) {
-                    break;
-                }
-                queue.files.remove(position);
-                let part = self.take_at(index, pair, run.offset)?;
-                self.requeue(index, pair);
-                return Some(vec![(index, part)]);
-            }
-        }
-        None
-    }
-
-    /// Takes the object that holds the open byte at `offset`.
-    fn take_at(&mut self, index: FileIndex, pair: Pair, offset: u64) -> Option<ByteRange> {
-        let file = self.files.get_mut(&index)?;
-        let object = file.grid.range(file.grid.index_of(offset));
-        let open = file.open.get_mut(&pair)?;
-        let run = open.run_from(offset)?;
-        let part = ByteRange::between(offset, run.end().min(object.end()));
-        file.taken_end = file.taken_end.max(part.end());
-        open.remove(part);
-        if open.is_empty() {
-            file.open.remove(&pair);
-        }
-        if file.open.is_empty() {
-            self.listed.remove(&index);
-        }
-        Some(part)
-    }
-
-    /// Back into line, behind the other active files, if objects of the pair are still open.
-    fn requeue(&mut self, index: FileIndex, pair: Pair) {
-        let still_open = self
-            .files
-            .get(&index)
-            .is_some_and(|file| file.open.contains_key(&pair));
-        if still_open && let Some(queue) = self.queues.get_mut(&pair) {
-            let place = queue.files.len().min(ACTIVE_FILES - 1);
-            queue.files.insert(place, index);
-        }
-    }
-
-    fn pick_by_file(&mut self) -> Option<Assignment> {
-        let index = *self.listed.first()?;
-        let file = self.files.get(&index)?;
-        let (pair, open) = file
-            .open
-            .iter()
-            .min_by_key(|(_, open)| open.first().map(|r| r.offset))?;
-        let (pair, offset) = (*pair, open.first()?.offset);
-        if !self.has_credit(pair.1) || !self.has_reader(pair.0) {
-            return None;
-        }
-        if file.is_early(offset) {
-            return None;
-        }
-        let parts = if file.is_small {
-            let queue = self.queues.get_mut(&pair)?;
-            if let Some(place) = queue.small.iter().position(|other| *other == index) {
-                queue.small.rotate_left(place);
-            }
-            self.take_pack(pair)?
-        } else {
-            let part = self.take_at(index, pair, offset)?;
-            if !self
-                .files
-                .get(&index)
-                .is_some_and(|file| file.open.contains_key(&pair))
-            {
-                let queue = self.queues.get_mut(&pair)?;
-                queue.files.retain(|other| *other != index);
-            }
-            vec![(index, part)]
-        };
-        Some(Assignment {
-            source: pair.0,
-            sink: pair.1,
-            parts,
-        })
-    }
-
-    fn pick_at_random(&mut self) -> Option<Assignment> {
-        let mut candidates = self.candidates();
-        while !candidates.is_empty() {
-            let choice = self.draw.below(candidates.len() as u64) as usize;
-            let pair = candidates.swap_remove(choice);
-            if let Some(parts) = self.take_random(pair) {
-                return Some(Assignment {
-                    source: pair.0,
-                    sink: pair.1,
-                    parts,
-                });
-            }
-        }
-        None
-    }
-
-    fn take_random(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
-        let (files, small) = (queue.files.len() as u64, queue.small.len() as u64);
-        let choice = self.draw.below(files + small);
-        if choice >= files {
-            queue.small.rotate_left((choice - files) as usize);
-            return self.take_pack(pair).or_else(|| self.take_object(pair));
-        }
-        let index = queue.files[choice as usize];
-        let file = self.files.get(&index);
-        let blocked = file.is_some_and(|file| file.ordered_window.is_some());
-        let open = file.and_then(|file| file.open.get(&pair));
-        // No file takes more than a quarter of the pieces, all together no more than there are.
-        let pieces_max = self.limits.pieces_max / self.files.len().max(4);
-        let blocked = blocked || open.is_some_and(|open| open.run_count() > pieces_max);
-        let (Some(open), false) = (open, blocked) else {
-            return self.take_object(pair).or_else(|| self.take_pack(pair));
-        };
-        let grid = self.files.get(&index)?.grid;
-        let from = self.draw.below(grid.count()) * grid.object_bytes().get();
-        let offset = open.run_from(from).or_else(|| open.first())?.offset;
-        let part = self.take_at(index, pair, offset)?;
-        if !self
-            .files
-            .get(&index)
-            .is_some_and(|file| file.open.contains_key(&pair))
-        {
-            self.queues.get_mut(&pair)?.files.remove(choice as usize);
-        }
-        Some(vec![(index, part)])
     }
 }
 

@@ -1,8 +1,9 @@
-use super::{Assignment, Limits, Objects, Work, grid};
+use super::{Assignment, Dataset, Limits, Objects, Work, grid};
 use dray_core::options::Order;
-use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId};
+use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const LIMITS: Limits = Limits {
     pack_bytes_max: 10,
@@ -19,13 +20,18 @@ fn work(index: u64, size: u64, source: u32, sink: u32) -> Work {
         sink: Layout::Single(TargetId(sink)),
         wanted: RangeSet::full(size),
         ordered_window: None,
+        dataset: None,
     }
+}
+
+fn read_ended(objects: &mut Objects, source: TargetId) {
+    objects.read_ended(source, Time::ZERO, Some(10), Time::ZERO);
 }
 
 fn drain(objects: &mut Objects) -> Vec<Assignment> {
     let mut taken = Vec::new();
-    while let Some(assignment) = objects.pick() {
-        objects.read_ended(assignment.source);
+    while let Some(assignment) = objects.pick(Time::ZERO) {
+        read_ended(objects, assignment.source);
         taken.push(assignment);
     }
     taken
@@ -43,7 +49,7 @@ fn small_files_travel_together_and_large_files_take_turns() {
     let taken = drain(&mut objects);
     assert_eq!(taken[0].parts.len(), 3, "three small files in one block");
     let order: Vec<u64> = taken[1..].iter().map(|a| a.parts[0].0.0).collect();
-    assert_eq!(order, [3, 4, 3, 4, 3, 4]);
+    assert_eq!(order, [3, 4, 3, 3, 4, 4], "the last of a file goes at once");
     assert!(objects.is_idle());
 }
 
@@ -96,17 +102,136 @@ fn a_slow_source_target_never_holds_all_readers() {
     objects.add(work(1, 1000, 1, 0));
     let mut reading = BTreeMap::<TargetId, u32>::new();
     for _ in 0..100 {
-        let Some(assignment) = objects.pick() else {
+        let Some(assignment) = objects.pick(Time::ZERO) else {
             break;
         };
         // Target 0 never answers; target 1 answers at once.
         if assignment.source == TargetId(1) {
-            objects.read_ended(TargetId(1));
+            read_ended(&mut objects, TargetId(1));
         }
         *reading.entry(assignment.source).or_default() += 1;
     }
     assert_eq!(reading[&TargetId(0)], 4, "its own readers and no more");
     assert_eq!(reading[&TargetId(1)], 96);
+}
+
+/// Reads until `until`; target 0 takes ten times as long as the others. What was picked, by target, and
+/// the most that was under way on target 0 since `from`.
+fn read_for(objects: &mut Objects, from: u64, until: u64) -> (BTreeMap<TargetId, u32>, usize) {
+    let (mut picked, mut most) = (BTreeMap::new(), 0);
+    let mut under_way: BTreeMap<(u64, u64), (TargetId, Time)> = BTreeMap::new();
+    let (mut now, mut number) = (0, 0);
+    while now < until {
+        let time = Time::ZERO + Duration::from_millis(now);
+        while let Some(assignment) = objects.pick(time) {
+            let took = if assignment.source == TargetId(0) {
+                100
+            } else {
+                10
+            };
+            number += 1;
+            under_way.insert((now + took, number), (assignment.source, time));
+            *picked.entry(assignment.source).or_default() += 1;
+        }
+        if now >= from {
+            let slow = under_way.values().filter(|(target, _)| target.0 == 0);
+            most = most.max(slow.count());
+        }
+        let Some(((then, _), (target, began))) = under_way.pop_first() else {
+            break;
+        };
+        now = then;
+        let time = Time::ZERO + Duration::from_millis(now);
+        objects.read_ended(target, began, Some(10), time);
+    }
+    (picked, most)
+}
+
+#[test]
+fn a_congested_source_target_holds_one_buffer_and_never_stands_still() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 1 << 20);
+    for target in 0..3 {
+        objects.add(work(target.into(), 1 << 20, target, 0));
+    }
+    let (picked, most) = read_for(&mut objects, 1000, 10_000);
+    assert_eq!(most, 1);
+    let slow = picked[&TargetId(0)];
+    assert!((95..130).contains(&slow), "{slow} in ten seconds");
+    assert!(picked[&TargetId(1)] > 3900, "{picked:?}");
+}
+
+#[test]
+fn without_others_a_congested_target_has_all_its_readers() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 1 << 20);
+    objects.add(work(0, 1 << 20, 0, 0));
+    objects.add(work(1, 5000, 1, 0));
+    let (picked, most) = read_for(&mut objects, 5000, 10_000);
+    assert_eq!((picked[&TargetId(1)], most), (500, 4));
+}
+
+/// Files of `objects` objects each, all in one pair, and the datasets in the order of their completion.
+fn completed(sizes: &[(u64, u64)]) -> Vec<u64> {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 10_000);
+    let mut left = BTreeMap::<u64, u64>::new();
+    let mut of = BTreeMap::new();
+    for (number, (dataset, size)) in sizes.iter().enumerate() {
+        *left.entry(*dataset).or_default() += size;
+        of.insert(FileIndex(number as u64), *dataset);
+        objects.add(Work {
+            dataset: Some(Dataset(*dataset)),
+            ..work(number as u64, *size, 0, 0)
+        });
+    }
+    let mut completed = Vec::new();
+    for (index, range) in drain(&mut objects)
+        .into_iter()
+        .flat_map(|taken| taken.parts)
+    {
+        let dataset = of[&index];
+        let left = left.get_mut(&dataset).expect("known");
+        *left -= range.length;
+        if *left == 0 {
+            completed.push(dataset);
+        }
+    }
+    assert!(objects.is_idle());
+    completed
+}
+
+#[test]
+fn the_dataset_nearest_to_complete_goes_first() {
+    let mut files = vec![(0, 100); 40];
+    files.extend([(1, 30); 20]);
+    files.extend([(2, 20); 10]);
+    assert_eq!(completed(&files), [2, 1, 0]);
+    let mut small = vec![(0, 9); 400];
+    small.extend([(1, 9); 80]);
+    assert_eq!(completed(&small), [1, 0]);
+}
+
+#[test]
+fn a_large_dataset_is_not_passed_for_ever() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 100_000);
+    let in_set = |index, dataset, size| Work {
+        dataset: Some(Dataset(dataset)),
+        ..work(index, size, 0, 0)
+    };
+    for index in 0..100 {
+        objects.add(in_set(index, 0, 1000));
+    }
+    // Whenever something goes, a smaller one has come.
+    let mut of_the_first = 0;
+    for step in 0..1000 {
+        objects.add(in_set(1000 + step, 1 + step, 20));
+        let taken = objects.pick(Time::ZERO).expect("an object");
+        read_ended(&mut objects, taken.source);
+        of_the_first += u32::from(taken.parts[0].0.0 < 100);
+    }
+    assert!(of_the_first >= 200, "{of_the_first} of 1000");
 }
 
 #[test]
@@ -130,7 +255,7 @@ fn holes_close_what_lies_in_them() {
     objects.grant(TargetId(0), 100);
     objects.add(work(0, 100, 0, 0));
     // One of its objects is being read.
-    let first = objects.pick().expect("an object");
+    let first = objects.pick(Time::ZERO).expect("an object");
     assert_eq!(first.parts, [(FileIndex(0), ByteRange::between(0, 10))]);
     let hole = |objects: &mut Objects, from, to, most| {
         let taken = objects.take_open(FileIndex(0), ByteRange::between(from, to), most);
@@ -183,7 +308,7 @@ fn objects_at_random_leave_few_pieces() {
     objects.add(work(0, 100_000, 0, 0));
     let mut open = RangeSet::full(100_000);
     let mut most = 0;
-    while let Some(assignment) = objects.pick() {
+    while let Some(assignment) = objects.pick(Time::ZERO) {
         for (_, range) in assignment.parts {
             open.remove(range);
         }
@@ -197,13 +322,14 @@ proptest! {
     #[test]
     fn every_object_goes_once(
         order in orders(),
-        files in prop::collection::vec((0..120u64, 0..3u32, 0..3u32, any::<bool>()), 1..12),
+        files in prop::collection::vec((0..120u64, 0..3u32, 0..3u32, any::<bool>(), 0..4u64), 1..12),
         fail in prop::collection::vec(any::<bool>(), 64),
     ) {
         let mut objects = Objects::new(order, LIMITS);
         let mut missing = BTreeMap::new();
-        for (index, (size, source, sink, striped)) in files.iter().enumerate() {
+        for (index, (size, source, sink, striped, dataset)) in files.iter().enumerate() {
             let mut work = work(index as u64, *size, *source, *sink);
+            work.dataset = (*dataset > 0).then_some(Dataset(*dataset));
             if *striped {
                 work.sink = Layout::Striped {
                     stripe_bytes: 20,
@@ -219,13 +345,13 @@ proptest! {
         }
         let mut reading = Vec::new();
         loop {
-            while let Some(assignment) = objects.pick() {
+            while let Some(assignment) = objects.pick(Time::ZERO) {
                 prop_assert!(!assignment.parts.is_empty());
                 reading.push(assignment);
             }
             prop_assert!(reading.len() <= 3 * LIMITS.reads_max as usize);
             let Some(assignment) = reading.pop() else { break };
-            objects.read_ended(assignment.source);
+            read_ended(&mut objects, assignment.source);
             for (index, range) in assignment.parts {
                 objects.settled(index);
                 prop_assert!(range.length <= 10);

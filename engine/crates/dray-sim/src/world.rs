@@ -279,7 +279,8 @@ impl World {
         }
     }
 
-    /// A world whose faults missed their moments gets two that cannot.
+    /// A world whose faults missed their moments gets two that cannot: sessions with nothing to do are
+    /// over after a few events.
     fn plan_more(&mut self) {
         let is_thin = self.plan.is_empty() && self.coverage.total() < FAULTS_MIN;
         if !is_thin || self.rounds >= 2 * ROUNDS_MAX {
@@ -290,7 +291,7 @@ impl World {
             self.plan.push_back(Planned {
                 fault,
                 phase: Phase::Listing,
-                after: 5 + self.draw.below(10),
+                after: self.draw.below(3),
             });
         }
     }

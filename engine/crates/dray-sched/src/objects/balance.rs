@@ -64,6 +64,8 @@ impl Objects {
             };
             queue.files.retain(is_open);
             queue.small.retain(is_open);
+            queue.files_waiting.retain(is_open);
+            queue.small_waiting.retain(is_open);
         }
     }
 }

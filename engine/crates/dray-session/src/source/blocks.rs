@@ -27,6 +27,8 @@ enum State {
 pub(super) struct Block {
     source: TargetId,
     sink: TargetId,
+    /// When its read was asked for.
+    began: Time,
     parts: Vec<(FileIndex, ByteRange)>,
     segments: Vec<Segment>,
     buffer: Option<BufferId>,
@@ -48,7 +50,7 @@ impl Source {
                 self.pace_wake = Some(then);
                 return;
             }
-            let Some(assignment) = self.objects.pick() else {
+            let Some(assignment) = self.objects.pick(now) else {
                 self.balance_credit();
                 return;
             };
@@ -82,6 +84,7 @@ impl Source {
                 Block {
                     source: assignment.source,
                     sink: assignment.sink,
+                    began: now,
                     parts: assignment.parts,
                     segments: Vec::new(),
                     buffer: Some(buffer),
@@ -145,7 +148,11 @@ impl Source {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
-        self.objects.read_ended(block.source);
+        // What failed or was no data says nothing about how fast the target is.
+        let data = data_bytes(&outcome.segments);
+        let telling = (outcome.failed.is_empty() && data > 0).then_some(data);
+        self.objects
+            .read_ended(block.source, block.began, telling, now);
         self.reading = self.reading.saturating_sub(1);
         for (index, error) in outcome.failed {
             let range = block
@@ -177,15 +184,10 @@ impl Source {
                 block.segments = vec![hole_segment(index, whole)];
             }
             for run in runs {
-                self.send_hole(index, run, (block.source, block.sink));
+                self.send_hole(index, run, &block);
             }
         }
-        let data: u64 = block
-            .segments
-            .iter()
-            .filter(|segment| segment.kind != SegmentKind::Hole)
-            .map(|segment| segment.range.length)
-            .sum();
+        let data = data_bytes(&block.segments);
         self.progress.bytes_read += data;
         if data == 0 {
             // Nothing to carry: neither the buffer nor the sink's credit is needed.
@@ -237,18 +239,14 @@ impl Source {
     }
 
     /// A run of a hole that nobody has to read goes as an object of its own.
-    fn send_hole(
-        &mut self,
-        index: FileIndex,
-        range: ByteRange,
-        (source, sink): (TargetId, TargetId),
-    ) {
+    fn send_hole(&mut self, index: FileIndex, range: ByteRange, found_by: &Block) {
         let id = BlockId(self.next_block);
         self.next_block += 1;
         self.hole_blocks += 1;
         let block = Block {
-            source,
-            sink,
+            source: found_by.source,
+            sink: found_by.sink,
+            began: found_by.began,
             parts: vec![(index, range)],
             segments: vec![hole_segment(index, range)],
             buffer: None,
@@ -402,6 +400,12 @@ impl Source {
             }
         }
     }
+}
+
+fn data_bytes(segments: &[Segment]) -> u64 {
+    let data = |segment: &&Segment| segment.kind != SegmentKind::Hole;
+    let lengths = segments.iter().filter(data);
+    lengths.map(|segment| segment.range.length).sum()
 }
 
 fn hole_segment(file: FileIndex, range: ByteRange) -> Segment {

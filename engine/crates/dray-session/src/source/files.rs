@@ -198,6 +198,7 @@ impl Source {
                         sink: layout,
                         wanted,
                         ordered_window: self.ready.and_then(|ready| ready.ordered_window),
+                        dataset: None,
                     });
                 }
             }

@@ -1,0 +1,123 @@
+//! What waits in one pair of targets.
+
+use super::{Dataset, Objects, Pair};
+use dray_core::FileIndex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Files of one queue whose objects are sent in turn. Enough to keep reads of several files under
+/// way, few enough that files finish and their partial files stay few.
+pub(super) const ACTIVE_FILES: usize = 8;
+
+/// Small files of a dataset that are called up at once: a few packs.
+const SMALL_CALLED: usize = 64;
+
+/// Datasets that are compared, the first in line: enough that one which stands still is passed, few
+/// enough that a choice costs the same however many wait (guess, revisit).
+const DATASETS_COMPARED: usize = 32;
+
+/// One choice in so many is the dataset that came first, however much of it is left.
+const FIRST_EVERY: u32 = 4;
+
+/// Files of datasets that are not called up yet.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    datasets: BTreeMap<Dataset, VecDeque<FileIndex>>,
+    choices: u32,
+}
+
+impl Waiting {
+    fn push(&mut self, index: FileIndex, dataset: Dataset) {
+        self.datasets.entry(dataset).or_default().push_back(index);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.datasets.is_empty()
+    }
+
+    pub(super) fn retain(&mut self, is_open: impl Fn(&FileIndex) -> bool) {
+        self.datasets.retain(|_, files| {
+            files.retain(&is_open);
+            !files.is_empty()
+        });
+    }
+
+    /// Up to `most` files of the dataset that is nearest to complete.
+    fn call(&mut self, left: &HashMap<Dataset, u64>, most: usize) -> Vec<FileIndex> {
+        self.choices = (self.choices + 1) % FIRST_EVERY;
+        let compared = match self.choices {
+            0 => 1,
+            _ => DATASETS_COMPARED,
+        };
+        let left = |dataset: &Dataset| left.get(dataset).copied().unwrap_or(0);
+        let datasets = self.datasets.keys().take(compared).copied();
+        let Some(nearest) = datasets.min_by_key(left) else {
+            return Vec::new();
+        };
+        let Some(files) = self.datasets.get_mut(&nearest) else {
+            return Vec::new();
+        };
+        let called = files.drain(..files.len().min(most)).collect();
+        if files.is_empty() {
+            self.datasets.remove(&nearest);
+        }
+        called
+    }
+}
+
+/// See the module's head. Entries may be stale: their file is gone, or has nothing open here.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Files with objects of this pair; the first [`ACTIVE_FILES`] take turns.
+    pub(super) files: VecDeque<FileIndex>,
+    /// Small files, sent whole, several to a block.
+    pub(super) small: VecDeque<FileIndex>,
+    /// Files of datasets that follow in [`Self::files`].
+    pub(super) files_waiting: Waiting,
+    /// Files of datasets that follow in [`Self::small`].
+    pub(super) small_waiting: Waiting,
+    /// Whether small files had the last turn.
+    pub(super) small_last: bool,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+            && self.small.is_empty()
+            && self.files_waiting.is_empty()
+            && self.small_waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, index: FileIndex, is_small: bool, dataset: Option<Dataset>) {
+        match (is_small, dataset) {
+            (false, None) => self.files.push_back(index),
+            (true, None) => self.small.push_back(index),
+            (false, Some(dataset)) => self.files_waiting.push(index, dataset),
+            (true, Some(dataset)) => self.small_waiting.push(index, dataset),
+        }
+    }
+}
+
+impl Objects {
+    /// Calls files of datasets up where one is missing among those that take turns.
+    pub(super) fn call_files(&mut self, pair: Pair) {
+        let Some(queue) = self.queues.get_mut(&pair) else {
+            return;
+        };
+        while queue.files.len() < ACTIVE_FILES && !queue.files_waiting.is_empty() {
+            queue
+                .files
+                .extend(queue.files_waiting.call(&self.datasets, 1));
+        }
+    }
+
+    pub(super) fn call_small(&mut self, pair: Pair) {
+        let Some(queue) = self.queues.get_mut(&pair) else {
+            return;
+        };
+        if queue.small.is_empty() && !queue.small_waiting.is_empty() {
+            queue
+                .small
+                .extend(queue.small_waiting.call(&self.datasets, SMALL_CALLED));
+        }
+    }
+}
