@@ -8,10 +8,18 @@ use std::collections::BTreeMap;
 /// and one arriving.
 const WINDOW_MIN: u32 = 2;
 
+/// Objects of a congested target that may lie at the sink: one for each of its writers and one to
+/// follow. What waits behind them makes it no faster and holds buffers that others could use.
+const CONGESTED_KEPT: u32 = 5;
+
 #[derive(Debug, Default, Clone)]
 struct Account {
     /// Granted and not yet returned.
     out: u32,
+    /// Of them, what has arrived and is not written.
+    arrived: u32,
+    /// What its writers could take besides when one of its objects was written last.
+    due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
     is_quiet: bool,
 }
@@ -52,6 +60,8 @@ impl CreditLedger {
                 account.out -= count;
                 self.out -= count;
                 account.is_quiet = count > 0;
+                // One that asks may find all of it out with others.
+                account.due += u32::from(count == 0);
                 true
             }
             _ => false,
@@ -83,6 +93,7 @@ impl CreditLedger {
         match self.targets.get_mut(&target) {
             Some(account) => {
                 account.out += 1;
+                account.arrived += 1;
                 self.out += 1;
                 true
             }
@@ -90,9 +101,18 @@ impl CreditLedger {
         }
     }
 
+    /// Takes back the credit of an object that was held.
+    pub fn free(&mut self, target: TargetId) {
+        if let Some(account) = self.targets.get_mut(&target) {
+            account.arrived = account.arrived.saturating_sub(1);
+            account.due = CONGESTED_KEPT.saturating_sub(account.arrived);
+        }
+        self.take_back(target);
+    }
+
     /// What may be granted now: every target up to its window, the window being an equal share of
-    /// the pool.
-    pub fn grants(&mut self) -> Vec<(TargetId, u32)> {
+    /// the pool; of a congested one no more than its writers can take.
+    pub fn grants(&mut self, is_congested: impl Fn(TargetId) -> bool) -> Vec<(TargetId, u32)> {
         let wanted = self.targets.values().filter(|account| !account.is_quiet);
         let count = u32::try_from(wanted.count()).unwrap_or(u32::MAX).max(1);
         let window = (self.pool / count).max(WINDOW_MIN);
@@ -107,8 +127,16 @@ impl CreditLedger {
                     continue;
                 }
                 let room = self.pool - self.out;
-                let grant = window.saturating_sub(account.out).min(room);
-                if grant >= worth {
+                let mut grant = window.saturating_sub(account.out).min(room);
+                let mut is_worth = grant >= worth;
+                if is_congested(*target) {
+                    // Once for each that is written, and by what has arrived: the way here may be
+                    // long, and what is on it keeps the target busy.
+                    let due = std::mem::take(&mut account.due);
+                    grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
+                    is_worth = grant > 0;
+                }
+                if is_worth {
                     account.out += grant;
                     self.out += grant;
                     self.turn = Some(*target);
@@ -131,11 +159,14 @@ mod tests {
         let mut ledger = CreditLedger::new(64);
         ledger.add_target(TargetId(0));
         ledger.add_target(TargetId(1));
-        assert_eq!(ledger.grants(), [(TargetId(0), 32), (TargetId(1), 32)]);
+        assert_eq!(
+            ledger.grants(|_| false),
+            [(TargetId(0), 32), (TargetId(1), 32)]
+        );
         for _ in 0..4 {
             assert!(ledger.take_back(TargetId(1)));
         }
-        assert_eq!(ledger.grants(), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 4)]);
         assert!(
             !ledger.take_back(TargetId(9)),
             "an unknown target has no credit"
@@ -143,18 +174,65 @@ mod tests {
     }
 
     #[test]
+    fn a_congested_target_holds_what_its_writers_can_take() {
+        let mut ledger = CreditLedger::new(64);
+        ledger.add_target(TargetId(0));
+        ledger.add_target(TargetId(1));
+        let congested = |target| target == TargetId(1);
+        assert_eq!(
+            ledger.grants(congested),
+            [(TargetId(0), 32), (TargetId(1), 2)],
+            "none at all would be for ever"
+        );
+        for _ in 0..2 {
+            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1)));
+        }
+        assert_eq!(ledger.grants(congested), []);
+        // Four more find a writer: they go there once, not again with each look.
+        ledger.free(TargetId(1));
+        assert_eq!(ledger.grants(congested), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(congested), []);
+        for _ in 0..4 {
+            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1)));
+        }
+        ledger.free(TargetId(1));
+        assert_eq!(ledger.grants(congested), [(TargetId(1), 1)]);
+        assert_eq!(ledger.out(), 37);
+        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 27)], "well again");
+    }
+
+    #[test]
+    fn a_long_way_is_filled_for_a_congested_target_too() {
+        let mut ledger = CreditLedger::new(64);
+        ledger.add_target(TargetId(0));
+        // Each that arrives is written at once, while what was granted since is on its way.
+        let mut on_the_way = 0;
+        for _ in 0..100 {
+            on_the_way += ledger
+                .grants(|_| true)
+                .iter()
+                .map(|(_, count)| count)
+                .sum::<u32>();
+            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
+            ledger.free(TargetId(0));
+            on_the_way -= 1;
+        }
+        assert!(on_the_way > 60, "{on_the_way}");
+    }
+
+    #[test]
     fn credit_nobody_uses_goes_to_those_who_can() {
         let mut ledger = CreditLedger::new(4);
         ledger.add_target(TargetId(0));
-        assert_eq!(ledger.grants(), [(TargetId(0), 4)]);
+        assert_eq!(ledger.grants(|_| false), [(TargetId(0), 4)]);
         ledger.add_target(TargetId(1));
-        assert_eq!(ledger.grants(), [], "the pool is out");
+        assert_eq!(ledger.grants(|_| false), [], "the pool is out");
         assert!(ledger.give_back(TargetId(0), 4));
         assert!(ledger.give_back(TargetId(1), 0), "asks");
-        assert_eq!(ledger.grants(), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 4)]);
         assert!(ledger.take_back(TargetId(1)));
         ledger.add_target(TargetId(0));
-        assert_eq!(ledger.grants(), [(TargetId(0), 1)], "wanted again");
+        assert_eq!(ledger.grants(|_| false), [(TargetId(0), 1)], "wanted again");
     }
 
     #[test]
@@ -165,7 +243,7 @@ mod tests {
             ledger.add_target(TargetId(target));
         }
         for _ in 0..10 {
-            for (target, count) in ledger.grants() {
+            for (target, count) in ledger.grants(|_| false) {
                 served.insert(target);
                 for _ in 0..count {
                     assert!(ledger.take_back(target));
@@ -197,7 +275,7 @@ mod tests {
                         prop_assert!(!ledger.give_back(target, had + 1));
                         if ledger.give_back(target, had) && had > 0 { out.insert(target, 0); }
                     }
-                    _ => for (target, count) in ledger.grants() {
+                    _ => for (target, count) in ledger.grants(|target| target.0 % 3 == 0) {
                         *out.entry(target).or_default() += count;
                     },
                 }

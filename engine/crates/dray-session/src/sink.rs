@@ -19,6 +19,7 @@ pub use api::{
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
 use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, Time};
+use dray_sched::congestion::Congestion;
 use dray_sched::credit::CreditLedger;
 use dray_wire::message::{Message, Ready, Totals};
 use groups::Group;
@@ -44,6 +45,9 @@ enum Phase {
     Ended,
 }
 
+/// The credit says how much may be under way; of the congestion it only needs to know whether.
+const CONGESTED_OR_NOT: u32 = 2;
+
 /// The sink's state machine. See the crate's head for how it is driven.
 #[derive(Debug)]
 pub struct Sink {
@@ -52,6 +56,7 @@ pub struct Sink {
     phase: Phase,
     peers: BTreeMap<PeerId, Peer>,
     ledger: CreditLedger,
+    congestion: Congestion,
     live: HashMap<FileIndex, Live>,
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
@@ -95,6 +100,7 @@ impl Sink {
             phase: Phase::Moving,
             peers: BTreeMap::new(),
             ledger: CreditLedger::new(config.buffers),
+            congestion: Congestion::new(CONGESTED_OR_NOT),
             live: HashMap::new(),
             paths: HashMap::new(),
             next_entry: 0,
@@ -167,7 +173,7 @@ impl Sink {
                 buffer,
                 verified,
             } => {
-                self.on_arrived(peer, head, buffer, verified);
+                self.on_arrived(peer, head, buffer, verified, now);
             }
             Input::Inspected(results) => self.on_inspected(results, now),
             Input::Prepared(index, result) => self.on_prepared(index, result),
@@ -422,6 +428,7 @@ impl Sink {
         self.sync_if_due(now);
         self.tell();
         if matches!(self.phase, Phase::Moving) {
+            self.congestion.look(now);
             self.grant();
             self.conclude_if_done();
         } else {

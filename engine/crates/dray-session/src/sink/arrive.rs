@@ -26,6 +26,8 @@ pub(super) struct Block {
     pub(super) is_hole: bool,
     /// Whether it spent a credit that is not back yet.
     holds_credit: bool,
+    /// When its write was asked for.
+    began: Option<Time>,
     pub(super) written: bool,
     /// Small files in it that are not closed yet.
     pub(super) small_left: u32,
@@ -38,6 +40,7 @@ impl Sink {
         mut head: BlockHead,
         buffer: Option<BufferId>,
         verified: Result<(), Error>,
+        now: Time,
     ) {
         let key = BlockKey {
             peer,
@@ -97,14 +100,15 @@ impl Sink {
             buffer,
             is_hole,
             holds_credit,
+            began: None,
             written: false,
             small_left: 0,
         };
         self.blocks.insert(key, block);
         if self.config.ordered_window.is_some() {
-            self.hold_for_turn(key);
+            self.hold_for_turn(key, now);
         } else {
-            self.write(key);
+            self.write(key, now);
         }
     }
 
@@ -143,7 +147,7 @@ impl Sink {
 
     /// Blocks that wait hold buffers. When too many would, the one that came is sent back, or the
     /// block that all of them wait for might find no buffer.
-    fn hold_for_turn(&mut self, key: BlockKey) {
+    fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
         };
@@ -159,12 +163,12 @@ impl Sink {
             .unwrap_or(offset);
         let is_pack = block.segments.iter().any(|other| other.file != index);
         let Some(file) = self.file(index) else {
-            self.write(key);
+            self.write(key, now);
             return;
         };
         let is_next = is_pack || file.small || offset == file.next_offset;
         if is_next {
-            self.write(key);
+            self.write(key, now);
         } else if self.held < self.config.buffers / 2 {
             self.held += 1;
             if let Some(file) = self.file(index) {
@@ -188,7 +192,7 @@ impl Sink {
         }
         self.out.extend(block.buffer.map(Effect::Free));
         if block.holds_credit {
-            self.ledger.take_back(block.target);
+            self.ledger.free(block.target);
         }
         self.state(key, BlockState::Nack(error));
     }
@@ -202,7 +206,7 @@ impl Sink {
     }
 
     /// After a write of an ordered file, the block that comes next, if it is here.
-    fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64) {
+    fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64, now: Time) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
         // Over what an earlier run, perhaps of another kind of store, made safe behind a gap.
@@ -218,14 +222,16 @@ impl Sink {
             && let Some((_, key)) = file.held.remove(place)
         {
             self.held = self.held.saturating_sub(1);
-            self.write(key);
+            self.write(key, now);
         }
     }
 
-    fn write(&mut self, key: BlockKey) {
-        let Some(block) = self.blocks.get(&key) else {
+    fn write(&mut self, key: BlockKey, now: Time) {
+        let Some(block) = self.blocks.get_mut(&key) else {
             return;
         };
+        block.began = Some(now);
+        self.congestion.began(block.target, now);
         let parts = block.segments.iter().map(|segment| {
             let small = self
                 .live
@@ -259,11 +265,21 @@ impl Sink {
             return;
         };
         block.written = true;
+        if let Some(began) = block.began.take() {
+            // What failed or was no data says nothing about how fast the target is.
+            let all_good = results.iter().all(Result::is_ok);
+            let data = block
+                .segments
+                .iter()
+                .filter(|s| s.kind != SegmentKind::Hole);
+            let bytes = data.map(|segment| segment.range.length).sum();
+            self.congestion
+                .ended(block.target, began, all_good.then_some(bytes), now);
+        }
         let segments = std::mem::take(&mut block.segments);
         self.out.extend(block.buffer.take().map(Effect::Free));
         if std::mem::take(&mut block.holds_credit) {
-            let target = block.target;
-            self.ledger.take_back(target);
+            self.ledger.free(block.target);
         }
         let again = segments
             .iter()
@@ -320,7 +336,7 @@ impl Sink {
         }
         self.gathering.touch(now);
         if self.config.ordered_window.is_some() {
-            self.write_next_in_turn(index, end);
+            self.write_next_in_turn(index, end, now);
         }
     }
 

@@ -4,7 +4,7 @@
 //! source are the same.
 
 use super::tree::Live;
-use super::{BlockKey, Effect, Phase, Sink};
+use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
@@ -202,7 +202,11 @@ impl Sink {
             return;
         }
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();
-        for (target, count) in self.ledger.grants() {
+        // In order, what has arrived may wait for what has no credit yet.
+        let is_ordered = self.config.ordered_window.is_some();
+        let congestion = &self.congestion;
+        let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
+        for (target, count) in self.ledger.grants(is_congested) {
             for _ in 0..count {
                 let rank = |(id, peer): (&PeerId, &Peer)| {
                     let is_waiting = peer.wants_credit.contains(&target);
