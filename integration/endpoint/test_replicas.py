@@ -90,3 +90,32 @@ def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
     assert done.state == "done", done
     told = [(each["what"], each["peer"]) for each in sessions(a, "t")]
     assert told == [("pull", dead.address), ("copy", "")], told
+
+
+def test_what_a_lost_source_left_can_be_purged_without_it(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """The first replica is dead from the beginning, the second when the transfer is cancelled."""
+    dead, lost, a = (start_endpoint(name) for name in ("dead", "lost", "a"))
+    tree.make_file(lost.root("x"), 16 * MIB, seed=6)
+    with a.client() as here, dead.client() as gone, lost.client() as there:
+        places = [place(gone, dead, "t", a), place(there, lost, "t", a)]
+        dead.stop()
+        more: Json = {"retry": AGAIN, "durability": "object", "rate_max": 2 * MIB}
+        here.submit(Request(places, "/data/to", id="t", **more))
+        until = time.monotonic() + 30
+        while here.transfer("t").bytes.durable < 2 * MIB:
+            assert time.monotonic() < until, here.transfer("t")
+            time.sleep(0.05)
+        lost.kill()
+        while here.transfer("t").state == "active":
+            assert time.monotonic() < until, here.transfer("t")
+            time.sleep(0.05)
+        assert tree.leftovers(a.root()) != []
+        here.cancel("t", purge=True)
+        assert here.wait("t", timeout_seconds=30).state == "cancelled"
+        until = time.monotonic() + 15
+        while left := tree.leftovers(a.root()):
+            assert time.monotonic() < until, (left, here.transfer("t").notices)
+            time.sleep(0.1)
+    assert list(a.root().iterdir()) == []
