@@ -4,6 +4,9 @@ use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::time::Duration;
 
+/// How soon a gate that is shut is looked at again, if nobody changes its rate before.
+const SHUT_LOOK: Duration = Duration::from_secs(3600);
+
 /// A token bucket: `rate` bytes per second on average, `burst` bytes at once at the most.
 #[derive(Debug, Clone)]
 pub struct Pacer {
@@ -60,11 +63,14 @@ impl Pacer {
     pub fn wait_until(&mut self, now: Time) -> Option<Time> {
         let rate = self.rate?;
         self.fill(now);
+        if rate.0 == 0 {
+            return Some(now + SHUT_LOOK);
+        }
         if self.tokens > 0 {
             return None;
         }
         let debt = u64::try_from(1 - self.tokens).unwrap_or(u64::MAX);
-        let wait = rate.time_for(debt).unwrap_or(Duration::from_secs(3600));
+        let wait = rate.time_for(debt).unwrap_or(SHUT_LOOK);
         Some(now + wait)
     }
 
@@ -76,7 +82,8 @@ impl Pacer {
     }
 
     fn fill(&mut self, now: Time) {
-        let Some(rate) = self.rate else {
+        // While the gate is shut no time is saved up for the rate that comes after.
+        let Some(rate) = self.rate.filter(|rate| rate.0 > 0) else {
             self.filled = now;
             return;
         };
@@ -138,6 +145,23 @@ mod tests {
             let took = now.as_nanos() as f64 / 1e9;
             prop_assert!(took <= ideal * 1.01 + 1e-6, "took {took}, ideal {ideal}");
         }
+    }
+
+    #[test]
+    fn a_rate_of_nothing_shuts_the_gate_at_once_and_pays_nothing_off() {
+        let after = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let mut pacer = Pacer::limited(BytesPerSecond(10), 100, Time::ZERO);
+        pacer.set_rate(Some(BytesPerSecond(0)), 100, Time::ZERO);
+        // A hundred bytes in the bucket, and yet none may pass.
+        assert!(pacer.wait_until(Time::ZERO) > Some(after(60)));
+        pacer.set_rate(Some(BytesPerSecond(10)), 100, after(60));
+        assert_eq!(pacer.wait_until(after(60)), None);
+        pacer.spend(150);
+        pacer.set_rate(Some(BytesPerSecond(0)), 100, after(60));
+        assert!(pacer.wait_until(after(1_000)).is_some());
+        pacer.set_rate(Some(BytesPerSecond(10)), 100, after(2_000));
+        let debt = Duration::from_millis(5_100);
+        assert_eq!(pacer.wait_until(after(2_000)), Some(after(2_000) + debt));
     }
 
     #[test]
