@@ -100,27 +100,29 @@ impl RoundRobin {
         }
     }
 
-    /// Gives the next turn: rounds go by until somebody's account is above zero.
+    /// Its place in the ring: those behind whose turn it is, then those before, then itself.
+    fn place<'p>(&self, party: &'p Party) -> (bool, &'p Party) {
+        (Some(party) <= self.current.as_ref(), party)
+    }
+
+    /// Gives the next turn: rounds go by until the account of somebody in the ring is above zero.
     fn advance(&mut self, ring: &[Party]) {
-        let Some(next) = ring.iter().min_by_key(|party| self.rounds(party)).cloned() else {
+        let Some(next) = ring.iter().min_by_key(|party| self.rounds(party)) else {
             return;
         };
-        let rounds = self.rounds(&next);
-        let mut is_behind = false;
-        let quota = self.quota;
+        let rounds = self.rounds(next);
         for party in ring {
-            // Who comes after the next one in the ring has not been visited in the last round.
-            let visits = if is_behind { rounds - 1 } else { rounds };
-            is_behind |= *party == next;
-            let balance = self.accounts.entry(party.clone()).or_insert(0);
-            *balance = balance.saturating_add(quota.saturating_mul(visits));
+            self.accounts.entry(party.clone()).or_insert(0);
         }
-        for (party, balance) in &mut self.accounts {
-            if !ring.contains(party) {
-                *balance = balance.saturating_add(quota.saturating_mul(rounds));
-            }
+        let mut accounts = std::mem::take(&mut self.accounts);
+        for (party, balance) in &mut accounts {
+            // In the last round nobody behind the next one is visited.
+            let is_visited = self.place(party) <= self.place(next);
+            let visits = if is_visited { rounds } else { rounds - 1 };
+            *balance = balance.saturating_add(self.quota.saturating_mul(visits));
         }
-        self.current = Some(next);
+        self.accounts = accounts;
+        self.current = Some(next.clone());
     }
 }
 
@@ -132,15 +134,8 @@ impl Policy for RoundRobin {
             lines.entry(self.party(one)).or_default().push(one);
         }
         // Whose turn is over, or who has nothing left, goes behind all others.
-        let is_current = |party: &&Party| Some(*party) == self.current.as_ref();
-        let behind = lines
-            .keys()
-            .filter(|party| Some(*party) > self.current.as_ref());
-        let before = lines
-            .keys()
-            .filter(|party| Some(*party) < self.current.as_ref());
-        let last = lines.keys().filter(is_current);
-        let ring: Vec<Party> = behind.chain(before).chain(last).cloned().collect();
+        let mut ring: Vec<Party> = lines.keys().cloned().collect();
+        ring.sort_by(|one, other| self.place(one).cmp(&self.place(other)));
         let goes_on = self
             .current
             .as_ref()

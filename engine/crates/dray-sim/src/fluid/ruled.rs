@@ -45,6 +45,11 @@ impl<'l> Ruled<'l> {
             known: known.collect(),
         }
     }
+
+    /// Goes on under another policy from the next event on.
+    pub fn change(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+    }
 }
 
 impl Known<'_> {

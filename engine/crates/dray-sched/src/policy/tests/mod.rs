@@ -7,7 +7,7 @@ mod priority;
 mod round_robin;
 mod world;
 
-use super::{Decision, Limits, Name, Phase, Policy, Settings, Transfer, View, settle};
+use super::{Decision, Limits, Name, Phase, Policy, Scheduler, Settings, Transfer, View, settle};
 use dray_core::Time;
 
 const NOW: Time = Time::from_nanos(3_600_000_000_000);
@@ -78,4 +78,29 @@ fn names_are_read_as_they_are_written() {
     }
     assert_eq!(Name::parse("Fair"), None);
     assert_eq!(Settings::default().name, Name::Fair);
+}
+
+#[test]
+fn a_change_to_the_same_settings_forgets_nothing() {
+    let owned = |id, owner| Transfer {
+        owner,
+        ..Transfer::new(id, 1)
+    };
+    let transfers = [owned("a", "a"), owned("b", "b")];
+    let limits = Limits::of(1);
+    let view = View {
+        transfers: &transfers,
+        ended: &[],
+        limits: &limits,
+    };
+    let mut scheduler = Scheduler::default();
+    let mut next = |settings: &Settings| {
+        scheduler.change(settings.clone());
+        scheduler.decide(&view, Time::ZERO).run[0]
+    };
+    let fair = Settings::of(Name::Fair);
+    assert_eq!((next(&fair), next(&fair)), ("a", "b"), "they take turns");
+    let fcfs = Settings::of(Name::Fcfs);
+    assert_eq!((next(&fcfs), next(&fcfs)), ("a", "a"));
+    assert_eq!((next(&fair), next(&fair)), ("a", "b"), "from the beginning");
 }

@@ -112,8 +112,8 @@ fn who_leaves_with_a_debt_finds_it_again() {
         owner: "x",
         ..Transfer::new("c", 9)
     });
-    // Four turns' worth, of which one went by while it was away.
-    assert_eq!(play.story(400, 6), "bbbbcb");
+    // It moved four turns' worth too much: the other has five turns before its own next.
+    assert_eq!(play.story(400, 6), "bbbbbc");
 }
 
 #[test]

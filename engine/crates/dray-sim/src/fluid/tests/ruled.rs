@@ -1,6 +1,9 @@
 //! Policies in the fluid model: what they promise in time and bytes, not only in choices.
 
-use super::super::{Load, Report, Resource, Ruled, Switching, Transfer, TransferIndex, run};
+use super::super::{
+    Conductor, Load, Orders, Report, Resource, Ruled, Scene, Switching, Transfer, TransferIndex,
+    run,
+};
 use super::at;
 use dray_core::Time;
 use dray_core::rate::Class;
@@ -58,6 +61,49 @@ fn every_policy_uses_the_line_whenever_somebody_is_there() {
                 );
             }
         }
+    }
+}
+
+/// Another policy every few events.
+struct Fickle<'l> {
+    ruled: Ruled<'l>,
+    draw: Draw,
+}
+
+impl Conductor for Fickle<'_> {
+    fn conduct(&mut self, scene: &Scene<'_>) -> Orders {
+        if self.draw.below(3) == 0 {
+            let name = Name::ALL[self.draw.below(Name::ALL.len() as u64) as usize];
+            let settings = Settings {
+                at_once: (self.draw.below(2) == 0).then(|| 1 + self.draw.below(3) as usize),
+                ..Settings::of(name)
+            };
+            self.ruled.change(settings.make());
+        }
+        self.ruled.conduct(scene)
+    }
+}
+
+#[test]
+fn a_change_of_policy_in_the_middle_loses_no_byte_and_no_time() {
+    for seed in 0..100 {
+        let load = drawn(seed);
+        let policy = Settings::default().make();
+        let mut fickle = Fickle {
+            ruled: Ruled::new(&load, policy, Limits::of(3)),
+            draw: Draw::new(seed),
+        };
+        let report = run(&load, &mut fickle).unwrap_or_else(|fault| panic!("{seed}: {fault}"));
+        for (transfer, record) in load.transfers.iter().zip(&report.transfers) {
+            assert!(record.finished.is_some(), "seed {seed}");
+            let moved: f64 = record.turns.iter().map(|turn| turn.bytes).sum();
+            assert!((moved - transfer.bytes as f64).abs() < 1e-3, "seed {seed}");
+        }
+        assert!(
+            report.idle_bytes < 1.0,
+            "seed {seed}: {}",
+            report.idle_bytes
+        );
     }
 }
 
