@@ -195,11 +195,10 @@ impl World {
         if let Some((head, _)) = known.queue.front() {
             // A megabyte per second.
             let micros = 20 + head.payload_bytes().unwrap_or(0);
-            self.after(
-                at,
-                Duration::from_micros(micros),
-                Event::Transmitted(stream),
-            );
+            let now = self.now;
+            let timing = self.timing.as_mut();
+            let wait = timing.map_or(Duration::from_micros(micros), |timing| timing.link(now));
+            self.after(at, wait, Event::Transmitted(stream));
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::disk::Node;
 use crate::session::Attempt;
 use crate::sink_host::log_path;
+use crate::timing::At;
 use crate::workload::Source;
 use crate::world::World;
 use dray_core::options::Overwrite;
@@ -195,6 +196,10 @@ impl World {
                 self.violate("ack_never_precedes_durability", what);
                 return;
             }
+            if self.timing.is_some() {
+                // Nothing crashes where time is measured, and to read the log each time costs most.
+                continue;
+            }
             let Some(open) = self.sessions[at].host.partials.get(&index).cloned() else {
                 continue;
             };
@@ -325,8 +330,8 @@ impl World {
         let Effect::Read {
             block,
             buffer,
+            target,
             parts,
-            ..
         } = effect
         else {
             return wait;
@@ -343,7 +348,9 @@ impl World {
             bytes: 0,
         };
         self.sessions[at].attempts.insert(*block, attempt);
-        wait
+        let now = self.now;
+        let timing = self.timing.as_mut();
+        timing.map_or(wait, |timing| timing.target(At::Source, target.0, now))
     }
 
     fn check_attempt(&mut self, at: usize, parts: &[(FileIndex, ByteRange)]) {

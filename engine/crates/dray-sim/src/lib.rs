@@ -26,6 +26,7 @@ pub mod session;
 pub mod sink_acts;
 pub mod sink_host;
 pub mod source_host;
+pub mod timing;
 pub mod workload;
 pub mod world;
 

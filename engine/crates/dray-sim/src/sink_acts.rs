@@ -3,6 +3,7 @@
 use crate::checkers::Store;
 use crate::faults::Fault;
 use crate::mutants::Mutant;
+use crate::timing::{At, Written};
 use crate::world::{Event, World};
 use dray_core::{End, Error, ErrorKind, Result, Sums};
 use dray_session::sink::{Effect, Input};
@@ -74,7 +75,11 @@ impl World {
                 let write = (parts.clone(), *buffer);
                 self.sessions[at].writes.insert(*block, write);
                 let wait = self.delay(50, 1200);
-                self.slow(at, target.0, wait)
+                let now = self.now;
+                match &mut self.timing {
+                    Some(timing) => timing.target(At::Sink, target.0, now),
+                    None => self.slow(at, target.0, wait),
+                }
             }
             Effect::Sync(_) => {
                 self.sessions[at].syncing += 1;
@@ -213,6 +218,15 @@ impl World {
                     None => Vec::new(),
                 };
                 let results = session.host.write(&parts, &bytes);
+                if let (Some(timing), Some(file)) =
+                    (&mut self.timing, parts.first().map(|part| &part.file))
+                {
+                    timing.written.push(Written {
+                        at: self.now,
+                        file: *file,
+                        bytes: bytes.len() as u64,
+                    });
+                }
                 session.has_written = true;
                 if mutant == Some(Mutant::RenameBeforeLastRecord) {
                     self.rename_early(at, &parts);

@@ -183,6 +183,13 @@ impl SinkHost {
     }
 
     fn layout(&self, path: &RelPath) -> Layout {
+        if self.setup.in_turn {
+            let digits = path.as_bytes().iter().filter(|byte| byte.is_ascii_digit());
+            let number = digits.fold(0, |number: u32, digit| {
+                number.wrapping_mul(10) + u32::from(digit - b'0')
+            });
+            return Layout::Single(dray_core::TargetId(number % self.setup.sink_targets.max(1)));
+        }
         let seed = Sums::of(path.as_bytes()).crc32c;
         let mut draw = Draw::new(u64::from(seed));
         self.setup.layout(&mut draw, self.setup.sink_targets)

@@ -63,6 +63,9 @@ pub struct Setup {
     pub source_targets: u32,
     /// Targets at the sink.
     pub sink_targets: u32,
+    /// Whether the sink's files lie on its targets in turn, by the number in their name; else it is
+    /// drawn.
+    pub in_turn: bool,
 }
 
 /// A pick from a list.
@@ -130,6 +133,7 @@ impl Setup {
             streams: 1 + draw.below(4) as u32,
             source_targets: 1 + draw.below(4) as u32,
             sink_targets: 1 + draw.below(6) as u32,
+            in_turn: false,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::mutants::Mutant;
 use crate::session::Session;
 use crate::sink_host::SinkHost;
 use crate::source_host::SourceHost;
+use crate::timing::{Timing, Written};
 use crate::workload::{Setup, Tree, chance, metadata};
 use dray_core::options::{Durability, Overwrite};
 use dray_core::{PeerId, RelPath, Result, StreamId, Time};
@@ -151,6 +152,8 @@ pub struct World {
     rounds: usize,
     /// A session that must begin while another runs.
     pub wants_takeover: bool,
+    /// How long things take, where that is measured.
+    pub timing: Option<Timing>,
 }
 
 impl World {
@@ -166,6 +169,17 @@ impl World {
         // Without verification nobody can notice.
         setup.options.verify |= plan.iter().any(|planned| planned.fault == Fault::BitRot);
         let mut world = Self {
+            mutant,
+            plan,
+            trace: traces.then(Vec::new),
+            ..Self::plain(setup, tree, draw)
+        };
+        world.populate()?;
+        Ok(world)
+    }
+
+    fn plain(setup: Setup, tree: Tree, draw: Draw) -> Self {
+        Self {
             now: Time::ZERO,
             queue: BinaryHeap::new(),
             number: 0,
@@ -174,11 +188,11 @@ impl World {
             disk: Rc::default(),
             sessions: Vec::new(),
             boot: 1,
-            mutant,
-            plan,
+            mutant: None,
+            plan: VecDeque::new(),
             coverage: Coverage::default(),
             violation: None,
-            trace: traces.then(Vec::new),
+            trace: None,
             events: 0,
             blocked: BTreeSet::new(),
             is_unbounded: false,
@@ -190,10 +204,18 @@ impl World {
             kills_for_tampering: 0,
             is_forgotten: false,
             wants_takeover: false,
+            timing: None,
             draw,
-        };
-        world.populate()?;
-        Ok(world)
+        }
+    }
+
+    /// A world without faults, for this tree, in which things take their time.
+    #[must_use]
+    pub fn timed(setup: Setup, tree: Tree, timing: Timing) -> Self {
+        Self {
+            timing: Some(timing),
+            ..Self::plain(setup, tree, Draw::new(1))
+        }
     }
 
     /// Things that stand at the destination before the first run.
@@ -293,6 +315,23 @@ impl World {
                 phase: Phase::Listing,
                 after: self.draw.below(3),
             });
+        }
+    }
+
+    /// Runs one session of a world without faults.
+    ///
+    /// # Errors
+    /// The promise that was broken, if any, or that it did not come to its end.
+    pub fn run_timed(mut self) -> std::result::Result<Vec<Written>, Violation> {
+        self.begin_round();
+        self.begin_session();
+        self.run_sessions();
+        if self.violation.is_none() && self.sessions.last().and_then(Session::done) != Some(0) {
+            self.violate("session_ends", "not everything arrived".into());
+        }
+        match (self.violation, self.timing) {
+            (Some(violation), _) => Err(violation),
+            (None, timing) => Ok(timing.map(|timing| timing.written).unwrap_or_default()),
         }
     }
 

@@ -108,9 +108,10 @@ fn the_pages_show_what_comes_out() {
         let path = root.join(format!("docs/explanation/experiments/{name}.json"));
         let shown = std::fs::read_to_string(&path).unwrap_or_default();
         let is_shown = shown == format!("{results:#}\n");
+        let module = name.replace('-', "_");
         assert!(
             is_shown,
-            "python -m integration.simulation.{name} writes {}",
+            "python -m integration.simulation.{module} writes {}",
             path.display()
         );
     }

@@ -4,19 +4,26 @@
 //! from it by integration/simulation.
 
 pub mod liu;
+pub mod slow_target;
 
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 1] = ["liu"];
+pub const ALL: [&str; 2] = ["liu", "slow-target"];
 
 /// Runs an experiment; `None` when there is none of that name.
 #[must_use]
 pub fn run(name: &str) -> Option<Value> {
     match name {
         "liu" => Some(liu::results()),
+        "slow-target" => Some(slow_target::results().unwrap_or_else(failed)),
         _ => None,
     }
+}
+
+/// What an experiment that broke a promise has instead of results.
+fn failed(cause: String) -> Value {
+    serde_json::json!({ "failed": cause })
 }
 
 /// Seconds, to the millisecond.

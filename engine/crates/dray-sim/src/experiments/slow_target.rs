@@ -1,0 +1,207 @@
+//! One of eight storage targets at a tenth of its speed (LADS, section 4): how much goes around it, and
+//! what that costs the others. Both machines, the wire and the log run as they ship; targets and link
+//! are lines that take their time.
+
+use super::rounded;
+use crate::timing::{At, Slow, Timing, Written};
+use crate::workload::{Setup, Source, SourceFile, Tree};
+use crate::world::World;
+use dray_core::options::{Durability, Options, Order};
+use dray_core::{Error, Layout, Name, RangeSet, RelPath, TargetId, Time};
+use dray_sched::draw::Draw;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Storage targets at each end.
+pub const TARGETS: u32 = 8;
+
+/// Files on each, and objects of each file.
+const FILES: u32 = 12;
+const OBJECTS: u64 = 12;
+
+/// Bytes of an object here; its time stands for 1 MiB at 100 MiB/s.
+const OBJECT_BYTES: u64 = 256;
+const OBJECT: Duration = Duration::from_millis(10);
+
+/// Buffers of each end's pool: half of what all readers of all targets could hold.
+const BUFFERS: u32 = 16;
+
+/// How long the congestion stays on a target before it moves to the next.
+pub const PERIOD: Duration = Duration::from_millis(250);
+
+/// What limits the transfer when nothing is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The targets: the link takes what all can give together.
+    Targets,
+    /// The link, which takes three quarters of it.
+    Link,
+}
+
+/// One run, in seconds from its begin.
+#[derive(Debug, Clone)]
+pub struct Course {
+    written: Vec<Written>,
+}
+
+impl Course {
+    /// When everything of these targets was written.
+    fn done(&self, is_meant: impl Fn(u32) -> bool) -> Time {
+        let meant = self.written.iter().filter(|one| is_meant(target(one)));
+        meant.map(|one| one.at).max().unwrap_or(Time::ZERO)
+    }
+
+    /// Seconds until all was written.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        seconds(self.done(|_| true))
+    }
+
+    /// Seconds until all but this target's data was written.
+    #[must_use]
+    pub fn others(&self, slow: u32) -> f64 {
+        seconds(self.done(|target| target != slow))
+    }
+
+    /// Objects a second until then: before the tail, of which the slow target alone is the cause.
+    #[must_use]
+    pub fn rate_until_tail(&self, slow: u32) -> f64 {
+        let until = self.done(|target| target != slow);
+        let before = self.written.iter().filter(|one| one.at <= until);
+        let bytes: u64 = before.map(|one| one.bytes).sum();
+        (bytes / OBJECT_BYTES) as f64 / seconds(until)
+    }
+}
+
+fn target(written: &Written) -> u32 {
+    (written.file.0 % u64::from(TARGETS)) as u32
+}
+
+fn seconds(time: Time) -> f64 {
+    time.since(Time::ZERO).as_secs_f64()
+}
+
+/// Runs a transfer.
+///
+/// # Errors
+/// A promise that was broken.
+pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, String> {
+    let targets_alone = OBJECT / TARGETS;
+    let link = match bound {
+        Bound::Targets => targets_alone / 2,
+        Bound::Link => targets_alone * 4 / 3,
+    };
+    let setup = setup(order);
+    let tree = tree().map_err(|error| error.to_string())?;
+    let timing = Timing::new(OBJECT, link, end, slow);
+    let written = World::timed(setup, tree, timing)
+        .run_timed()
+        .map_err(|violation| format!("{}: {}", violation.checker, violation.detail))?;
+    Ok(Course { written })
+}
+
+fn setup(order: Order) -> Setup {
+    Setup {
+        options: Options {
+            durability: Durability::None,
+            order,
+            object_bytes: OBJECT_BYTES,
+            ..Options::default()
+        },
+        buffers: BUFFERS,
+        buffer_bytes: OBJECT_BYTES,
+        reads_max: 4,
+        segments_max: 8,
+        live_entries_max: 1024,
+        sync_group_bytes: 1 << 20,
+        sync_interval: Duration::from_millis(50),
+        ordered_window: None,
+        holes: true,
+        streams: 4,
+        source_targets: TARGETS,
+        sink_targets: TARGETS,
+        in_turn: true,
+    }
+}
+
+/// Files of all targets in turn, so that whoever goes file after file meets each.
+fn tree() -> Result<Tree, Error> {
+    let mut draw = Draw::new(7);
+    let mut tree = Tree::default();
+    for number in 0..FILES * TARGETS {
+        let name = Name::new(format!("{number:04}").as_bytes())?;
+        let size = OBJECTS * OBJECT_BYTES;
+        let file = SourceFile {
+            bytes: (0..size).map(|_| draw.next_u32() as u8).collect(),
+            holes: RangeSet::new(),
+            modified: tree.tick(),
+            layout: Layout::Single(TargetId(number % TARGETS)),
+        };
+        let path = RelPath::root().join(&name)?;
+        let versions = tree.versions.entry(path.clone()).or_default();
+        versions.insert(file.modified, file.bytes.clone());
+        tree.entries.insert(path, Source::File(file));
+    }
+    Ok(tree)
+}
+
+/// The least time in which a moving congestion lets anybody do what takes `alone` without: each target
+/// is slow one eighth of the time.
+#[must_use]
+pub fn least_with_moving(alone: f64) -> f64 {
+    alone / (1.0 - 0.9 / f64::from(TARGETS))
+}
+
+/// All runs.
+///
+/// # Errors
+/// A promise that was broken.
+pub fn results() -> Result<Value, String> {
+    let slow = TARGETS - 3;
+    let mut rows = Vec::new();
+    for end in [At::Source, At::Sink] {
+        for bound in [Bound::Targets, Bound::Link] {
+            let free = run(Order::Layout, end, bound, Slow::Nowhere)?;
+            let fixed = run(Order::Layout, end, bound, Slow::Fixed(slow))?;
+            let by_file = run(Order::File, end, bound, Slow::Fixed(slow))?;
+            let moving = Slow::Moving(TARGETS, PERIOD);
+            let moves = run(Order::Layout, end, bound, moving)?;
+            let moves_by_file = run(Order::File, end, bound, moving)?;
+            rows.push(json!({
+                "end": match end { At::Source => "source", At::Sink => "sink" },
+                "bound": match bound { Bound::Targets => "targets", Bound::Link => "link" },
+                "free_seconds": rounded(free.seconds()),
+                "fixed": {
+                    "rate_until_tail": rounded(fixed.rate_until_tail(slow)),
+                    "rate_until_tail_by_file": rounded(by_file.rate_until_tail(slow)),
+                    "times_file_order":
+                        rounded(fixed.rate_until_tail(slow) / by_file.rate_until_tail(slow)),
+                    "others_seconds": rounded(fixed.others(slow)),
+                    "others_seconds_free": rounded(free.others(slow)),
+                    "others_times_free": rounded(fixed.others(slow) / free.others(slow)),
+                    "seconds": rounded(fixed.seconds()),
+                },
+                "moving": {
+                    "seconds": rounded(moves.seconds()),
+                    "seconds_by_file": rounded(moves_by_file.seconds()),
+                    "times_free": rounded(moves.seconds() / free.seconds()),
+                    "least_times_free": rounded(match bound {
+                        Bound::Targets => least_with_moving(1.0),
+                        Bound::Link => 1.0,
+                    }),
+                    "times_file_order": rounded(moves_by_file.seconds() / moves.seconds()),
+                },
+            }));
+        }
+    }
+    Ok(json!({
+        "targets": TARGETS,
+        "files": FILES * TARGETS,
+        "objects": u64::from(FILES * TARGETS) * OBJECTS,
+        "object_seconds": rounded(OBJECT.as_secs_f64()),
+        "buffers": BUFFERS,
+        "slow_times": 10,
+        "period_seconds": rounded(PERIOD.as_secs_f64()),
+        "runs": rows,
+    }))
+}

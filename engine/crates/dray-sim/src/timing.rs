@@ -1,0 +1,168 @@
+//! How long targets and the link take, for experiments that measure time: each is a line, one object
+//! after the other, at a speed that may change while it is under way. Without this module's times a
+//! world draws its delays.
+
+use dray_core::{FileIndex, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Which end a target is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// It is read.
+    Source,
+    /// It is written.
+    Sink,
+}
+
+/// Which target is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slow {
+    /// None.
+    Nowhere,
+    /// This one, all the time.
+    Fixed(u32),
+    /// Each of so many in turn, for so long.
+    Moving(u32, Duration),
+}
+
+/// An object that was written.
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// When.
+    pub at: Time,
+    /// Of which file.
+    pub file: FileIndex,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Time that a target takes for an object, whatever its bytes.
+    pub object: Duration,
+    /// Time that the link takes for one.
+    pub link: Duration,
+    /// At which end targets are slow; those of the other are ten times as fast as they need be.
+    pub end: At,
+    /// Which.
+    pub slow: Slow,
+    /// How many times as long as the others it takes.
+    pub times: u32,
+    /// When each target's line is free.
+    free: BTreeMap<(At, u32), Time>,
+    /// When the link is free.
+    link_free: Time,
+    /// What was written.
+    pub written: Vec<Written>,
+}
+
+impl Timing {
+    /// With lines that are free.
+    #[must_use]
+    pub const fn new(object: Duration, link: Duration, end: At, slow: Slow) -> Self {
+        Self {
+            object,
+            link,
+            end,
+            slow,
+            times: 10,
+            free: BTreeMap::new(),
+            link_free: Time::ZERO,
+            written: Vec::new(),
+        }
+    }
+
+    /// How long it is until an object that comes to a target now is done.
+    pub fn target(&mut self, at: At, target: u32, now: Time) -> Duration {
+        let free = self.free.get(&(at, target)).copied().unwrap_or(now);
+        let begins = free.max(now);
+        let done = if at == self.end {
+            self.done(target, begins)
+        } else {
+            begins + self.object / 10
+        };
+        self.free.insert((at, target), done);
+        done.since(now)
+    }
+
+    /// How long it is until an object that comes to the link now has left.
+    pub fn link(&mut self, now: Time) -> Duration {
+        self.link_free = self.link_free.max(now) + self.link;
+        self.link_free.since(now)
+    }
+
+    /// When an object is done that a target begins with then.
+    fn done(&self, target: u32, begins: Time) -> Time {
+        let (mut at, mut left) = (begins, self.object);
+        loop {
+            let times = if self.is_slow(target, at) {
+                self.times
+            } else {
+                1
+            };
+            let alone = left * times;
+            let Some(change) = self.next_change(at).filter(|change| *change < at + alone) else {
+                return at + alone;
+            };
+            left = left.saturating_sub(change.since(at) / times);
+            at = change;
+        }
+    }
+
+    fn is_slow(&self, target: u32, now: Time) -> bool {
+        match self.slow {
+            Slow::Nowhere => false,
+            Slow::Fixed(slow) => slow == target,
+            Slow::Moving(count, period) => {
+                let turn = now.as_nanos() / nanos(period);
+                turn % u64::from(count.max(1)) == u64::from(target)
+            }
+        }
+    }
+
+    fn next_change(&self, now: Time) -> Option<Time> {
+        let Slow::Moving(_, period) = self.slow else {
+            return None;
+        };
+        let turn = now.as_nanos() / nanos(period);
+        Some(Time::from_nanos((turn + 1) * nanos(period)))
+    }
+}
+
+fn nanos(period: Duration) -> u64 {
+    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{At, Slow, Timing};
+    use dray_core::Time;
+    use std::time::Duration;
+
+    const fn millis(number: u64) -> Duration {
+        Duration::from_millis(number)
+    }
+
+    #[test]
+    fn objects_stand_in_line_and_a_slow_target_takes_longer() {
+        let mut timing = Timing::new(millis(10), millis(1), At::Source, Slow::Fixed(1));
+        let now = Time::ZERO;
+        assert_eq!(timing.target(At::Source, 0, now), millis(10));
+        assert_eq!(timing.target(At::Source, 0, now), millis(20));
+        assert_eq!(timing.target(At::Source, 1, now), millis(100));
+        assert_eq!(timing.target(At::Sink, 1, now), millis(1));
+        assert_eq!(timing.link(now) + timing.link(now), millis(3));
+    }
+
+    #[test]
+    fn what_is_under_way_is_faster_when_the_congestion_moves_on() {
+        let slow = Slow::Moving(2, millis(50));
+        let mut timing = Timing::new(millis(10), millis(1), At::Sink, slow);
+        // 50 ms at a tenth, the other half at full speed.
+        assert_eq!(timing.target(At::Sink, 0, Time::ZERO), millis(55));
+        let later = Time::ZERO + millis(95);
+        assert_eq!(timing.target(At::Sink, 0, later), millis(5 + 50));
+    }
+}
