@@ -1,4 +1,4 @@
-"""One of eight storage targets at a tenth of its speed, as ``dray-sim experiment slow-target`` has it.
+"""One of eight storage targets at a tenth of its speed: ``dray-sim experiment slow-target``.
 
 ``python -m integration.simulation.slow_target`` runs it and writes docs/explanation/experiments
 anew: ``slow-target.json`` (results) and ``slow-target.md`` (tables).
@@ -24,7 +24,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """How the row is called."""
+        """Give the row's name."""
         return f"{self.end}, {self.bound} limit"
 
 
@@ -65,15 +65,18 @@ def moving(runs: list[Run]) -> str:
 def page(text: str) -> str:
     """Write the page."""
     runs, value = read(text), json.loads(text)
+    millis = f"{value['object_seconds'] * 1000:.0f} ms"
+    period = f"{value['period_seconds'] * 1000:.0f} ms"
     return f"""<!-- Written by `python -m integration.simulation.slow_target`; edit that. -->
 
 # A slow storage target
 
-One of {value["targets"]} storage targets gives a tenth of what the others give (LADS, section 4; the
-issue is an OST that others use too). {value["files"]} files lie on the targets in turn, {value["objects"]} objects in
-all; a target takes {value["object_seconds"] * 1000:.0f} ms for one, the slow one {value["slow_times"]} times as long. Each end has {value["buffers"]} buffers, half of
-what the readers of all targets could hold. Both machines, the wire and the log run as they ship, on a
-virtual clock; targets and link are lines that take their time.
+One of {value["targets"]} storage targets gives a tenth of what the others give (LADS, section 4:
+an OST that others use too). {value["files"]} files lie on the targets in turn, in all
+{value["objects"]} objects; a target takes {millis} for one, the slow one {value["slow_times"]}
+times as long. Each end has {value["buffers"]} buffers, half of what the readers of all targets
+could hold. Both machines, the wire and the log run as they ship, on a virtual clock; targets and
+link are lines that take their time.
 
 *Targets limit*: the link takes more than all targets give together. *Link limit*: it takes three
 quarters of that, so what a slow target does not give others can.
@@ -82,26 +85,26 @@ quarters of that, so what a slow target does not give others can.
 
 {fixed(runs)}
 
-*Until the tail*: until all data but the slow target's is written. File after file everybody waits for the
-slow target, eight readers or one. By layout nobody does: the others are done when they would have been
-without it, or sooner, because the link has more left for them. What remains is the slow target's own data,
-which goes at its own speed from the first second to the last.
+*Until the tail*: until all data but the slow target's is written. File after file everybody waits
+for the slow target at each of its files. By layout nobody does: the others are done when they
+would have been without it, or sooner, because the link has more left for them. What remains is the
+slow target's own data, which goes at its own speed from the first second to the last.
 
 ## Congestion that moves
 
-Each target in turn is slow for {value["period_seconds"] * 1000:.0f} ms.
+Each target in turn is slow for {period}.
 
 {moving(runs)}
 
-*At least*: with targets as the limit each loses nine tenths of its speed for an eighth of the time, and
-nobody can make up for it; with the link as the limit the others can.
+*At least*: with targets as the limit each loses nine tenths of its speed for an eighth of the
+time, and nobody can make up for it; with the link as the limit the others can.
 
 The same for real, with programs and throttled targets: `integration/e2e/test_targets.py`.
 """
 
 
 def files(text: str) -> dict[str, str]:
-    """All that the page consists of, by name."""
+    """Give all files of the experiment, by name."""
     return {"slow-target.json": text, "slow-target.md": page(text)}
 
 

@@ -11,7 +11,7 @@ mod layout;
 mod other_orders;
 mod queues;
 
-use crate::congestion::Congestion;
+use crate::congestion::{Congestion, Pace};
 use crate::draw::Draw;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
@@ -211,6 +211,28 @@ impl Objects {
         if self.files.contains_key(&index) {
             self.open(index, range);
         }
+    }
+
+    /// What is open of a file is read from other targets from now on: those it lay on are given up, and
+    /// there is another copy. What is under way stays so until it is put back.
+    pub fn move_source(&mut self, index: FileIndex, source: Layout) {
+        let Some(file) = self.files.get_mut(&index) else {
+            return;
+        };
+        let open = std::mem::take(&mut file.open);
+        let bytes = std::mem::take(&mut file.open_bytes);
+        file.source = source;
+        let dataset = file.dataset;
+        self.close(dataset, bytes);
+        for run in open.values().flat_map(RangeSet::iter) {
+            self.open(index, run);
+        }
+    }
+
+    /// How a source target does.
+    #[must_use]
+    pub fn pace(&self, source: TargetId, now: Time) -> Pace {
+        self.congestion.pace(source, now)
     }
 
     /// A small file travels by itself from now on: something in its pack went wrong.

@@ -171,6 +171,27 @@ fn without_others_a_congested_target_has_all_its_readers() {
     assert_eq!((picked[&TargetId(1)], most), (500, 4));
 }
 
+#[test]
+fn a_file_of_a_target_that_is_given_up_is_read_elsewhere_once() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 100);
+    objects.add(Work {
+        dataset: Some(Dataset(1)),
+        ..work(0, 50, 0, 0)
+    });
+    let stuck = objects.pick(Time::ZERO).expect("an object");
+    objects.move_source(FileIndex(0), Layout::Single(TargetId(1)));
+    for (index, range) in stuck.parts {
+        objects.put_back(index, range);
+    }
+    let taken = drain(&mut objects);
+    assert!(taken.iter().all(|one| one.source == TargetId(1)));
+    let mut offsets: Vec<u64> = taken.iter().map(|one| one.parts[0].1.offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, [0, 10, 20, 30, 40]);
+    assert!(objects.is_idle());
+}
+
 /// Files of `objects` objects each, all in one pair, and the datasets in the order of their completion.
 fn completed(sizes: &[(u64, u64)]) -> Vec<u64> {
     let mut objects = Objects::new(Order::Layout, LIMITS);

@@ -22,7 +22,7 @@ fn until_the_tail_far_more_goes_than_file_after_file_and_the_others_lose_nothing
             assert!(times >= 1.8, "{end:?} {bound:?}: {times} times file order");
             let others = ours.others(SLOW) / free.others(SLOW);
             assert!(others <= 1.05, "{end:?} {bound:?}: others at {others}");
-            // The slow target goes at its own speed all the time: the whole waits for it, not it for the whole.
+            // The slow target goes at its own speed all the time.
             let alone = 10.0 * free.seconds();
             assert!(ours.seconds() <= 1.01 * alone, "{}", ours.seconds());
         }

@@ -3,19 +3,21 @@
 //! Each gives one JSON value: what was assumed, what came out, and what the paper has. Pages are made
 //! from it by integration/simulation.
 
+pub mod datasets;
 pub mod liu;
 pub mod slow_target;
 
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 2] = ["liu", "slow-target"];
+pub const ALL: [&str; 3] = ["liu", "datasets", "slow-target"];
 
 /// Runs an experiment; `None` when there is none of that name.
 #[must_use]
 pub fn run(name: &str) -> Option<Value> {
     match name {
         "liu" => Some(liu::results()),
+        "datasets" => Some(datasets::results()),
         "slow-target" => Some(slow_target::results().unwrap_or_else(failed)),
         _ => None,
     }

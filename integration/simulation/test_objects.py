@@ -1,0 +1,33 @@
+"""The pages about objects show their results, and say nothing that is not in them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.simulation import datasets, simulator, slow_target
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@pytest.mark.parametrize(("module", "name"), [(slow_target, "slow-target"), (datasets, "datasets")])
+def test_the_page_shows_the_results(module: ModuleType, name: str) -> None:
+    # That the results are the simulator's is compared by dray-sim's own tests.
+    text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
+    for path, content in module.files(text).items():
+        shown = (simulator.PAGES / path).read_text(encoding="utf-8")
+        assert shown == content, f"{path}: run `python -m {module.__name__}`"
+
+
+def test_other_results_are_other_tables() -> None:
+    text = (simulator.PAGES / "slow-target.json").read_text(encoding="utf-8")
+    value = json.loads(text)
+    value["runs"][0]["fixed"]["times_file_order"] = 3.14
+    assert "3.1 |" in slow_target.page(json.dumps(value))
+    value = json.loads((simulator.PAGES / "datasets.json").read_text(encoding="utf-8"))
+    for run in value["runs"]:
+        run["ways"][2]["mean_seconds"] = run["ways"][0]["mean_seconds"]
+    assert "+0%" in datasets.rows(json.dumps(value))[2]
