@@ -59,8 +59,8 @@ First come, first served is a fair one: it walks around links that are busy, and
 one only with what lies there. But nearly every dataset has something there, so nearly all wait. To
 send what is nearest to complete first helps those that have nothing there. To give the link up, as
 soon as nothing has come of it for many times what is usual, helps all: what waits there is read
-from its copy, which costs nothing; what was under way is read twice, which a budget of 2 % of all bytes
-bounds. How much is gained depends on how long the link is stuck; how much is sent twice does not.
+from its copy, which costs nothing; what was under way is read twice, within 2 % of all bytes.
+How much is gained depends on how long the link is stuck; how much is sent twice does not.
 
 The choice is the one that ships (`dray_sched::objects`, `dray_sched::congestion`). Links, line and
 copies are modelled; a transfer of today has one copy of each file and no datasets.
