@@ -1,11 +1,10 @@
 //! The pace gate: stands before the read, so that nothing is read that may not be sent.
+//!
+//! A rate of zero shuts it: nothing passes until another rate is set.
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::time::Duration;
-
-/// How soon a gate that is shut is looked at again, if nobody changes its rate before.
-const SHUT_LOOK: Duration = Duration::from_secs(3600);
 
 /// A token bucket: `rate` bytes per second on average, `burst` bytes at once at the most.
 #[derive(Debug, Clone)]
@@ -57,20 +56,24 @@ impl Pacer {
         self.rate
     }
 
+    /// Whether nothing passes, however long one waits.
+    #[must_use]
+    pub fn is_shut(&self) -> bool {
+        self.rate == Some(BytesPerSecond(0))
+    }
+
     /// When something may pass: `None` for at once. An object passes as soon as the bucket is not
     /// in debt, so one object may overdraw it; the integral never exceeds rate x time + burst + one
     /// object.
     pub fn wait_until(&mut self, now: Time) -> Option<Time> {
         let rate = self.rate?;
         self.fill(now);
-        if rate.0 == 0 {
-            return Some(now + SHUT_LOOK);
-        }
-        if self.tokens > 0 {
+        // A gate that is shut has an empty bucket, and another look at it tells nothing new.
+        if self.tokens > 0 && !self.is_shut() {
             return None;
         }
         let debt = u64::try_from(1 - self.tokens).unwrap_or(u64::MAX);
-        let wait = rate.time_for(debt).unwrap_or(SHUT_LOOK);
+        let wait = rate.time_for(debt).unwrap_or(Duration::from_secs(3600));
         Some(now + wait)
     }
 
@@ -82,8 +85,8 @@ impl Pacer {
     }
 
     fn fill(&mut self, now: Time) {
-        // While the gate is shut no time is saved up for the rate that comes after.
         let Some(rate) = self.rate.filter(|rate| rate.0 > 0) else {
+            // Time that goes by with the gate open, or shut, earns nothing for later.
             self.filled = now;
             return;
         };
@@ -148,20 +151,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_shuts_the_gate_at_once_and_pays_nothing_off() {
-        let after = |seconds| Time::ZERO + Duration::from_secs(seconds);
-        let mut pacer = Pacer::limited(BytesPerSecond(10), 100, Time::ZERO);
-        pacer.set_rate(Some(BytesPerSecond(0)), 100, Time::ZERO);
-        // A hundred bytes in the bucket, and yet none may pass.
-        assert!(pacer.wait_until(Time::ZERO) > Some(after(60)));
-        pacer.set_rate(Some(BytesPerSecond(10)), 100, after(60));
-        assert_eq!(pacer.wait_until(after(60)), None);
-        pacer.spend(150);
-        pacer.set_rate(Some(BytesPerSecond(0)), 100, after(60));
-        assert!(pacer.wait_until(after(1_000)).is_some());
-        pacer.set_rate(Some(BytesPerSecond(10)), 100, after(2_000));
-        let debt = Duration::from_millis(5_100);
-        assert_eq!(pacer.wait_until(after(2_000)), Some(after(2_000) + debt));
+    fn a_rate_of_zero_shuts_the_gate_and_saves_nothing_for_later() {
+        let seconds = |count| Time::ZERO + Duration::from_secs(count);
+        for before in [None, Some(BytesPerSecond(1_000))] {
+            let mut pacer = Pacer::unlimited();
+            pacer.set_rate(before, 100, Time::ZERO);
+            // Nothing was spent: what is in the bucket does not pass either.
+            pacer.set_rate(Some(BytesPerSecond(0)), 100, Time::ZERO);
+            assert!(pacer.is_shut());
+            for at in [0, 1, 3_600, 1_000_000] {
+                assert!(pacer.wait_until(seconds(at)).is_some(), "{before:?} {at}");
+            }
+            pacer.set_rate(Some(BytesPerSecond(10)), 10_000, seconds(1_000_000));
+            pacer.spend(100);
+            assert!(pacer.wait_until(seconds(1_000_000)).is_some(), "{before:?}");
+            pacer.set_rate(None, 0, seconds(1_000_000));
+            assert!(pacer.wait_until(seconds(1_000_000)).is_none());
+        }
     }
 
     #[test]

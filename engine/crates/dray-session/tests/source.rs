@@ -3,12 +3,15 @@
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
-    BlockId, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name, RelPath,
-    StreamId, TargetId, Time,
+    BlockId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name,
+    RelPath, StreamId, Sums, TargetId, Time,
 };
 use dray_session::Outcome;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
-use dray_wire::message::{FileClosed, FileId, FileVerdict, Message, Ready, Totals};
+use dray_wire::message::{
+    FileClosed, FileId, FileVerdict, Message, Ready, Segment, SegmentKind, Totals,
+};
+use std::time::Duration;
 
 const FILE: FileIndex = FileIndex(0);
 const TARGET: TargetId = TargetId(3);
@@ -113,4 +116,58 @@ fn a_verdict_that_could_not_be_stored_leaves_the_log() {
     assert!(!effects.contains(&word));
     let end = Effect::End(Outcome::Done(Totals::default()));
     assert_eq!(effects.last(), Some(&end), "its files are there");
+}
+
+#[test]
+fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_another() {
+    let own: fn(Option<u64>) -> Input = Input::SetRate;
+    let peers: fn(Option<u64>) -> Input = |rate| Input::Message(Message::Rate(rate));
+    for (rate, opened) in [(own, None), (peers, Some(1 << 30))] {
+        let (shut, open) = (|| rate(Some(0)), || rate(opened));
+        // What was read before stays here.
+        let mut source = reading();
+        assert_eq!(step(&mut source, shut()), []);
+        let block = BlockId(0);
+        let outcome = ReadOutcome {
+            segments: vec![Segment {
+                file: FILE,
+                range: ByteRange {
+                    offset: 0,
+                    length: 8,
+                },
+                kind: SegmentKind::Data(Sums::of(b"abcdefgh")),
+            }],
+            ..ReadOutcome::default()
+        };
+        assert_eq!(step(&mut source, Input::ReadDone { block, outcome }), []);
+        let effects = step(&mut source, open());
+        assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
+        // What is to be read again waits as well, however late it is.
+        let mut source = reading();
+        let outcome = ReadOutcome {
+            failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
+            ..ReadOutcome::default()
+        };
+        step(&mut source, Input::ReadDone { block, outcome });
+        step(&mut source, shut());
+        let late = Time::ZERO + Duration::from_secs(100_000);
+        source.handle(Input::Tick, late);
+        assert_eq!(source.poll(), None);
+        source.handle(open(), late);
+        // The bucket begins empty.
+        source.handle(Input::Tick, late + Duration::from_secs(1));
+        assert!(matches!(source.poll(), Some(Effect::Read { .. })));
+    }
+}
+
+#[test]
+fn a_source_that_is_shut_hears_of_a_cancellation_at_once() {
+    let mut source = reading();
+    step(&mut source, Input::SetRate(Some(0)));
+    let effects = step(&mut source, Input::Cancel { purge: false });
+    let cancel = Message::Cancel {
+        attempt: 1,
+        purge: false,
+    };
+    assert_eq!(effects, [Effect::Message(cancel)]);
 }

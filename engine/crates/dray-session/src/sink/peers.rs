@@ -67,7 +67,8 @@ impl Sink {
     pub(super) fn share_rate(&mut self) {
         let count = self.peers.len().max(1) as u64;
         for peer in self.peers.keys() {
-            let part = self.rate.map(|rate| rate / count);
+            // Zero means shut, which a small rate is not.
+            let part = self.rate.map(|rate| (rate / count).max(rate.min(1)));
             self.out
                 .push_back(Effect::Message(*peer, Message::Rate(part)));
         }

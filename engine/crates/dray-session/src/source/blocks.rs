@@ -258,6 +258,11 @@ impl Source {
     }
 
     pub(super) fn send_ready(&mut self) {
+        // What was read before the gate was shut stays here too: a held transfer leaves the wire
+        // within the objects that its streams have already, however large its pool is.
+        if self.pacer.is_shut() {
+            return;
+        }
         while let Some(id) = self.to_send.front().copied() {
             let is_wanted = self
                 .blocks
