@@ -1,6 +1,6 @@
 //! In the order of submission.
 
-use super::{Decision, Phase, Places, Policy, Transfer, View, settle};
+use super::{Decision, Phase, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
 
 /// First come, first served: what runs goes on until it is done, then the next in the order of
@@ -23,6 +23,7 @@ impl Policy for Fcfs {
         let ready = view.transfers.iter().filter(|one| one.is_ready(now));
         let mut order: Vec<&Transfer<'a>> = ready.collect();
         order.sort_by_key(|one| (one.phase != Phase::Running, one.submitted, one.id));
+        keep_above(&mut order);
         let mut places = Places::new(view.limits, self.at_once);
         settle(view, &places.fill(order.into_iter()), now)
     }

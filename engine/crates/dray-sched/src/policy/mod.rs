@@ -7,7 +7,8 @@
 //!
 //! Non-goals: rates (`shares`), objects (`objects`), what a hold means on the wire.
 //!
-//! Invariants owned here: no decision exceeds the [`Limits`]; nobody is begun before their time; of
+//! Invariants owned here: no decision exceeds the [`Limits`]; nobody is begun before their time;
+//! what runs in a class is not held for one below it; of
 //! transfers that wait without a bound on others, none waits for ever; a new policy loses nobody, for
 //! it needs nothing but the [`View`].
 
@@ -429,6 +430,25 @@ impl<'v, 'a> Places<'v, 'a> {
             }
         }
         run
+    }
+}
+
+/// Lets what runs keep its place before all that is owed less: it moves up in the order to before
+/// the first of a class below its own. Who waits is not moved.
+fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
+    let is_owed =
+        |one: &&Transfer<'_>| one.phase == Phase::Running && one.class < Class::Background;
+    let mut owed: Vec<_> = order.iter().copied().filter(is_owed).collect();
+    // What is owed least first: what is owed more then goes before it.
+    owed.sort_by_key(|one| std::cmp::Reverse(one.class));
+    for one in owed {
+        let own = order.iter().position(|other| other.id == one.id);
+        let below = order.iter().position(|other| other.class > one.class);
+        if let (Some(own), Some(below)) = (own, below)
+            && below < own
+        {
+            order[below..=own].rotate_right(1);
+        }
     }
 }
 

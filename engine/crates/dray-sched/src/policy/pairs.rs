@@ -1,7 +1,7 @@
 //! Pairs of endpoints side by side.
 
 use super::round::Round;
-use super::{Decision, Pair, Phase, Places, Policy, Transfer, View, settle};
+use super::{Decision, Pair, Phase, Places, Policy, Transfer, View, keep_above, settle};
 use crate::shares::WEIGHT_DEFAULT;
 use dray_core::Time;
 use std::collections::BTreeMap;
@@ -43,13 +43,14 @@ impl Policy for Pairs {
         }
         for line in lines.values_mut() {
             line.sort_by_key(|one| one.age());
+            keep_above(line);
         }
         let mut order: Vec<_> = lines.iter().collect();
         order.sort_by_key(|(pair, line)| {
             // What runs keeps its place before anybody's turn.
             let is_running = line[0].phase == Phase::Running;
             (
-                !is_running,
+                (!is_running, is_running.then_some(line[0].class)),
                 self.round.place(&word(**pair)),
                 line[0].submitted,
                 line[0].id,

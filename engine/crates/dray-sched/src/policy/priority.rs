@@ -1,6 +1,6 @@
 //! The highest first, at once.
 
-use super::{Decision, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, settle};
+use super::{Decision, PRIORITY_MAX, Phase, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
 use dray_core::rate::Class;
 use std::cmp::Reverse;
@@ -87,6 +87,7 @@ impl Policy for Priority {
                 .rposition(|other: &&Transfer<'_>| base(other).max(self.kept(other, now)) > level);
             order.insert(before.map_or(0, |last| last + 1), one);
         }
+        keep_above(&mut order);
         let mut places = Places::new(view.limits, self.at_once);
         let run = places.fill(order.iter().copied());
         let mut decision = settle(view, &run, now);

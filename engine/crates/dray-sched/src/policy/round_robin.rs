@@ -1,6 +1,6 @@
 //! Turns of so many bytes.
 
-use super::{Decision, Places, Policy, Transfer, View, settle};
+use super::{Decision, Places, Policy, Transfer, View, keep_above, settle};
 use dray_core::Time;
 use std::collections::BTreeMap;
 
@@ -160,6 +160,7 @@ impl Policy for RoundRobin {
             transfers.extend(line);
             transfers[from..].sort_by_key(|one| one.age());
         }
+        keep_above(&mut transfers);
         let mut places = Places::new(view.limits, self.at_once);
         let run = places.fill(transfers.iter().copied());
         let mut decision = settle(view, &run, now);

@@ -102,6 +102,11 @@ fn limits(draw: &mut Draw) -> Limits {
     }
 }
 
+/// Whether another of its pair runs: `pairs` lets one of each.
+fn of_one_pair(run: &[&Transfer<'_>], one: &Transfer<'_>) -> bool {
+    run.iter().any(|other| other.pair == one.pair)
+}
+
 /// What holds for every decision of every policy.
 fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time) {
     let find = |id: &str| {
@@ -145,6 +150,19 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         decision.hold.iter().collect()
     );
     assert!(!is_fair || held.is_empty());
+    // What is owed more keeps its place; another of its owner's or with its peer may have taken it.
+    for one in decision.hold.iter().map(|id| find(id)) {
+        let is_below = |other: &&Transfer<'_>| {
+            other.class > one.class && other.owner != one.owner && other.peer != one.peer
+        };
+        let is_stopped_by_a_limit = of(one.owner) >= owner_max(one.owner)
+            || one.peer.is_some_and(|peer| with(peer) >= limits.peer_max);
+        let below = run.iter().find(|other| is_below(other));
+        assert!(
+            is_stopped_by_a_limit || of_one_pair(&run, one) || below.is_none(),
+            "{one:?} is held for {below:?}"
+        );
+    }
     for id in &decision.let_go {
         assert!(find(id).phase != Phase::Waiting && !ids.contains(id));
     }
