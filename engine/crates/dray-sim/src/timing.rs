@@ -56,6 +56,10 @@ pub struct Timing {
     link_free: Time,
     /// What was written.
     pub written: Vec<Written>,
+    /// How many were under way on a target when one more came to it.
+    pub crowd: Vec<(Time, At, u32, usize)>,
+    /// When those that are under way on each target are done.
+    under_way: BTreeMap<(At, u32), Vec<Time>>,
 }
 
 impl Timing {
@@ -71,6 +75,8 @@ impl Timing {
             free: BTreeMap::new(),
             link_free: Time::ZERO,
             written: Vec::new(),
+            crowd: Vec::new(),
+            under_way: BTreeMap::new(),
         }
     }
 
@@ -84,6 +90,10 @@ impl Timing {
             begins + self.object / 10
         };
         self.free.insert((at, target), done);
+        let under_way = self.under_way.entry((at, target)).or_default();
+        under_way.retain(|done| *done > now);
+        under_way.push(done);
+        self.crowd.push((now, at, target, under_way.len()));
         done.since(now)
     }
 

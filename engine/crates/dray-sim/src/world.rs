@@ -6,7 +6,7 @@ use crate::mutants::Mutant;
 use crate::session::Session;
 use crate::sink_host::SinkHost;
 use crate::source_host::SourceHost;
-use crate::timing::{Timing, Written};
+use crate::timing::Timing;
 use crate::workload::{Setup, Tree, chance, metadata};
 use dray_core::options::{Durability, Overwrite};
 use dray_core::{PeerId, RelPath, Result, StreamId, Time};
@@ -322,16 +322,16 @@ impl World {
     ///
     /// # Errors
     /// The promise that was broken, if any, or that it did not come to its end.
-    pub fn run_timed(mut self) -> std::result::Result<Vec<Written>, Violation> {
+    pub fn run_timed(mut self) -> std::result::Result<Option<Timing>, Violation> {
         self.begin_round();
         self.begin_session();
         self.run_sessions();
         if self.violation.is_none() && self.sessions.last().and_then(Session::done) != Some(0) {
             self.violate("session_ends", "not everything arrived".into());
         }
-        match (self.violation, self.timing) {
-            (Some(violation), _) => Err(violation),
-            (None, timing) => Ok(timing.map(|timing| timing.written).unwrap_or_default()),
+        match self.violation {
+            Some(violation) => Err(violation),
+            None => Ok(self.timing),
         }
     }
 

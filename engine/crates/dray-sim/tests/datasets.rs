@@ -12,7 +12,10 @@ fn datasets_are_complete_a_quarter_sooner_for_two_percent_of_extra_bytes() {
         let part = ours.mean() / fcfs.mean();
         assert!(part <= 0.75, "seed {seed}: {part} of the mean");
         assert!(ours.extra() <= 0.02, "seed {seed}: {}", ours.extra());
-        assert!(ours.objects.1 > 0, "seed {seed}: nothing was under way on the stuck link");
+        assert!(
+            ours.objects.1 > 0,
+            "seed {seed}: nothing was under way on the stuck link"
+        );
         // The order alone, without giving anything up.
         let part = nearest.mean() / fcfs.mean();
         assert!(part <= 0.95, "seed {seed}: {part} by the order alone");

@@ -3,7 +3,8 @@
 use dray_core::options::Order;
 use dray_sim::experiments::slow_target;
 use dray_sim::timing::{At, Slow};
-use slow_target::{Bound, Course, PERIOD, TARGETS, least_with_moving};
+use slow_target::{BUFFERS, Bound, Course, PERIOD, TARGETS, least_with_moving, run_with};
+use std::time::Duration;
 
 const SLOW: u32 = 3;
 
@@ -46,4 +47,27 @@ fn congestion_that_moves_costs_what_it_must_and_no_more() {
             "{end:?}: {times} times the least"
         );
     }
+}
+
+#[test]
+fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
+    let millis = Duration::from_millis;
+    let slow = Slow::Fixed(SLOW);
+    let course = run(Order::Layout, At::Source, Bound::Targets, slow);
+    // When it is known, and before the others are done.
+    assert_eq!(course.crowd(SLOW, [millis(500), millis(1400)]), 1);
+    // At the sink its share of the pool is sixteen buffers; its writers take four, one may follow.
+    let sink = |slow| run_with(8 * BUFFERS, Order::Layout, At::Sink, Bound::Targets, slow);
+    let crowd = sink(slow)
+        .expect("it ends")
+        .crowd(SLOW, [millis(2500), millis(13_000)]);
+    assert!((4..=5).contains(&crowd), "{crowd} under way");
+    let free = sink(Slow::Nowhere).expect("it ends");
+    assert_eq!(free.crowd(SLOW, [millis(500), millis(1400)]), 16);
+    // Alone at last, it has all its readers, as far as its credit goes.
+    let source = run_with(8 * BUFFERS, Order::Layout, At::Source, Bound::Targets, slow);
+    let crowd = source
+        .expect("it ends")
+        .crowd(SLOW, [millis(3000), millis(13_000)]);
+    assert_eq!(crowd, 4);
 }

@@ -24,7 +24,7 @@ const OBJECT_BYTES: u64 = 256;
 const OBJECT: Duration = Duration::from_millis(10);
 
 /// Buffers of each end's pool: half of what all readers of all targets could hold.
-const BUFFERS: u32 = 16;
+pub const BUFFERS: u32 = 16;
 
 /// How long the congestion stays on a target before it moves to the next.
 pub const PERIOD: Duration = Duration::from_millis(250);
@@ -41,13 +41,17 @@ pub enum Bound {
 /// One run, in seconds from its begin.
 #[derive(Debug, Clone)]
 pub struct Course {
-    written: Vec<Written>,
+    timing: Timing,
 }
 
 impl Course {
     /// When everything of these targets was written.
     fn done(&self, is_meant: impl Fn(u32) -> bool) -> Time {
-        let meant = self.written.iter().filter(|one| is_meant(target(one)));
+        let meant = self
+            .timing
+            .written
+            .iter()
+            .filter(|one| is_meant(target(one)));
         meant.map(|one| one.at).max().unwrap_or(Time::ZERO)
     }
 
@@ -63,11 +67,21 @@ impl Course {
         seconds(self.done(|target| target != slow))
     }
 
+    /// The most objects that were under way on a target between two moments.
+    #[must_use]
+    pub fn crowd(&self, target: u32, between: [Duration; 2]) -> usize {
+        let [from, until] = between.map(|length| Time::ZERO + length);
+        let meant = self.timing.crowd.iter().filter(|(at, end, other, _)| {
+            (from..until).contains(at) && *end == self.timing.end && *other == target
+        });
+        meant.map(|(.., count)| *count).max().unwrap_or(0)
+    }
+
     /// Objects a second until then: before the tail, of which the slow target alone is the cause.
     #[must_use]
     pub fn rate_until_tail(&self, slow: u32) -> f64 {
         let until = self.done(|target| target != slow);
-        let before = self.written.iter().filter(|one| one.at <= until);
+        let before = self.timing.written.iter().filter(|one| one.at <= until);
         let bytes: u64 = before.map(|one| one.bytes).sum();
         (bytes / OBJECT_BYTES) as f64 / seconds(until)
     }
@@ -86,21 +100,36 @@ fn seconds(time: Time) -> f64 {
 /// # Errors
 /// A promise that was broken.
 pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, String> {
+    run_with(BUFFERS, order, end, bound, slow)
+}
+
+/// The same with other pools.
+///
+/// # Errors
+/// A promise that was broken.
+pub fn run_with(
+    buffers: u32,
+    order: Order,
+    end: At,
+    bound: Bound,
+    slow: Slow,
+) -> Result<Course, String> {
     let targets_alone = OBJECT / TARGETS;
     let link = match bound {
         Bound::Targets => targets_alone / 2,
         Bound::Link => targets_alone * 4 / 3,
     };
-    let setup = setup(order);
+    let setup = setup(buffers, order);
     let tree = tree().map_err(|error| error.to_string())?;
     let timing = Timing::new(OBJECT, link, end, slow);
-    let written = World::timed(setup, tree, timing)
+    let timing = World::timed(setup, tree, timing)
         .run_timed()
         .map_err(|violation| format!("{}: {}", violation.checker, violation.detail))?;
-    Ok(Course { written })
+    let timing = timing.ok_or("no times were measured")?;
+    Ok(Course { timing })
 }
 
-fn setup(order: Order) -> Setup {
+fn setup(buffers: u32, order: Order) -> Setup {
     Setup {
         options: Options {
             durability: Durability::None,
@@ -108,7 +137,7 @@ fn setup(order: Order) -> Setup {
             object_bytes: OBJECT_BYTES,
             ..Options::default()
         },
-        buffers: BUFFERS,
+        buffers,
         buffer_bytes: OBJECT_BYTES,
         reads_max: 4,
         segments_max: 8,
