@@ -37,6 +37,19 @@ const STUCK_MIN: Duration = Duration::from_secs(5);
 const PATIENCE_MIN: u32 = 2;
 const PATIENCE_MAX: u32 = 32;
 
+/// An operation of a target that has not done any under way for less than this is not late: it may be
+/// larger than all of the others.
+const LATE_FIRST_MIN: Duration = Duration::from_secs(1);
+
+/// What an operation has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Files: a pack of many small ones takes long because of them, not because its target is slow.
+    pub files: usize,
+}
+
 /// How a target does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
@@ -51,19 +64,22 @@ pub enum Pace {
 /// Moving averages of what an operation costs.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Nanoseconds of one.
+    /// Nanoseconds of one, of a pack those of one file.
     each: u64,
+    /// Nanoseconds of one, a pack as a whole.
+    whole: u64,
     /// Nanoseconds of 4 KiB.
     page: u64,
 }
 
 impl Cost {
-    fn of(took: Duration, bytes: u64) -> Self {
-        let each = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+    fn of(took: Duration, moved: Moved) -> Self {
+        let whole = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         // As 128 bits, which no product of two 64 bit numbers leaves.
-        let page = u128::from(each) * 4096 / u128::from(bytes.max(1));
+        let page = u128::from(whole) * 4096 / u128::from(moved.bytes.max(1));
         Self {
-            each,
+            each: (whole / moved.files.max(1) as u64).max(1),
+            whole,
             page: u64::try_from(page).unwrap_or(u64::MAX).max(1),
         }
     }
@@ -71,6 +87,7 @@ impl Cost {
     fn learn(&mut self, sample: Self) {
         let mix = |old: u64, new: u64| old - old / WEIGHT + new / WEIGHT;
         self.each = mix(self.each, sample.each);
+        self.whole = mix(self.whole, sample.whole);
         self.page = mix(self.page, sample.page);
     }
 
@@ -166,9 +183,9 @@ impl Congestion {
         target.count += 1;
     }
 
-    /// One that began at `began` has ended. `bytes`: what it moved, or nothing when its time says nothing
-    /// about the target (it failed, or found a hole).
-    pub fn ended(&mut self, target: TargetId, began: Time, bytes: Option<u64>, now: Time) {
+    /// One that began at `began` has ended. `moved`: nothing when its time says nothing about the target
+    /// (it failed, or found a hole).
+    pub fn ended(&mut self, target: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         let Some(known) = self.targets.get_mut(&target) else {
             return;
         };
@@ -179,10 +196,10 @@ impl Congestion {
                 known.under_way.remove(&began);
             }
         }
-        let Some(bytes) = bytes.filter(|bytes| *bytes > 0) else {
+        let Some(moved) = moved.filter(|moved| moved.bytes > 0) else {
             return;
         };
-        let sample = Cost::of(now.since(began), bytes);
+        let sample = Cost::of(now.since(began), moved);
         match &mut known.cost {
             Some(cost) => cost.learn(sample),
             None => known.cost = Some(sample),
@@ -230,7 +247,7 @@ impl Congestion {
         if now < self.look_at || self.targets.len() < 2 {
             return;
         }
-        self.look_at = now + Duration::from_nanos(usual.each).max(SLOW_MIN);
+        self.look_at = now + Duration::from_nanos(usual.whole).max(SLOW_MIN);
         let late: Vec<TargetId> = self
             .targets
             .iter()
@@ -250,10 +267,10 @@ impl Congestion {
         let Some(usual) = self.usual else {
             return false;
         };
-        let own = target.cost.map_or(0, |cost| cost.each);
-        let age = target.oldest(now);
-        let limit = Duration::from_nanos(usual.each.max(own).saturating_mul(times));
-        age >= limit.max(least)
+        let own = target.cost.map(|cost| cost.whole);
+        let least = own.map_or(least.max(LATE_FIRST_MIN), |_| least);
+        let longer = usual.whole.max(own.unwrap_or(0));
+        target.oldest(now) >= Duration::from_nanos(longer.saturating_mul(times)).max(least)
     }
 
     fn judge(&mut self, target: TargetId) {
@@ -283,6 +300,7 @@ impl Congestion {
         };
         Some(Cost {
             each: middle(costs().map(|cost| cost.each).collect())?,
+            whole: middle(costs().map(|cost| cost.whole).collect())?,
             page: middle(costs().map(|cost| cost.page).collect())?,
         })
     }

@@ -1,4 +1,4 @@
-use super::{Congestion, PATIENCE_MAX, Pace, SLOW_MIN};
+use super::{Congestion, Moved, PATIENCE_MAX, Pace, SLOW_MIN};
 use dray_core::{TargetId, Time};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -10,6 +10,11 @@ fn millis(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what is asked for may be nothing")]
+fn one(bytes: u64) -> Option<Moved> {
+    Some(Moved { bytes, files: 1 })
+}
+
 /// Targets that are read as often as `congestion` allows, each by as many disks as given: what comes
 /// while all are busy waits.
 struct Bench {
@@ -18,6 +23,7 @@ struct Bench {
     /// Milliseconds of one object, by target.
     service: Vec<u64>,
     bytes: Vec<u64>,
+    files: Vec<usize>,
     /// When each is done, and when it began.
     under_way: BTreeMap<(Time, u32, u64), Time>,
     disk_free: Vec<Time>,
@@ -35,6 +41,7 @@ impl Bench {
             now: Time::ZERO,
             service: service.to_vec(),
             bytes: vec![MIB; service.len()],
+            files: vec![1; service.len()],
             under_way: BTreeMap::new(),
             disk_free: vec![Time::ZERO; service.len()],
             count: vec![0; service.len()],
@@ -66,8 +73,12 @@ impl Bench {
             self.count[at] -= 1;
             self.done[at] += 1;
             let before = self.bound(at);
-            let bytes = Some(self.bytes[at]);
-            self.congestion.ended(TargetId(target), began, bytes, then);
+            let moved = Moved {
+                bytes: self.bytes[at],
+                files: self.files[at],
+            };
+            self.congestion
+                .ended(TargetId(target), began, Some(moved), then);
             self.changes += u32::from(self.bound(at) != before);
         }
     }
@@ -147,6 +158,15 @@ fn small_objects_beside_large_ones_are_no_congestion() {
 }
 
 #[test]
+fn packs_of_small_files_beside_large_objects_are_no_congestion() {
+    let mut bench = Bench::new(&[3, 120, 3, 3]);
+    bench.files[1] = 1000;
+    bench.run(Duration::from_secs(20));
+    assert_eq!(bench.changes, 0);
+    assert_eq!(bench.pace(1), Pace::Fair);
+}
+
+#[test]
 fn what_nobody_feels_is_no_congestion() {
     let mut congestion = Congestion::new(4);
     let mut now = Time::ZERO;
@@ -154,7 +174,7 @@ fn what_nobody_feels_is_no_congestion() {
         let target = TargetId((round % 4) as u32);
         congestion.began(target, now);
         let took = Duration::from_micros(if target.0 == 0 { 900 } else { 10 });
-        congestion.ended(target, now, Some(MIB), now + took);
+        congestion.ended(target, now, one(MIB), now + took);
         now = now + took;
     }
     assert!(Duration::from_micros(900) < SLOW_MIN);
@@ -193,7 +213,7 @@ fn what_failed_says_nothing_about_its_target() {
             congestion.began(TargetId(target), now);
             let (took, bytes) = match target {
                 0 => (millis(900), None),
-                _ => (millis(5), Some(MIB)),
+                _ => (millis(5), one(MIB)),
             };
             congestion.ended(TargetId(target), now, bytes, now + took);
         }
@@ -230,7 +250,7 @@ proptest! {
                     0 => congestion.began(id, now),
                     1 => {
                         if let Some(began) = began.get(&target).and_then(|list| list.last()) {
-                            congestion.ended(id, *began, Some(bytes * MIB), now);
+                            congestion.ended(id, *began, one(bytes * MIB), now);
                         }
                     }
                     _ => congestion.look(now),

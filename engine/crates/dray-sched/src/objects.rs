@@ -11,7 +11,7 @@ mod layout;
 mod other_orders;
 mod queues;
 
-use crate::congestion::{Congestion, Pace};
+use crate::congestion::{Congestion, Moved, Pace};
 use crate::draw::Draw;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
@@ -304,13 +304,13 @@ impl Objects {
         grid.range(grid.index_of(offset)).offset.min(offset)
     }
 
-    /// A read of `source` that was picked at `began` has ended. `bytes`: what it gave; nothing when its
-    /// time says nothing about the target (it failed, or found a hole).
-    pub fn read_ended(&mut self, source: TargetId, began: Time, bytes: Option<u64>, now: Time) {
+    /// A read of `source` that was picked at `began` has ended. `moved`: nothing when its time
+    /// says nothing about the target (it failed, or found a hole).
+    pub fn read_ended(&mut self, source: TargetId, began: Time, moved: Option<Moved>, now: Time) {
         if let Some(count) = self.reading.get_mut(&source) {
             *count = count.saturating_sub(1);
         }
-        self.congestion.ended(source, began, bytes, now);
+        self.congestion.ended(source, began, moved, now);
     }
 
     /// Whether nothing is open.

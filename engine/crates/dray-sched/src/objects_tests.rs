@@ -1,4 +1,5 @@
 use super::{Assignment, Dataset, Limits, Objects, Work, grid};
+use crate::congestion::Moved;
 use dray_core::options::Order;
 use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
 use proptest::prelude::*;
@@ -25,7 +26,15 @@ fn work(index: u64, size: u64, source: u32, sink: u32) -> Work {
 }
 
 fn read_ended(objects: &mut Objects, source: TargetId) {
-    objects.read_ended(source, Time::ZERO, Some(10), Time::ZERO);
+    objects.read_ended(source, Time::ZERO, ten_bytes(), Time::ZERO);
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "what is asked for may be nothing")]
+fn ten_bytes() -> Option<Moved> {
+    Some(Moved {
+        bytes: 10,
+        files: 1,
+    })
 }
 
 fn drain(objects: &mut Objects) -> Vec<Assignment> {
@@ -142,7 +151,7 @@ fn read_for(objects: &mut Objects, from: u64, until: u64) -> (BTreeMap<TargetId,
         };
         now = then;
         let time = Time::ZERO + Duration::from_millis(now);
-        objects.read_ended(target, began, Some(10), time);
+        objects.read_ended(target, began, ten_bytes(), time);
     }
     (picked, most)
 }

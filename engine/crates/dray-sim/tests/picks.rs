@@ -2,6 +2,7 @@
 
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
+use dray_sched::congestion::Moved;
 use dray_sched::objects::{Limits, Objects, Work, grid};
 use std::time::Instant;
 
@@ -35,7 +36,11 @@ fn seconds(targets: u32, objects_each: u64) -> (u64, f64) {
     }
     let mut picks = 0;
     while let Some(assignment) = objects.pick(Time::ZERO) {
-        objects.read_ended(assignment.source, Time::ZERO, Some(OBJECT), Time::ZERO);
+        let moved = Moved {
+            bytes: OBJECT,
+            files: 1,
+        };
+        objects.read_ended(assignment.source, Time::ZERO, Some(moved), Time::ZERO);
         for (index, _) in &assignment.parts {
             objects.settled(*index);
         }

@@ -6,6 +6,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
     Time,
 };
+use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
@@ -268,13 +269,8 @@ impl Sink {
         if let Some(began) = block.began.take() {
             // What failed or was no data says nothing about how fast the target is.
             let all_good = results.iter().all(Result::is_ok);
-            let data = block
-                .segments
-                .iter()
-                .filter(|s| s.kind != SegmentKind::Hole);
-            let bytes = data.map(|segment| segment.range.length).sum();
-            self.congestion
-                .ended(block.target, began, all_good.then_some(bytes), now);
+            let moved = all_good.then(|| moved(&block.segments));
+            self.congestion.ended(block.target, began, moved, now);
         }
         let segments = std::mem::take(&mut block.segments);
         self.out.extend(block.buffer.take().map(Effect::Free));
@@ -449,6 +445,16 @@ impl Sink {
             Some(path) => error.file(path),
             None => error,
         }
+    }
+}
+
+/// What a write of these has moved. The segments of a file follow each other.
+fn moved(segments: &[Segment]) -> Moved {
+    let data = segments.iter().filter(|one| one.kind != SegmentKind::Hole);
+    let changes = segments.windows(2).filter(|two| two[0].file != two[1].file);
+    Moved {
+        bytes: data.map(|one| one.range.length).sum(),
+        files: 1 + changes.count(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Effect, ReadOutcome, ReadPart, Source};
 use dray_core::{
     BlockId, BufferId, ByteRange, ErrorKind, FileIndex, RangeSet, Status, StreamId, TargetId, Time,
 };
+use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
@@ -150,7 +151,11 @@ impl Source {
         };
         // What failed or was no data says nothing about how fast the target is.
         let data = data_bytes(&outcome.segments);
-        let telling = (outcome.failed.is_empty() && data > 0).then_some(data);
+        let moved = Moved {
+            bytes: data,
+            files: block.parts.len(),
+        };
+        let telling = (outcome.failed.is_empty() && data > 0).then_some(moved);
         self.objects
             .read_ended(block.source, block.began, telling, now);
         self.reading = self.reading.saturating_sub(1);

@@ -8,7 +8,7 @@
 use super::rounded;
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
-use dray_sched::congestion::Pace;
+use dray_sched::congestion::{Moved, Pace};
 use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects, Work, grid};
 use serde_json::{Value, json};
@@ -175,7 +175,11 @@ impl Chooser {
                 reading.entry(link).and_modify(|count| *count -= 1);
             }
             Self::Objects(objects) => {
-                objects.read_ended(TargetId(link), began, Some(OBJECT_BYTES), now);
+                let moved = Moved {
+                    bytes: OBJECT_BYTES,
+                    files: 1,
+                };
+                objects.read_ended(TargetId(link), began, Some(moved), now);
             }
         }
     }
