@@ -147,13 +147,23 @@ pub fn check(need: &Need, plan: &Plan) -> Result<(), Flaw> {
 /// impossible, by linear programming. O(n * intervals * resources) but for that.
 #[must_use]
 pub fn find(need: &Need) -> Option<Plan> {
+    find_even(need).or_else(|| find_early(need))
+}
+
+/// The even plan, if that fits.
+pub(crate) fn find_even(need: &Need) -> Option<Plan> {
+    if need.overheld().is_some() {
+        return None;
+    }
+    fill::plan(need, &Grid::new(need), Fill::Even)
+}
+
+/// A plan in which what is due first goes first, as far as such a one fits.
+pub(crate) fn find_early(need: &Need) -> Option<Plan> {
     if need.overheld().is_some() {
         return None;
     }
     let grid = Grid::new(need);
-    if let Some(plan) = fill::plan(need, &grid, Fill::Even) {
-        return Some(plan);
-    }
     if let Some(plan) = fill::plan(need, &grid, Fill::Earliest) {
         return Some(plan);
     }

@@ -1,7 +1,8 @@
 //! The rates of now: what the plan says, and who gets what it leaves.
 
+use super::need::Need;
 use super::spare::{self, Sharer};
-use super::triage::{self, Cause, Kept, Miss, Wishes};
+use super::triage::{self, Cause, Kept, Miss, Outlooks, Wishes};
 use super::wish::{ResourceId, TransferKey, Wish};
 use super::{Broker, Outlook, Taken};
 use dray_core::Time;
@@ -121,7 +122,17 @@ impl Broker {
         let wishes: Wishes<'_> = (self.promises(now))
             .map(|(wish, resources)| (wish.key, (wish, resources)))
             .collect();
-        let empty = self.need_at(outlook, now);
+        // Asked for one outlook, the others are the same.
+        let at = |other: Outlook| match outlook {
+            Outlook::Mean => self.need_at(other, now),
+            _ => self.need_at(outlook, now),
+        };
+        let (low, mean, high) = (at(Outlook::Low), at(Outlook::Mean), at(Outlook::High));
+        let outlooks = Outlooks {
+            low: &low,
+            mean: &mean,
+            high: &high,
+        };
         // The latest offers first, each if it still fits.
         let offers = self.offers.iter().rev().filter(|(until, _)| *until > now);
         let mut with_offers = wishes.clone();
@@ -130,18 +141,36 @@ impl Broker {
             let mut more = with_offers.clone();
             let offered = offered.iter().filter(|wish| self.can_promise(wish));
             more.extend(offered.map(|wish| (wish.key, (wish, self.indices(wish)))));
-            let found = triage::keep(&empty, &more);
+            let found = triage::keep(&outlooks, &more);
             if found.lost.is_empty() {
                 (with_offers, kept) = (more, Some(found));
             }
         }
-        kept.unwrap_or_else(|| triage::keep(&empty, &wishes))
+        kept.unwrap_or_else(|| triage::keep(&outlooks, &wishes))
     }
 
     /// Divides what there is now; by what is expected, when that is asked for another outlook.
     pub(super) fn divided(&self, kept: &Kept, outlook: Outlook, now: Time) -> Vec<Rate> {
         let mut planned: BTreeMap<TransferKey, u64> = BTreeMap::new();
+        let present: Vec<Option<u64>> = (self.resources.values())
+            .map(|capacity| match outlook {
+                Outlook::Mean => capacity.present(),
+                _ => capacity.expected(outlook, now),
+            })
+            .collect();
+        let low = self.need_at(Outlook::Low, now).capacities;
+        let mean = self.need_at(Outlook::Mean, now).capacities;
         for (need, plan) in &kept.parts {
+            let early = (low != mean && outlook == Outlook::Mean)
+                .then(|| early(need, &present, self.config.rates_hold))
+                .flatten();
+            if let Some(early) = early {
+                planned.extend(early);
+                for hold in need.holds.iter().filter(|hold| hold.from <= now) {
+                    *planned.entry(hold.key).or_default() += hold.rate;
+                }
+                continue;
+            }
             for (at, key) in plan.keys.iter().enumerate() {
                 *planned.entry(*key).or_default() += plan.rate(at);
             }
@@ -171,13 +200,7 @@ impl Broker {
                 resources,
             })
             .collect();
-        let capacities: Vec<Option<u64>> = (self.resources.values())
-            .map(|capacity| match outlook {
-                Outlook::Mean => capacity.present(),
-                _ => capacity.expected(outlook, now),
-            })
-            .collect();
-        let given = spare::divide(&sharers, &capacities, self.config.weights);
+        let given = spare::divide(&sharers, &present, self.config.weights);
         let mut rates: Vec<Rate> = (sharers.iter().zip(given).zip(&open))
             .map(|((sharer, given), (taken, _))| rate(&taken.wish, sharer, given))
             .collect();
@@ -254,6 +277,60 @@ impl Broker {
     pub fn resources(&self) -> Vec<ResourceId> {
         self.resources.keys().copied().collect()
     }
+}
+
+/// Who is due first takes all there is, if after some time of that all promises of the part still fit:
+/// where capacities go up and down, what was moved early cannot be missed later. `None` when that would
+/// not do, as it may be on several resources, or below ceilings.
+fn early(
+    need: &Need,
+    present: &[Option<u64>],
+    holds: Duration,
+) -> Option<BTreeMap<TransferKey, u64>> {
+    let mut left: Vec<Option<u64>> = (present.iter().enumerate())
+        .map(|(at, capacity)| {
+            let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);
+            capacity.map(|capacity| capacity.saturating_sub(held))
+        })
+        .collect();
+    let mut rates = BTreeMap::new();
+    let mut lasts = holds;
+    for index in super::fill::order(need) {
+        let demand = &need.demands[index];
+        if demand.from > need.now {
+            continue;
+        }
+        let free = demand.resources.iter().filter_map(|at| left[*at]).min();
+        let rate = demand.ceiling.unwrap_or(u64::MAX).min(free?);
+        for at in &demand.resources {
+            if let Some(left) = &mut left[*at] {
+                *left -= rate;
+            }
+        }
+        if let Some(done) = BytesPerSecond(rate).time_for(demand.bytes) {
+            lasts = lasts.min(done);
+        }
+        rates.insert(demand.key, rate);
+    }
+    let nanos = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let mut after = need.clone();
+    after.now = need.now + Duration::from_nanos(nanos);
+    for demand in &mut after.demands {
+        let rate = rates.get(&demand.key).copied().unwrap_or(0);
+        let moved = super::wish::bytes_in(rate, nanos).saturating_add(1);
+        demand.bytes = demand.bytes.saturating_sub(moved);
+        demand.from = demand.from.max(after.now);
+    }
+    after.demands.retain(|demand| demand.bytes > 0);
+    for hold in &mut after.holds {
+        hold.from = hold.from.max(after.now);
+    }
+    (after.holds).retain(|hold| hold.until.is_none_or(|until| until > hold.from));
+    let has_time = after
+        .demands
+        .iter()
+        .all(|demand| demand.until > demand.from);
+    (has_time && super::plan::find_early(&after).is_some()).then_some(rates)
 }
 
 fn most_of(wish: &Wish) -> u64 {

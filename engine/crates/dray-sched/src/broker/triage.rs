@@ -49,31 +49,58 @@ pub(crate) struct Kept {
 /// What triage must know of a transfer besides its need.
 pub(crate) type Wishes<'a> = BTreeMap<TransferKey, (&'a Wish, Vec<usize>)>;
 
-/// Keeps as many promises as it can. `empty` is a need without demands.
+/// Needs without demands, with capacities as they can be expected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outlooks<'a> {
+    pub(crate) low: &'a Need,
+    pub(crate) mean: &'a Need,
+    pub(crate) high: &'a Need,
+}
+
+/// Keeps as many promises as it can. Given up is only what does not fit even with the capacity
+/// of good times.
 ///
 /// Where not all fit, Moore and Hodgson's rule (1968) chooses: in the order of deadlines, whenever one
 /// does not fit with those before it, the one with the most bytes of them goes. On one resource
 /// with a common begin that leaves the fewest late; elsewhere it is a heuristic. A realtime promise is
 /// not given up for another class's.
-pub(crate) fn keep(empty: &Need, wishes: &Wishes<'_>) -> Kept {
+pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
-    let mut all = empty.clone();
+    let mut all = outlooks.mean.clone();
     for (wish, resources) in wishes.values() {
         all.add(wish, resources, Padding::With);
     }
     for part in all.parts() {
-        if let Some(plan) = plan::find(&part) {
+        if let Some(plan) = even_if_steady(&part, outlooks.low) {
             kept.parts.push((part, plan));
             continue;
         }
-        let bare = bare(empty, &part, wishes);
-        if let Some(plan) = plan::find(&bare) {
+        if let Some(plan) = plan::find_early(&part) {
+            kept.parts.push((part, plan));
+            continue;
+        }
+        let mut bare = bare(outlooks.mean, &part, wishes);
+        if let Some(plan) = plan::find_early(&bare) {
             kept.parts.push((bare, plan));
             continue;
         }
-        reduce(&bare, wishes, &mut kept);
+        // With luck it still fits: then nobody is given up, and who is due first has all they need.
+        bare.capacities.clone_from(&outlooks.high.capacities);
+        if let Some(plan) = plan::find_early(&bare) {
+            kept.parts.push((bare, plan));
+            continue;
+        }
+        reduce(&bare, outlooks.low, wishes, &mut kept);
     }
     kept
+}
+
+/// An even plan, when capacities are steady. Where they are not, nobody knows that there is time to spare,
+/// and what can be moved early is.
+fn even_if_steady(part: &Need, low: &Need) -> Option<Plan> {
+    (low.capacities == part.capacities)
+        .then(|| plan::find_even(part))
+        .flatten()
 }
 
 /// A part's transfers without padding.
@@ -95,7 +122,7 @@ fn keys(need: &Need) -> Vec<TransferKey> {
     keys
 }
 
-fn reduce(part: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
+fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
     let class =
         |key: &TransferKey| (wishes.get(key)).map_or(Class::Background, |(wish, _)| wish.class);
     let mut lost = Vec::new();
@@ -157,7 +184,8 @@ fn reduce(part: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
             lost.retain(|(key, _)| *key != demand.key);
         }
     }
-    if let Some(plan) = plan::find(&fits) {
+    let plan = even_if_steady(&fits, low).or_else(|| plan::find_early(&fits));
+    if let Some(plan) = plan {
         kept.parts.push((fits, plan));
     }
     kept.lost.extend(lost);
