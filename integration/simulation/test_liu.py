@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import liu, plot, simulator
+from integration.simulation import bde, liu, plot, simulator
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -17,6 +17,14 @@ def test_the_page_and_the_pictures_show_the_results() -> None:
     for name, content in liu.files(text).items():
         shown = (simulator.PAGES / name).read_text(encoding="utf-8")
         assert shown == content, f"{name}: run `python -m integration.simulation.liu`"
+
+
+def test_the_page_of_rates_shows_the_results() -> None:
+    text = (simulator.PAGES / "bde.json").read_text(encoding="utf-8")
+    for name, content in bde.files(text).items():
+        shown = (simulator.PAGES / name).read_text(encoding="utf-8")
+        assert shown == content, f"{name}: run `python -m integration.simulation.bde`"
+    assert "**no**" in bde.files(text)["bde.md"], "some rule is late"
 
 
 def test_other_results_are_another_page() -> None:

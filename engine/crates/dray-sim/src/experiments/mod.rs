@@ -3,14 +3,16 @@
 //! Each gives one JSON value: what was assumed, what came out, and what the paper has. Pages are made
 //! from it by integration/simulation.
 
+pub mod bde;
 pub mod datasets;
 pub mod liu;
+pub mod loads;
 pub mod slow_target;
 
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 3] = ["liu", "datasets", "slow-target"];
+pub const ALL: [&str; 5] = ["liu", "bde", "loads", "datasets", "slow-target"];
 
 /// Runs an experiment; `None` when there is none of that name.
 #[must_use]
@@ -19,6 +21,8 @@ pub fn run(name: &str) -> Option<Value> {
         "liu" => Some(liu::results()),
         "datasets" => Some(datasets::results()),
         "slow-target" => Some(slow_target::results().unwrap_or_else(failed)),
+        "bde" => Some(bde::results()),
+        "loads" => Some(loads::results()),
         _ => None,
     }
 }

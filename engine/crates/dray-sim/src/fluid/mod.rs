@@ -12,12 +12,16 @@
 //! than its ceiling, or begins before it may. Whoever orders otherwise ends the run with a
 //! [`Fault`], and what was idle while somebody could have used it is in the [`Report`].
 
+mod brokered;
 pub mod fill;
 mod model;
+mod plain;
 mod report;
 mod ruled;
 
+pub use brokered::{Admission, Brokered, Sizes, wish};
 pub use model::run;
+pub use plain::Plain;
 pub use report::{Record, Report, Turn, Use};
 pub use ruled::Ruled;
 

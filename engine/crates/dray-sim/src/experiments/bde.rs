@@ -1,0 +1,241 @@
+//! Lu et al., *BigData Express* (their demonstration of three tasks): a best-effort task that fills
+//! the line, and two with deadlines that come while it runs.
+//!
+//! The rates the paper shows are those of one shared resource of some 10.5 Gbit/s; the cards its
+//! text names say otherwise: two tasks share a card of 10 Gbit/s at one host, the third leaves from
+//! another. Both are done here, by the broker and by rules without deadlines.
+
+use super::rounded;
+use crate::fluid::{
+    Admission, Brokered, Load, Plain, Report, Resource, ResourceIndex, Sizes, Transfer,
+    TransferIndex, run, wish,
+};
+use dray_core::Time;
+use dray_core::rate::Class;
+use dray_sched::broker::{Config, TransferKey};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const GB: u64 = 1_000_000_000;
+
+/// Bytes per second of a Gbit/s.
+const GBIT: f64 = 1e9 / 8.0;
+
+/// What the three had together, as the paper's figure shows it.
+const SHARED: f64 = 10.5 * GBIT;
+
+/// The three tasks, in the order in which the paper numbers them: GB, when it comes, and within how
+/// many seconds it must be done.
+pub const TASKS: [(&str, u64, u64, Option<u64>); 3] = [
+    ("T1", 300, 60, Some(1_800)),
+    ("T2", 200, 200, Some(300)),
+    ("T3", 800, 0, None),
+];
+
+/// A fourth one that cannot be: alone it would, but not beside what T2 was promised.
+pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
+
+/// What the tasks pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// All of them one resource.
+    Shared,
+    /// T1 and T3 a card of 10 Gbit/s, T2 another host's; all three the other site's 40 Gbit/s card and
+    /// the circuit of 20 Gbit/s.
+    Cards,
+}
+
+impl Place {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Shared, Self::Cards];
+
+    /// For reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Cards => "cards",
+        }
+    }
+
+    /// The three tasks, and the fourth if it is to come with so many seconds' time.
+    #[must_use]
+    pub fn load(self, fourth: Option<u64>) -> Load {
+        let mut load = Load::default();
+        let resources: [Vec<ResourceIndex>; 2] = match self {
+            Self::Shared => {
+                let all = load.share(Resource::steady("all", SHARED));
+                [vec![all], vec![all]]
+            }
+            Self::Cards => {
+                let one = load.share(Resource::steady("dtn3", 10.0 * GBIT));
+                let two = load.share(Resource::steady("dtn2", 10.0 * GBIT));
+                let circuit = load.share(Resource::steady("circuit", 20.0 * GBIT));
+                let sink = load.share(Resource::steady("sink", 40.0 * GBIT));
+                [vec![one, circuit, sink], vec![two, circuit, sink]]
+            }
+        };
+        for task in TASKS {
+            let used = if task.0 == "T2" {
+                &resources[1]
+            } else {
+                &resources[0]
+            };
+            load.submit(made(task, used));
+        }
+        if let Some(within) = fourth {
+            let (name, gigas, comes, _) = FOURTH;
+            load.submit(made((name, gigas, comes, Some(within)), &resources[1]));
+        }
+        load
+    }
+}
+
+fn made(
+    (name, gigas, comes, within): (&str, u64, u64, Option<u64>),
+    resources: &[ResourceIndex],
+) -> Transfer {
+    let arrives = Time::ZERO + Duration::from_secs(comes);
+    let mut transfer = Transfer::new(name, arrives, gigas * GB, resources);
+    if let Some(within) = within {
+        transfer.class = Class::Deadline;
+        transfer.deadline = Some(arrives + Duration::from_secs(within));
+    }
+    transfer
+}
+
+/// The tasks under the broker.
+///
+/// # Panics
+/// When the broker orders what cannot be.
+#[must_use]
+pub fn brokered(place: Place, fourth: Option<u64>) -> (Report, Brokered) {
+    let load = place.load(fourth);
+    let broker = Brokered::new(
+        &load,
+        Config::default(),
+        Admission::Tested,
+        Sizes::Configured,
+    );
+    let mut conductor = broker.keeping_rates();
+    let report = run(&load, &mut conductor).expect("a broker orders what can be");
+    (report, conductor)
+}
+
+/// The tasks under a plain rule.
+///
+/// # Panics
+/// Never: plain rules order what can be.
+#[must_use]
+pub fn plain(place: Place, mut rule: Plain) -> Report {
+    run(&place.load(None), &mut rule).expect("a rule orders what can be")
+}
+
+/// What the fourth task is offered when it is refused: seconds from its submission.
+///
+/// # Panics
+/// When it is not refused, or nothing is offered.
+#[must_use]
+pub fn offer(place: Place) -> u64 {
+    let within = FOURTH.3;
+    let (_, conductor) = brokered(place, within);
+    let load = place.load(within);
+    let key = wish(TransferIndex(3), &load.transfers[3]).key;
+    let (_, at, refusal) = (conductor.refusals.first()).expect("there is no room for a fourth");
+    let offer = refusal.offer.as_ref().expect("later there is room");
+    let of_it = offer.iter().find(|(of, _)| *of == key);
+    of_it.expect("of the fourth").1.since(*at).as_secs()
+}
+
+/// Whether each task with a deadline was in time.
+#[must_use]
+pub fn is_met(report: &Report, load: &Load) -> Vec<bool> {
+    let tasks = report.transfers.iter().zip(&load.transfers);
+    tasks
+        .filter_map(|(record, task)| {
+            let finished = record.finished?;
+            Some(finished <= task.deadline?)
+        })
+        .collect()
+}
+
+/// Gbit/s of a task under the broker at a time in seconds.
+#[must_use]
+pub fn rate_at(conductor: &Brokered, task: usize, seconds: u64) -> f64 {
+    let time = Time::ZERO + Duration::from_secs(seconds);
+    let last = conductor.rates.iter().rev().find(|(at, _)| *at <= time);
+    let key = TransferKey(task as u64);
+    let given = last.and_then(|(_, rates)| rates.given(key));
+    given.map_or(0.0, |rate| rate.0 as f64 / GBIT)
+}
+
+/// All of it.
+#[must_use]
+pub fn results() -> Value {
+    let mut runs = Vec::new();
+    for place in Place::ALL {
+        let (report, conductor) = brokered(place, None);
+        let curves: Vec<Vec<[f64; 2]>> = (0..3).map(|task| curve(&conductor, task)).collect();
+        let mut brokered = told(place, "broker", &report);
+        brokered["gbit_per_second"] = json!(curves);
+        brokered["changes"] = json!(conductor.changes);
+        runs.push(brokered);
+        for rule in Plain::ALL {
+            runs.push(told(place, rule.name(), &plain(place, rule)));
+        }
+    }
+    let fourth: Vec<Value> = Place::ALL
+        .iter()
+        .map(|place| {
+            let offered = offer(*place);
+            let (report, conductor) = brokered(*place, Some(offered));
+            json!({
+                "place": place.name(),
+                "asked_seconds": FOURTH.3,
+                "offered_seconds": offered,
+                "is_taken_on": conductor.refusals.is_empty(),
+                "took_seconds": report.of(TransferIndex(3)).seconds().map(rounded),
+                "are_met": is_met(&report, &place.load(Some(offered))),
+            })
+        })
+        .collect();
+    json!({
+        "tasks": TASKS.map(|(name, gigas, comes, within)| json!({
+            "name": name, "gigabytes": gigas, "comes_seconds": comes, "within_seconds": within,
+        })),
+        "shared_gbit_per_second": SHARED / GBIT,
+        "runs": runs,
+        "fourth": fourth,
+    })
+}
+
+fn told(place: Place, rule: &str, report: &Report) -> Value {
+    let seconds = report
+        .transfers
+        .iter()
+        .map(|record| record.seconds().map(rounded));
+    json!({
+        "place": place.name(),
+        "rule": rule,
+        "seconds": seconds.collect::<Vec<_>>(),
+        "are_met": is_met(report, &place.load(None)),
+        "idle_seconds": rounded(report.idle_seconds),
+    })
+}
+
+/// Gbit/s over seconds, as steps.
+fn curve(conductor: &Brokered, task: usize) -> Vec<[f64; 2]> {
+    let key = TransferKey(task as u64);
+    let mut points: Vec<[f64; 2]> = Vec::new();
+    for (at, rates) in &conductor.rates {
+        let seconds = rounded(at.since(Time::ZERO).as_secs_f64());
+        let rate = rates.given(key).map_or(0.0, |rate| rate.0 as f64 / GBIT);
+        let rate = rounded(rate);
+        match points.last() {
+            Some([_, last]) if (last - rate).abs() < 0.05 => {}
+            Some(&[_, last]) => points.extend([[seconds, last], [seconds, rate]]),
+            None => points.push([seconds, rate]),
+        }
+    }
+    points
+}

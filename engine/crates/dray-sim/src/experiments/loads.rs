@@ -1,0 +1,408 @@
+//! Random loads of half to more than all of what there is: what the broker takes on, whether it
+//! keeps it, and how others would have kept the same.
+//!
+//! A load is some sites' cards and the links between them for an hour, with transfers of all
+//! sizes that must be done within one and a half to six times the time they would take alone; some
+//! are announced before they may begin, some have ceilings, and background fills what is left.
+
+use super::rounded;
+use crate::fluid::{
+    Admission, Brokered, Load, Plain, Report, Resource, ResourceIndex, Sizes, Transfer,
+    TransferIndex, run, wish,
+};
+use dray_core::Time;
+use dray_core::rate::Class;
+use dray_sched::broker::{Broker, Config, Demand, Need, ResourceId, TransferKey, bytes_bound};
+use dray_sched::draw::Draw;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Loads of the whole experiment.
+pub const LOADS: u64 = 1_000;
+
+/// Loads with fewer transfers.
+const FEW_LOADS: u64 = 200;
+
+/// Nothing comes before this, in seconds: so long capacities are measured already.
+const BEFORE: u64 = 600;
+
+/// How long transfers come.
+const HOUR: u64 = 3_600;
+
+const SECOND: u64 = 1_000_000_000;
+const MEGA: u64 = 1_000_000;
+
+/// How far a noisy capacity goes up and down.
+const NOISE: f64 = 0.3;
+
+/// How long a noisy capacity stays, in seconds: from, and so many more.
+const NOISE_LASTS: (u64, u64) = (20, 100);
+
+/// Whether transfers are known when they come or all at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// As they come; nobody knows what comes next.
+    Online,
+    /// All at the start, as reservations ahead.
+    Ahead,
+}
+
+/// How many transfers a load has, of the same bytes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Many {
+    /// 40 to 80.
+    Usual,
+    /// 20 to 40, each twice as large.
+    Few,
+}
+
+impl Many {
+    const fn least(self) -> u64 {
+        match self {
+            Self::Usual => 40,
+            Self::Few => 20,
+        }
+    }
+}
+
+/// A drawn load.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    /// What comes.
+    pub load: Load,
+    /// What deadlines ask of the resource that is asked the most of, as a part of an hour of it.
+    pub part: f64,
+}
+
+/// Draws a load from a seed.
+#[must_use]
+pub fn drawn(seed: u64, known: Known, many: Many) -> Drawn {
+    let mut draw = Draw::new(seed ^ 0x10ad);
+    let part = 0.5 + 0.7 * unit(&mut draw);
+    let mut load = Load::default();
+    let sites = 2 + draw.below(3);
+    let mut capacities = Vec::new();
+    for site in 0..=sites {
+        // Cards of one and more GB/s; the last is the link that all share.
+        let card = MEGA as f64 * (800.0 + 1_700.0 * unit(&mut draw));
+        let capacity = if site == sites { card * 1.5 } else { card };
+        load.share(Resource::steady(&format!("r{site}"), capacity.floor()));
+        capacities.push(capacity.floor());
+    }
+    let link = usize::try_from(sites).expect("few");
+    let count = many.least() * (100 + draw.below(101)) / 100;
+    let mut shapes = Vec::new();
+    for _ in 0..count {
+        let from = index(&mut draw, sites);
+        let to = (from + 1 + index(&mut draw, sites - 1)) % link;
+        let mut used = vec![from, to];
+        if draw.below(2) == 0 {
+            used.push(link);
+        }
+        // Sizes over two orders of magnitude, evenly by their logarithm.
+        let size = 100f64.powf(unit(&mut draw));
+        let comes = BEFORE + draw.below(HOUR * 3 / 4);
+        shapes.push((used, size, comes, draw.clone()));
+        let _ = draw.next();
+    }
+    // So large that the most asked resource is asked for that part of an hour.
+    let asked = |at: usize| -> f64 {
+        let of = shapes.iter().filter(|(used, ..)| used.contains(&at));
+        of.map(|(_, size, ..)| *size).sum::<f64>() / (capacities[at] * HOUR as f64)
+    };
+    let most = (0..=link).map(asked).fold(0.0, f64::max);
+    for (at, (used, size, comes, mut draw)) in shapes.into_iter().enumerate() {
+        let bytes = (size * part / most).max(1e6) as u64;
+        let resources: Vec<ResourceIndex> = used.iter().copied().map(ResourceIndex).collect();
+        let mut alone = (used.iter().map(|at| capacities[*at])).fold(f64::INFINITY, f64::min);
+        let arrives = match known {
+            Known::Online => comes,
+            Known::Ahead => 0,
+        };
+        let arrives = Time::from_nanos(arrives * SECOND);
+        let mut transfer = Transfer::new(&format!("t{at}"), arrives, bytes, &resources);
+        transfer.owner = format!("o{}", draw.below(4));
+        transfer.class = Class::Deadline;
+        if draw.below(4) == 0 {
+            alone *= 0.2 + 0.6 * unit(&mut draw);
+            transfer.ceiling = Some(alone.floor());
+        }
+        let announced = if draw.below(4) == 0 {
+            draw.below(600)
+        } else {
+            0
+        };
+        let begins = comes + announced;
+        if known == Known::Ahead || announced > 0 {
+            transfer.not_before = Some(Time::from_nanos(begins * SECOND));
+        }
+        let slack = 1.5 + 4.5 * unit(&mut draw);
+        let within = Duration::from_secs_f64((bytes as f64 / alone * slack).max(10.0));
+        transfer.deadline = Some(Time::from_nanos(begins * SECOND) + within);
+        load.submit(transfer);
+    }
+    for at in 0..4 {
+        let used = [ResourceIndex(at % link), ResourceIndex(link)];
+        let bytes = (capacities[link] * HOUR as f64 / 20.0) as u64;
+        let arrives = Time::from_nanos((BEFORE + draw.below(HOUR / 2)) * SECOND);
+        load.submit(Transfer::new(&format!("b{at}"), arrives, bytes, &used));
+    }
+    Drawn { load, part }
+}
+
+fn unit(draw: &mut Draw) -> f64 {
+    f64::from(draw.next_u32()) / 4_294_967_296.0
+}
+
+fn index(draw: &mut Draw, bound: u64) -> usize {
+    usize::try_from(draw.below(bound)).expect("small")
+}
+
+/// The same with capacities that go up and down, for as long as anything can last.
+#[must_use]
+pub fn noisy(load: &Load, seed: u64) -> Load {
+    let mut draw = Draw::new(seed ^ 0x0153);
+    let mut load = load.clone();
+    for resource in &mut load.resources {
+        let mut seconds = 0;
+        while seconds < 8 * HOUR {
+            let factor = 1.0 - NOISE + 2.0 * NOISE * unit(&mut draw);
+            let capacity = (resource.capacity * factor).floor();
+            resource
+                .changes
+                .push((Time::from_nanos(seconds * SECOND), capacity));
+            seconds += NOISE_LASTS.0 + draw.below(NOISE_LASTS.1);
+        }
+    }
+    load
+}
+
+/// A load with those alone that were taken on.
+#[must_use]
+pub fn accepted(load: &Load, report: &Report) -> Load {
+    let mut kept = load.clone();
+    let mut records = report.transfers.iter();
+    kept.transfers
+        .retain(|_| records.next().is_some_and(|record| !record.is_refused));
+    kept
+}
+
+/// How many with a deadline were late.
+#[must_use]
+pub fn misses(report: &Report, load: &Load) -> usize {
+    let all = report.transfers.iter().zip(&load.transfers);
+    all.filter(|(record, transfer)| {
+        let is_late = |deadline| record.finished.is_none_or(|finished| finished > deadline);
+        !record.is_refused && transfer.deadline.is_some_and(is_late)
+    })
+    .count()
+}
+
+/// Bytes with a deadline that were taken on.
+#[must_use]
+pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
+    let all = report.transfers.iter().zip(&load.transfers);
+    all.filter(|(record, transfer)| !record.is_refused && transfer.deadline.is_some())
+        .map(|(_, transfer)| transfer.bytes)
+        .sum()
+}
+
+/// No choice of transfers that knew everything from the start could have moved more bytes in time:
+/// the linear relaxation, in which parts of transfers count too.
+#[must_use]
+pub fn bytes_at_best(load: &Load) -> f64 {
+    let demands = load
+        .transfers
+        .iter()
+        .enumerate()
+        .filter_map(|(at, transfer)| {
+            let from = transfer.not_before.unwrap_or(transfer.arrives);
+            Some(Demand {
+                key: TransferKey(at as u64),
+                bytes: transfer.bytes,
+                from: from.max(transfer.arrives),
+                until: transfer.deadline?,
+                ceiling: transfer.ceiling.map(|rate| rate as u64),
+                resources: transfer.resources.iter().map(|at| at.0).collect(),
+            })
+        });
+    let need = Need {
+        now: Time::ZERO,
+        capacities: (load.resources.iter().map(|one| Some(one.capacity as u64))).collect(),
+        demands: demands.collect(),
+        holds: Vec::new(),
+    };
+    bytes_bound(&need).unwrap_or(0.0)
+}
+
+/// What came of one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Its size.
+    pub part: f64,
+    /// Transfers with a deadline, and how many of them were taken on.
+    pub wished: usize,
+    /// See `wished`.
+    pub taken: usize,
+    /// Bytes taken on, as a part of the best there could be.
+    pub of_best: f64,
+    /// Late ones with steady capacities.
+    pub late_steady: usize,
+    /// Late ones with noisy capacities: under the broker, EDF, fair share.
+    pub late_noisy: [usize; 3],
+    /// Of those that were late under the broker, how many were foretold before their deadline.
+    pub foretold: usize,
+}
+
+/// Does one load in all ways.
+///
+/// # Panics
+/// When a conductor orders what cannot be.
+#[must_use]
+pub fn outcome(seed: u64, many: Many) -> Outcome {
+    let Drawn { load, part } = drawn(seed, Known::Online, many);
+    let mut broker = Brokered::new(
+        &load,
+        Config::default(),
+        Admission::Tested,
+        Sizes::Configured,
+    );
+    let steady = run(&load, &mut broker).expect("a broker orders what can be");
+    let kept = accepted(&load, &steady);
+    let noisy = noisy(&kept, seed);
+    let mut broker = Brokered::new(&noisy, Config::default(), Admission::Given, Sizes::Measured);
+    let ours = run(&noisy, &mut broker).expect("a broker orders what can be");
+    let theirs = |mut rule: Plain| run(&noisy, &mut rule).expect("a rule orders what can be");
+    let wished = load
+        .transfers
+        .iter()
+        .filter(|one| one.deadline.is_some())
+        .count();
+    let refused = steady
+        .transfers
+        .iter()
+        .filter(|record| record.is_refused)
+        .count();
+    let foretold = broker.foretold.iter().filter(|(index, at)| {
+        let record = ours.of(*index);
+        let deadline = noisy.transfers[index.0].deadline;
+        deadline.is_some_and(|deadline| {
+            *at < deadline && record.finished.is_none_or(|end| end > deadline)
+        })
+    });
+    Outcome {
+        part,
+        wished,
+        taken: wished - refused,
+        of_best: bytes_taken(&steady, &load) as f64 / bytes_at_best(&load),
+        late_steady: misses(&steady, &load),
+        late_noisy: [
+            misses(&ours, &noisy),
+            misses(&theirs(Plain::Edf), &noisy),
+            misses(&theirs(Plain::Fair), &noisy),
+        ],
+        foretold: foretold.count(),
+    }
+}
+
+/// Bytes taken on when everything is asked for ahead in one go, as a part of the best: in the order
+/// of the list, and the largest first.
+#[must_use]
+pub fn ahead(seed: u64) -> [f64; 2] {
+    let Drawn { load, .. } = drawn(seed, Known::Ahead, Many::Usual);
+    let best = bytes_at_best(&load);
+    let mut order: Vec<usize> = (0..load.transfers.len())
+        .filter(|at| load.transfers[*at].deadline.is_some())
+        .collect();
+    let taken = |order: &[usize]| {
+        let mut broker = Broker::new(Config::default());
+        for (id, resource) in (0..).zip(&load.resources) {
+            let rate = dray_core::rate::BytesPerSecond(resource.capacity as u64);
+            broker.set_resource(ResourceId(id), Some(rate));
+        }
+        let mut bytes = 0;
+        for at in order {
+            let wish = wish(TransferIndex(*at), &load.transfers[*at]);
+            if broker.fits(std::slice::from_ref(&wish), Time::ZERO) {
+                broker.restore([wish]);
+                bytes += load.transfers[*at].bytes;
+            }
+        }
+        bytes as f64 / best
+    };
+    let listed = taken(&order);
+    order.sort_by_key(|at| std::cmp::Reverse(load.transfers[*at].bytes));
+    [listed, taken(&order)]
+}
+
+/// All of it.
+#[must_use]
+pub fn results() -> Value {
+    let mut all = table(0..LOADS);
+    // Fewer that are larger: there are fewer to be late together.
+    let few = (0..FEW_LOADS).map(|seed| outcome(seed, Many::Few));
+    let mut late = [0; 3];
+    for one in few {
+        for (sum, late) in late.iter_mut().zip(one.late_noisy) {
+            *sum += late;
+        }
+    }
+    let [broker, edf, fair] = late;
+    all["few"] = json!({
+        "loads": FEW_LOADS,
+        "late_noisy": { "broker": broker, "edf": edf, "fair": fair },
+    });
+    all
+}
+
+/// The loads of these seeds, by size.
+#[must_use]
+pub fn table(seeds: std::ops::Range<u64>) -> Value {
+    let outcomes: Vec<Both> = seeds
+        .map(|seed| (outcome(seed, Many::Usual), ahead(seed)))
+        .collect();
+    let classes = (0..7).map(|at| (0.5 + 0.1 * f64::from(at), 0.6 + 0.1 * f64::from(at)));
+    let rows: Vec<Value> = classes
+        .map(|(low, high)| {
+            let of = outcomes
+                .iter()
+                .filter(|(one, _)| (low..high).contains(&one.part));
+            row(low, high, &of.collect::<Vec<_>>())
+        })
+        .collect();
+    json!({
+        "loads": outcomes.len(),
+        "all": row(0.5, 1.2, &outcomes.iter().collect::<Vec<_>>()),
+        "rows": rows,
+        "noise": NOISE,
+    })
+}
+
+/// A load's outcome, and what it is when all is known ahead.
+type Both = (Outcome, [f64; 2]);
+
+fn row(low: f64, high: f64, outcomes: &[&Both]) -> Value {
+    let sum =
+        |of: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(|(one, _)| of(one)).sum::<usize>();
+    let mean = |of: &dyn Fn(&Both) -> f64| {
+        let all: f64 = outcomes.iter().map(|one| of(one)).sum();
+        rounded(all / outcomes.len().max(1) as f64)
+    };
+    json!({
+        "from": rounded(low),
+        "to": rounded(high),
+        "loads": outcomes.len(),
+        "wished": sum(&|one| one.wished),
+        "taken": sum(&|one| one.taken),
+        "of_best": mean(&|(one, _)| one.of_best),
+        "of_best_ahead": mean(&|(_, ahead)| ahead[0]),
+        "of_best_ahead_largest_first": mean(&|(_, ahead)| ahead[1]),
+        "late_steady": sum(&|one| one.late_steady),
+        "late_noisy": {
+            "broker": sum(&|one| one.late_noisy[0]),
+            "edf": sum(&|one| one.late_noisy[1]),
+            "fair": sum(&|one| one.late_noisy[2]),
+        },
+        "foretold": sum(&|one| one.foretold),
+    })
+}

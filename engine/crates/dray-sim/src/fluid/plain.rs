@@ -1,0 +1,69 @@
+//! What others do: the rules that the broker is compared with. They admit everybody and promise
+//! nothing.
+
+use super::fill::Room;
+use super::{Conductor, Orders, Scene, Seen};
+
+/// How those that are there share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// Everybody alike: max-min fairness.
+    Fair,
+    /// Who is due first takes all they can use, then the next; who is late already is due first of
+    /// all. Who has no deadline comes last.
+    Edf,
+    /// Who came first takes all they can use, then the next.
+    Fcfs,
+}
+
+impl Plain {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fair, Self::Edf, Self::Fcfs];
+
+    /// For reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Edf => "edf",
+            Self::Fcfs => "fcfs",
+        }
+    }
+}
+
+impl Conductor for Plain {
+    fn conduct(&mut self, scene: &Scene<'_>) -> Orders {
+        let may_begin = |seen: &&Seen<'_>| {
+            let begin = seen.transfer.not_before;
+            begin.is_none_or(|time| time <= scene.now)
+        };
+        let mut open: Vec<&Seen<'_>> = scene.present.iter().filter(may_begin).collect();
+        let room = Room::new(scene);
+        let rates = match self {
+            Self::Fair => {
+                let wishes: Vec<_> = open.iter().map(|seen| (*seen, 1.0)).collect();
+                room.by_weight(&wishes)
+            }
+            Self::Edf => {
+                open.sort_by_key(|seen| {
+                    let deadline = seen.transfer.deadline;
+                    (deadline.is_none(), deadline, seen.index)
+                });
+                room.in_order(&open)
+            }
+            Self::Fcfs => {
+                open.sort_by_key(|seen| (seen.transfer.arrives, seen.index));
+                room.in_order(&open)
+            }
+        };
+        let begins = scene
+            .present
+            .iter()
+            .filter_map(|seen| seen.transfer.not_before);
+        Orders {
+            rates,
+            look_again: begins.filter(|time| *time > scene.now).min(),
+            ..Orders::default()
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The experiments with the broker: what must come out.
+
+use dray_sim::experiments::bde::{self, FOURTH, Place, TASKS};
+use dray_sim::experiments::loads::{self, Many};
+use dray_sim::fluid::{Plain, TransferIndex};
+
+#[test]
+fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
+    for place in Place::ALL {
+        let (report, conductor) = bde::brokered(place, None);
+        assert_eq!(
+            bde::is_met(&report, &place.load(None)),
+            [true, true],
+            "{place:?}"
+        );
+        assert!(conductor.refusals.is_empty() && conductor.foretold.is_empty());
+        assert!(
+            report.idle_seconds < 0.01,
+            "{place:?}: {}",
+            report.idle_seconds
+        );
+        let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
+        // Alone it has everything; beside the others little, but never nothing.
+        let alone = rate(2, 30);
+        assert!(alone > 9.9, "{alone}");
+        assert!((0.1..0.2 * alone).contains(&rate(2, 95)), "{}", rate(2, 95));
+        assert!(
+            (0.1..0.2 * alone).contains(&rate(2, 250)),
+            "{}",
+            rate(2, 250)
+        );
+        // What the deadlines need at the least, from the first moment on: bytes by time left.
+        assert!(rate(0, 95) >= 1.33 && rate(1, 201) >= 5.33);
+    }
+}
+
+#[test]
+fn bde_the_shared_resource_shows_the_paper_s_order_of_rates() {
+    let (_, conductor) = bde::brokered(Place::Shared, None);
+    let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
+    // The paper: T1 6 and T3 2 at 95 s; T2 8, T1 2 and T3 0.5 at 200 s.
+    assert!(rate(0, 95) > rate(2, 95));
+    assert!((6.5..8.5).contains(&rate(1, 205)), "{}", rate(1, 205));
+    assert!((1.5..3.0).contains(&rate(0, 205)), "{}", rate(0, 205));
+    assert!((0.3..0.7).contains(&rate(2, 205)), "{}", rate(2, 205));
+}
+
+#[test]
+fn bde_equal_shares_and_first_come_miss_the_second_task() {
+    let load = Place::Shared.load(None);
+    for rule in [Plain::Fair, Plain::Fcfs] {
+        let report = bde::plain(Place::Shared, rule);
+        assert_eq!(bde::is_met(&report, &load), [true, false], "{rule:?}");
+    }
+    // 200 GB at a third of 10.5 Gbit/s.
+    let seconds = bde::plain(Place::Shared, Plain::Fair).transfers[1].seconds();
+    let third = seconds.expect("it ends");
+    assert!((third - 457.1).abs() < 1.0, "{third}");
+}
+
+#[test]
+fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
+    for place in Place::ALL {
+        let (report, conductor) = bde::brokered(place, FOURTH.3);
+        assert_eq!(conductor.refusals.len(), 1, "{place:?}");
+        assert!(report.of(TransferIndex(3)).is_refused);
+        assert_eq!(bde::is_met(&report, &place.load(FOURTH.3)), [true, true]);
+        let offered = bde::offer(place);
+        assert!(offered > FOURTH.3.expect("it has a deadline"));
+        // No later than it must be: the two need this long together, and a few seconds are added.
+        let rate = if place == Place::Shared { 10.5 } else { 10.0 };
+        let both = f64::from(u32::try_from(TASKS[1].1 + FOURTH.1).expect("small")) * 8.0 / rate;
+        assert!(
+            (offered as f64) < both + 15.0,
+            "{place:?}: {offered} of {both}"
+        );
+        let (report, conductor) = bde::brokered(place, Some(offered));
+        assert!(conductor.refusals.is_empty(), "{place:?}");
+        let load = place.load(Some(offered));
+        assert_eq!(bde::is_met(&report, &load), [true, true, true], "{place:?}");
+    }
+}
+
+/// A part of the whole experiment, which `dray-sim experiment loads` does.
+#[test]
+fn loads_nothing_promised_is_late_little_is_refused_and_noise_harms_the_broker_least() {
+    const SEEDS: u64 = 4;
+    let (mut steady, mut of_best, mut ahead) = (0, 0.0, 0.0);
+    let mut noisy = [0; 3];
+    for seed in 0..SEEDS {
+        let one = loads::outcome(seed, Many::Usual);
+        assert!(one.of_best <= 1.001, "seed {seed}: above the bound");
+        steady += one.late_steady;
+        of_best += one.of_best / SEEDS as f64;
+        ahead += loads::ahead(seed)[0] / SEEDS as f64;
+        for (sum, late) in noisy.iter_mut().zip(one.late_noisy) {
+            *sum += late;
+        }
+    }
+    assert_eq!(steady, 0);
+    assert!(of_best >= 0.95 && ahead >= 0.95, "{of_best} {ahead}");
+    let [broker, edf, fair] = noisy;
+    assert!(2 * broker <= edf && 3 * broker <= fair, "{noisy:?}");
+}
