@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import bde, liu, plot, simulator
+from integration.simulation import bde, liu, loads, plot, simulator
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -25,6 +26,27 @@ def test_the_page_of_rates_shows_the_results() -> None:
         shown = (simulator.PAGES / name).read_text(encoding="utf-8")
         assert shown == content, f"{name}: run `python -m integration.simulation.bde`"
     assert "**no**" in bde.files(text)["bde.md"], "some rule is late"
+
+
+def test_the_page_of_loads_counts_who_is_late() -> None:
+    row = {
+        "from": 0.5,
+        "to": 0.6,
+        "loads": 3,
+        "wished": 40,
+        "taken": 30,
+        "of_best": 0.97,
+        "of_best_ahead": 0.98,
+        "late_steady": 0,
+        "late_noisy": {"broker": 2, "edf": 8, "fair": 20},
+        "foretold": 1,
+    }
+    few = {"loads": 2, "late_noisy": {"broker": 1, "edf": 2, "fair": 5}}
+    results = {"loads": 3, "noise": 0.3, "rows": [row], "all": row, "few": few}
+    made = loads.files(json.dumps(results))
+    assert "| 0.5-0.6 | 3 | 75.0% | 97.0% | 98.0% | 0 | 2 | 8 | 20 |" in made["loads.md"]
+    assert "0.25 times as many late" in made["loads.md"]
+    assert made["loads.svg"].count("<rect") > 2
 
 
 def test_other_results_are_another_page() -> None:
