@@ -177,14 +177,14 @@ impl Space {
                 dropped.push((path, file.clone()));
             }
         }
-        for (_, file) in &dropped {
-            destination.log.end_file(file.number, Ending::Dropped)?;
-        }
-        self.commit(destination)?;
+        // The log is the last to forget them: what breaks this off leaves nothing that nobody knows.
         for (path, file) in &dropped {
             self.check_lease()?;
             self.drop_partial(path, file, destination.is_same_boot())?;
         }
-        Ok(())
+        for (_, file) in &dropped {
+            destination.log.end_file(file.number, Ending::Dropped)?;
+        }
+        self.commit(destination)
     }
 }

@@ -1,9 +1,9 @@
 //! Removes what was found, under its lease.
 //!
-//! The log goes first, then the partial files, then the lease. Whatever breaks it off, the log either
-//! is whole and its partial files are there, or nothing speaks of them any more: no later transfer
-//! trusts half of it, and the next walk finds the rest by itself. Nothing is written but the lease, so
-//! a full storage is no hindrance.
+//! The partial files go first, then the log, then the lease. Whatever breaks it off, what is left is
+//! spoken of, and found again by the next walk, or by the purge that is tried again. A later transfer
+//! trusts a log only as far as its partial files are there. Nothing is written but the lease, so a full
+//! storage is no hindrance.
 
 use super::super::destination::{Lease, boot_id, held, host_name, is_named, read_lease};
 use super::super::look::LogPlace;
@@ -106,14 +106,14 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     })
 }
 
-/// Removes the log, what it speaks of, and the lease.
+/// Removes what the log speaks of, the log, and the lease.
 pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()> {
-    lease.check()?;
-    at.store.remove_control(&survey.found.path)?;
     for (path, name, id) in &survey.partials {
         lease.check()?;
         at.store.discard(path, name, Some(*id))?;
     }
+    lease.check()?;
+    at.store.remove_control(&survey.found.path)?;
     lease.check()?;
     at.remove()
 }
