@@ -52,6 +52,7 @@ ErrorKind = Literal[
     "io",
     "busy",
     "internal",
+    "not_admitted",
 ]
 """What went wrong, in one word."""
 

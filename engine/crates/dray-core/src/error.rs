@@ -193,6 +193,8 @@ kinds! {
     Busy = 28, Temporary, "busy";
     /// A defect in dray.
     Internal = 29, Permanent, "an internal error";
+    /// What was asked for cannot be promised beside what is promised already.
+    NotAdmitted = 30, Permanent, "cannot be promised";
 }
 
 /// An error with everything a person needs.

@@ -182,6 +182,7 @@ impl Tickets for Book {
             weight: patch.weight.unwrap_or(row.wish.weight),
             rate_min: patch.rate_min.unwrap_or(row.wish.rate_min),
             rate_max: patch.rate_max.unwrap_or(row.wish.rate_max),
+            ..row.wish
         };
         if let (Some(low), Some(high)) = (wish.rate_min, wish.rate_max)
             && low > high

@@ -27,6 +27,7 @@ pub mod moment;
 pub mod passive;
 pub mod place;
 pub mod ports;
+pub mod promises;
 pub mod queue;
 pub mod roots;
 pub mod run;

@@ -4,6 +4,7 @@
 //! Invariant owned here: the memory of all sessions together never exceeds the configured bound, and
 //! a session that finds its place free always finds its least memory free too.
 
+use dray_core::rate::Class;
 use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
 use dray_runtime::drive::Handle;
 use dray_session::Progress;
@@ -35,6 +36,8 @@ pub struct Wish {
     pub rate_min: Option<u64>,
     /// Bytes per second at the most.
     pub rate_max: Option<u64>,
+    /// Who comes first when something is spare.
+    pub class: Class,
 }
 
 impl Default for Wish {
@@ -43,6 +46,7 @@ impl Default for Wish {
             weight: 100,
             rate_min: None,
             rate_max: None,
+            class: Class::Background,
         }
     }
 }
@@ -65,6 +69,8 @@ pub struct Moving {
     pub ticket: Option<String>,
     /// Bytes that pass a gate as one: an object of it.
     pub grain: u64,
+    /// Roots of this endpoint that its bytes pass.
+    pub roots: Vec<String>,
     /// Changes it.
     pub handle: Handle,
     wish: Mutex<Wish>,
@@ -89,6 +95,7 @@ impl Moving {
             is_own: false,
             ticket: None,
             grain: plan::OBJECT_BYTES_DEFAULT,
+            roots: Vec::new(),
             handle: Handle::default(),
             wish: Mutex::new(wish),
             is_changed: AtomicBool::new(false),

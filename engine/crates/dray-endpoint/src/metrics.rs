@@ -111,6 +111,30 @@ impl Metrics {
                 signed(&self.janitor_removed),
             ),
             (
+                "dray_promises_kept_total",
+                "counter",
+                "Promises that were kept.",
+                signed(&queue.promises().counts.kept),
+            ),
+            (
+                "dray_promises_missed_total",
+                "counter",
+                "Promises that were not kept.",
+                signed(&queue.promises().counts.missed),
+            ),
+            (
+                "dray_promises_foretold_total",
+                "counter",
+                "Promises of which it was said beforehand that they will be missed.",
+                signed(&queue.promises().counts.foretold),
+            ),
+            (
+                "dray_promises_refused_total",
+                "counter",
+                "Submissions and changes that could not be promised.",
+                signed(&queue.promises().counts.refused),
+            ),
+            (
                 "dray_event_listeners",
                 "gauge",
                 "Listeners to events.",

@@ -190,7 +190,13 @@ impl Passive {
         }
     }
 
-    fn seat(&self, right: &Right, connect: &Connect, caller: &Caller) -> Result<Seat> {
+    fn seat(
+        &self,
+        right: &Right,
+        connect: &Connect,
+        caller: &Caller,
+        touch: &Touch<'_>,
+    ) -> Result<Seat> {
         let way = match connect.passive_role {
             Role::Source => Way::Out,
             Role::Sink => Way::In,
@@ -209,6 +215,9 @@ impl Passive {
             moving.ticket = Some(grant.id.clone());
         }
         moving.grain = connect.options.object_bytes;
+        moving.roots = touch.paths.iter().map(|path| path.root.clone()).collect();
+        moving.roots.sort_unstable();
+        moving.roots.dedup();
         // Until the shares are given out next.
         let (peer, owner) = (&moving.peer, &moving.owner);
         moving.grant(self.config.rate_at_first(peer, owner, wish.rate_max));
@@ -242,7 +251,7 @@ impl Handler for Passive {
         let allowed = self.allowed(&right, &connect, &touch)?;
         connect.options.overwrite = lower(connect.options.overwrite, allowed);
         connect.paths.clone_from(&touch.below);
-        let seat = self.seat(&right, &connect, &caller)?;
+        let seat = self.seat(&right, &connect, &caller, &touch)?;
         let session = Session {
             deed: Deed {
                 owner: right.owner().to_owned(),

@@ -90,6 +90,15 @@ pub enum Side {
 }
 
 impl Side {
+    /// The root's name, if it is here.
+    #[must_use]
+    pub fn root(&self) -> Option<String> {
+        match self {
+            Self::Local(path) => Some(path.root.clone()),
+            Self::Remote { .. } => None,
+        }
+    }
+
     /// Reads the URL of a place, as this endpoint sees it.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 
 use crate::access::Principal;
 use crate::api::types::{
-    AdmissionAnswer, Admitted, Decision, MintedTicket, RenewRequest, Request, Ticket, TicketList,
-    TicketPatch, TicketQuery, TicketRequest,
+    AdmissionAnswer, MintedTicket, RenewRequest, Request, Ticket, TicketList, TicketPatch,
+    TicketQuery, TicketRequest,
 };
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
@@ -60,30 +60,4 @@ pub trait Admission: Send + Sync {
     /// # Errors
     /// When nobody can say.
     fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
-}
-
-/// Admits everything: what rate it would get is not planned, and said so.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AdmitAll {
-    /// The configured cap of the endpoint.
-    pub rate: Option<u64>,
-}
-
-impl Admission for AdmitAll {
-    fn decide(&self, _: &Principal, requests: &[Request]) -> Result<AdmissionAnswer> {
-        let each = |request: &Request| Admitted {
-            rate: match (self.rate, request.rate_max) {
-                (Some(cap), Some(asked)) => Some(cap.min(asked)),
-                (cap, _) => cap,
-            },
-            finish: None,
-            earliest_finish: None,
-            rate_needed: None,
-            reasons: vec!["rates are not yet planned".to_owned()],
-        };
-        Ok(AdmissionAnswer {
-            decision: Decision::Accept,
-            transfers: requests.iter().map(each).collect(),
-        })
-    }
 }

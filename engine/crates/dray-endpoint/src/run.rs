@@ -14,7 +14,6 @@ use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::passive::Passive;
-use crate::ports::AdmitAll;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::server::Server;
@@ -211,9 +210,7 @@ impl Endpoint {
             roots: Arc::new(roots.clone()),
             access: Arc::clone(&access),
             tickets: Arc::clone(&book) as _,
-            admission: Arc::new(AdmitAll {
-                rate: config.rate.map(|rate| rate.0),
-            }),
+            admission: Arc::clone(queue.promises()) as _,
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),
             accounts: Arc::clone(&accounts),

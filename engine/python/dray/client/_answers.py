@@ -17,12 +17,15 @@ __all__ = [
     "Checksum",
     "EndpointInfo",
     "Entry",
+    "Eta",
     "Event",
     "FileCounts",
     "FileFailure",
     "FileOutcome",
     "Health",
+    "Miss",
     "ObjectCounts",
+    "Obstacle",
     "Rates",
     "RootInfo",
     "Space",
@@ -85,11 +88,46 @@ class ObjectCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second: now, on average, and at most (``granted``; ``None``: no bound)."""
+    """Bytes per second.
+
+    :param now: just now.
+    :param mean: on average.
+    :param granted: at most; ``None``: no bound.
+    :param planned: what is planned, so that a promise is kept.
+    :param reason: why so much is planned, in a word (``planned``, ``spare``, ``short`` and so on).
+    """
 
     now: float | None = None
     mean: float | None = None
     granted: float | None = None
+    planned: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """Between which times a promised transfer will be done.
+
+    :param early: if it gets all that is spare.
+    :param late: if it gets what is planned; ``None`` when that is not enough.
+    """
+
+    early: datetime
+    late: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A promise that will be missed, or was.
+
+    :param cause: why.
+    :param deadline: what was promised.
+    :param earliest_finish: when it can be done instead, all other promises kept.
+    """
+
+    cause: str
+    deadline: datetime | None = None
+    earliest_finish: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +152,10 @@ class Transfer:
     :param request: as submitted, tickets left out.
     :param submitted_at: when; so with the other times, ``None`` while it has not happened.
     :param next_try_at: of a waiting one.
-    :param eta: when it should be done; ``None`` while nobody can know.
+    :param eta: when it should be done at the rate of now; ``None`` while nobody can know.
+    :param promised: whether its deadline, or its rate, is promised.
+    :param eta_between: of a promised one, asked for by its id.
+    :param miss: that its promise will be missed.
     :param error: of the transfer as a whole.
     :param failures: the first ten files that failed; all: :meth:`Client.files`.
     :param source: index of the replica in use.
@@ -138,6 +179,9 @@ class Transfer:
     objects: ObjectCounts = field(default_factory=ObjectCounts)
     rate: Rates = field(default_factory=Rates)
     eta: datetime | None = None
+    promised: bool = False
+    eta_between: Eta | None = None
+    miss: Miss | None = None
     error: DrayError | None = None
     failures: tuple[FileFailure, ...] = ()
     source: int | None = None
@@ -286,20 +330,44 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What is in a request's way.
+
+    :param kind: ``resource``, ``rate_max``, ``deadline``, ``full`` or ``twice``.
+    :param resource: ``link``, ``root:NAME`` or ``peer:NAME``.
+    :param promises: how many others need it in the same time.
+    :param transfers: those of them that are the caller's.
+    """
+
+    kind: str
+    resource: str | None = None
+    promises: int = 0
+    transfers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AdmissionVerdict:
     """What would become of one request.
 
-    :param rate: bytes per second it would get.
-    :param finish: when it would end.
-    :param earliest_finish: when it would end if it had the endpoint to itself.
-    :param rate_needed: bytes per second that its deadline needs.
-    :param reasons: why not.
+    :param promised: whether its deadline, or its rate, would be promised.
+    :param rate: bytes per second by plan, where it begins.
+    :param finish: when it would end by plan.
+    :param latest: when it would end at the latest.
+    :param earliest_finish: of one that is refused: the earliest deadline that could be promised.
+    :param rate_needed: of one that is refused: bytes per second that it needs.
+    :param rate_available: of one that is refused: what could be promised in its time.
+    :param obstacle: of one that is refused: what is in its way.
+    :param reasons: why, in words.
     """
 
+    promised: bool = False
     rate: float | None = None
     finish: datetime | None = None
+    latest: datetime | None = None
     earliest_finish: datetime | None = None
     rate_needed: float | None = None
+    rate_available: float | None = None
+    obstacle: Obstacle | None = None
     reasons: tuple[str, ...] = ()
 
 

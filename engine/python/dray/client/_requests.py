@@ -118,6 +118,9 @@ class Request:
     :param class_: ``realtime``, ``deadline`` or ``background``.
     :param deadline: when it should be done; aware.
     :param not_before: when it may begin; aware.
+    :param admission: whether it is refused (``required``, the default) or taken without a promise
+        (``best_effort``) when ``deadline`` or ``rate_min`` cannot be promised.
+    :param bytes_expected: how much it will be, where known: a deadline is promised for so much.
     :param priority: 0 to 9.
     :param weight: its part of what is shared, 1 to 1000.
     :param rate_min: bytes per second it is promised.
@@ -147,6 +150,8 @@ class Request:
     class_: Literal["realtime", "deadline", "background"] | None = None
     deadline: datetime | None = None
     not_before: datetime | None = None
+    admission: Literal["required", "best_effort"] | None = None
+    bytes_expected: int | None = None
     priority: int | None = None
     weight: int | None = None
     rate_min: int | None = None

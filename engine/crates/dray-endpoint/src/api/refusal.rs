@@ -1,6 +1,7 @@
 //! Errors as answers: the one shape, and the code of each kind.
 
-use super::types::ErrorAnswer;
+use super::types::{Admitted, ErrorAnswer, ErrorParts};
+use crate::queue::Refused;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +15,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 pub struct Refusal {
     error: Error,
     code: StatusCode,
+    admission: Option<Box<Admitted>>,
 }
 
 /// What a handler answers with.
@@ -23,7 +25,11 @@ impl Refusal {
     /// A refusal with another code than its kind has.
     #[must_use]
     pub const fn with_code(error: Error, code: StatusCode) -> Self {
-        Self { error, code }
+        Self {
+            error,
+            code,
+            admission: None,
+        }
     }
 
     /// The caller's own limits: others are served meanwhile.
@@ -52,9 +58,12 @@ pub const fn code_of(kind: ErrorKind) -> StatusCode {
         K::Unauthorized => StatusCode::UNAUTHORIZED,
         K::PermissionDenied | K::ReadOnly => StatusCode::FORBIDDEN,
         K::NotFound => StatusCode::NOT_FOUND,
-        K::AlreadyExists | K::IsADirectory | K::NotADirectory | K::LeaseHeld | K::LeaseLost => {
-            StatusCode::CONFLICT
-        }
+        K::AlreadyExists
+        | K::IsADirectory
+        | K::NotADirectory
+        | K::LeaseHeld
+        | K::LeaseLost
+        | K::NotAdmitted => StatusCode::CONFLICT,
         K::LimitExceeded => StatusCode::PAYLOAD_TOO_LARGE,
         K::Unsupported => StatusCode::NOT_IMPLEMENTED,
         K::Busy | K::Unreachable | K::TimedOut => StatusCode::SERVICE_UNAVAILABLE,
@@ -66,14 +75,35 @@ pub const fn code_of(kind: ErrorKind) -> StatusCode {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let code = code_of(error.kind);
-        Self { error, code }
+        Self::with_code(error, code)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self {
+            admission: refused.admission,
+            ..Self::from(refused.error)
+        }
+    }
+}
+
+impl From<Refused> for ErrorParts {
+    fn from(refused: Refused) -> Self {
+        Self {
+            admission: refused.admission,
+            ..Self::from(&refused.error)
+        }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let body = ErrorAnswer {
-            error: (&self.error).into(),
+            error: ErrorParts {
+                admission: self.admission,
+                ..ErrorParts::from(&self.error)
+            },
         };
         let mut response = (self.code, Json(body)).into_response();
         let headers = response.headers_mut();

@@ -9,7 +9,7 @@ use super::types::{
     WaitQuery,
 };
 use crate::events::Published;
-use crate::queue::Submitted;
+use crate::queue::{Refused, Submitted};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -54,9 +54,9 @@ pub(super) async fn submit(
     let done = api
         .call(move |api| {
             let submission = api.submission(&principal, request)?;
-            api.queue.submit(submission)
+            Ok(api.queue.submit(submission))
         })
-        .await?;
+        .await??;
     Ok(submitted(done))
 }
 
@@ -77,9 +77,9 @@ pub(super) async fn batch(
             api.queue.submit_all(submissions.collect(), batch.atomic)
         })
         .await?;
-    let result = |result: dray_core::Result<Submitted>| match result {
+    let result = |result: Result<Submitted, Refused>| match result {
         Ok(done) => BatchResult::Transfer(Box::new(done.transfer)),
-        Err(error) => BatchResult::Error((&error).into()),
+        Err(refused) => BatchResult::Error(refused.into()),
     };
     Ok(Json(BatchAnswer {
         results: results.into_iter().map(result).collect(),
@@ -283,9 +283,10 @@ pub(super) async fn patch(
     Body(patch): Body<Patch>,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.patch(&principal, &id, &patch))
-        .await
-        .map(Json)
+    let patched = api
+        .call(move |api| Ok(api.queue.patch(&principal, &id, &patch)))
+        .await?;
+    Ok(Json(patched?))
 }
 
 /// Forgets a transfer that has ended.

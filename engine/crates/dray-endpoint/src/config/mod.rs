@@ -151,6 +151,8 @@ pub struct Root {
     /// What a storage target gives at the most.
     #[serde(default)]
     pub limit_targets: Vec<TargetLimit>,
+    /// Bytes per second that all transfers together may read from it and write to it.
+    pub rate: Option<Rate>,
 }
 
 impl Config {

@@ -22,6 +22,7 @@ use crate::live::{Live, Moving, Seat, Way, Wish as RateWish};
 use crate::moment::Moment;
 use crate::place::Side;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Sight, Wish};
+use dray_core::rate::Class;
 use dray_core::{ErrorKind, Result, Time, TransferId};
 use dray_runtime::drive;
 use dray_sched::policy::{Limits, OwnerRules, Phase, Scheduler, Transfer, View};
@@ -345,7 +346,7 @@ impl Shared {
             .map(|(one, peer)| Transfer {
                 owner: &one.owner,
                 peer: peer.as_deref(),
-                class: one.class,
+                class: self.class(one),
                 priority: one.priority,
                 deadline: one.deadline.map(time),
                 // Whose time has not come stands in no line.
@@ -374,6 +375,14 @@ impl Shared {
         let waits = |id: &&&str| !state.running.keys().any(|other| other.as_str() == **id);
         let begin = decision.run.iter().filter(waits);
         begin.map(|id| (*id).to_owned()).collect()
+    }
+
+    /// What was promised something begins before all that was not: its plan counts on it.
+    fn class(&self, one: &QueuedTransfer) -> Class {
+        match self.queue.promises().is_promised(one.id.as_str()) {
+            true => Class::Realtime,
+            false => one.class,
+        }
     }
 
     /// The other endpoint of a transfer, with the source that its next session begins with.
@@ -419,9 +428,11 @@ impl Shared {
             weight: request.weight,
             rate_min: request.rate_min,
             rate_max: request.rate_max,
+            class: request.class(),
         };
         let mut moving = Moving::new(one.id.clone(), one.owner.clone(), peer, way, wish);
         moving.is_own = true;
+        moving.roots = [&from, &to].into_iter().filter_map(Side::root).collect();
         moving.grain = request.object_size.unwrap_or(moving.grain);
         // Until the shares are given out next.
         moving.grant(

@@ -3,13 +3,14 @@
 use crate::api::types::{Bytes, ErrorParts, FileOutcome, FileState, Files, Objects};
 use crate::live::Moving;
 use crate::place;
+use crate::promises::asks_promise;
 use crate::queue::{Counters, Job, Manifest, Queue};
 use dray_core::{End, Error, Status, StreamId, TransferId};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, SegmentKind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the files of a session tell of how it went.
@@ -42,6 +43,8 @@ pub(super) struct Monitor<'q> {
     /// What came in, at a sink: its machine does not know what was sent.
     arrived_bytes: AtomicU64,
     arrived_objects: AtomicU64,
+    /// It asks for what could not be promised while its size was not known.
+    wants_promise: AtomicBool,
 }
 
 impl<'q> Monitor<'q> {
@@ -60,6 +63,9 @@ impl<'q> Monitor<'q> {
             }),
             arrived_bytes: AtomicU64::new(0),
             arrived_objects: AtomicU64::new(0),
+            wants_promise: AtomicBool::new(
+                asks_promise(&job.request) && !queue.promises().is_promised(job.id.as_str()),
+            ),
         }
     }
 
@@ -164,6 +170,12 @@ impl Observer for Monitor<'_> {
     fn progress(&self, progress: &Progress) {
         self.moving.note(progress);
         self.queue.progress(&self.id, &self.counters(progress));
+        if progress.listing_done
+            && self.wants_promise.swap(false, Ordering::Relaxed)
+            && let Err(error) = self.queue.listed(&self.id, progress.bytes_listed)
+        {
+            tracing::error!(transfer = %self.id, "{error}");
+        }
         let mut notes = self.notes();
         if let Some(manifest) = &mut notes.manifest {
             // What cannot be written is said at the next line.

@@ -1,15 +1,34 @@
-//! Gives out the endpoint's rate: endpoint -> peer -> owner -> transfer, floors first, the rest by
-//! weight (dray-sched decides; here is who stands where).
+//! Gives out the endpoint's rate: endpoint -> peer -> owner -> transfer, what is promised and floors
+//! first, the rest by class and weight (dray-sched decides; here is who stands where).
 
+use crate::api::types::{Event, EventKind, PlannedRate};
 use crate::config::Config;
 use crate::live::{Live, Moving, Wish};
+use crate::moment::Moment;
+use crate::promises::{Look, Seen, Told};
 use crate::queue::Queue;
 use dray_core::Time;
-use dray_core::rate::BytesPerSecond;
+use dray_core::rate::{BytesPerSecond, Class};
 use dray_runtime::clock::Clock;
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// What is spare goes to who is of class realtime, deadline, background by these, as in the broker;
+/// realtime takes nearly all.
+const CLASS_WEIGHTS: (u32, u32, u32) = (512, 8, 1);
+
+/// Of bytes that are on their way at most so many count as done: a transfer that is sent again from
+/// an earlier point has sent more than it has left behind. The most that is not yet safe of a sync
+/// group.
+const ON_THE_WAY_MAX: u64 = 64 << 20;
+
+/// Times that rates of roots and of the endpoint are fitted to each other in a round.
+const FITS: usize = 3;
+
+/// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
+/// that there is more.
+const PROBE_PART: u64 = 4;
 
 /// The shares of one endpoint.
 pub struct Shares {
@@ -42,51 +61,217 @@ impl Shares {
         let all = self.live.all();
         let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
         self.take_wishes(&all);
-        let now = self.clock.now();
-        let mut demands = HashMap::new();
-        let bounded = self.config.rate.is_some() || !self.config.share.is_empty();
+        let wants = self.demands(&all);
+        let look = self.look(&all, &wants);
+        let rates = match self.is_bounded(&all, &look) {
+            true => self.fitted(&all, &wants, &look),
+            // Nothing to share: no gate.
+            false => vec![None; all.len()],
+        };
+        for (moving, rate) in all.iter().zip(rates) {
+            if moving.is_own {
+                self.queue.granted(&moving.transfer, rate);
+            }
+            moving.grant(rate);
+        }
+        count
+    }
+
+    fn is_bounded(&self, all: &[Arc<Moving>], look: &Look) -> bool {
         let is_bound = |moving: &Arc<Moving>| {
             let wish = moving.wish();
             wish.rate_max.is_some() || wish.rate_min.is_some()
         };
-        if !bounded && !all.iter().any(is_bound) {
-            // Nothing to share: no gate, no look.
-            for moving in &all {
-                if moving.granted().is_some() && moving.is_own {
-                    self.queue.granted(&moving.transfer, None);
-                }
-                moving.grant(None);
+        let config = &self.config;
+        config.rate.is_some()
+            || !config.share.is_empty()
+            || config.root.iter().any(|root| root.rate.is_some())
+            || !look.planned.is_empty()
+            || all.iter().any(is_bound)
+    }
+
+    /// Takes up what is promised, and tells what has to be said of it.
+    fn look(&self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Look {
+        let seen = all.iter().zip(wants).map(|(moving, wants)| {
+            let own = moving.is_own.then(|| moving.transfer.as_str());
+            let counted = own.and_then(|_| self.queue.counted(&moving.transfer));
+            let counted = counted.unwrap_or_default();
+            let bytes = counted.bytes;
+            let sent = bytes.resumed.saturating_add(bytes.sent);
+            let on_the_way = sent.saturating_sub(bytes.durable).min(ON_THE_WAY_MAX);
+            Seen {
+                session: moving.number(),
+                own,
+                moved: moving.moved(),
+                done: bytes.durable.saturating_add(on_the_way),
+                listed: counted.files.listing_done.then_some(bytes.listed),
+                is_hungry: wants.is_none(),
             }
-            self.demands.clear();
-            return count;
+        });
+        let seen: Vec<Seen<'_>> = seen.collect();
+        let now = Moment::now();
+        let look = self.queue.promises().look(&seen, now);
+        for told in &look.told {
+            self.tell(told, now);
         }
-        let mut tree = Tree::new(self.config.rate.map(|rate| BytesPerSecond(rate.0)));
+        look
+    }
+
+    fn tell(&self, told: &Told, now: Moment) {
+        match told {
+            Told::Rate {
+                id,
+                owner,
+                old,
+                new,
+                reason,
+            } => {
+                let event = Event {
+                    transfer: Some(id.clone()),
+                    planned: Some(PlannedRate {
+                        old: *old,
+                        new: *new,
+                        reason: *reason,
+                    }),
+                    ..Event::new(EventKind::Planned, now)
+                };
+                let owner = Some(owner.as_str().into());
+                self.queue.hub().publish(owner, event);
+            }
+            Told::Miss { id, owner, miss } => {
+                let notice = match miss {
+                    Some(miss) => {
+                        let when = match miss.earliest_finish {
+                            Some(earliest) => format!("done at {earliest} at the earliest"),
+                            None => "nobody knows when it will be done".to_owned(),
+                        };
+                        format!("its promise will be missed: {}; {when}", miss.cause)
+                    }
+                    None => "its promise is expected to be kept again".to_owned(),
+                };
+                tracing::warn!(transfer = %id, "{notice}");
+                if let Err(error) = self.queue.foretold(id, owner, &notice, miss.clone()) {
+                    tracing::error!(transfer = %id, "cannot note it: {error}");
+                }
+            }
+        }
+    }
+
+    /// The rates of all, no root above its own.
+    fn fitted(
+        &self,
+        all: &[Arc<Moving>],
+        wants: &[Option<BytesPerSecond>],
+        look: &Look,
+    ) -> Vec<Option<u64>> {
+        let planned: Vec<u64> = (all.iter())
+            .map(|moving| look.planned.get(&moving.number()).copied().unwrap_or(0))
+            .collect();
+        let roots = self.config.root.iter();
+        let roots: Vec<(&str, u64)> = roots
+            .filter_map(|root| Some((root.name.as_str(), root.rate?.0)))
+            .collect();
+        let mut rates = self.given(all, wants, &planned, look.link);
+        if roots.is_empty() {
+            return rates;
+        }
+        for _ in 0..FITS {
+            let mut bounds = wants.to_vec();
+            for (name, rate) in &roots {
+                bound_root((*name, *rate), all, &rates, &planned, &mut bounds);
+            }
+            rates = self.given(all, &bounds, &planned, look.link);
+        }
+        rates
+    }
+
+    /// The rates of all by the tree; `wants` is what each can use.
+    fn given(
+        &self,
+        all: &[Arc<Moving>],
+        wants: &[Option<BytesPerSecond>],
+        planned: &[u64],
+        link: Option<u64>,
+    ) -> Vec<Option<u64>> {
+        let probed = link.map(|rate| rate.saturating_add(rate / PROBE_PART));
+        let capacity = self.config.rate.map(|rate| rate.0).or(probed);
+        let mut tree = Tree::new(capacity.map(BytesPerSecond));
         let mut peers: BTreeMap<String, NodeId> = BTreeMap::new();
         let mut owners: BTreeMap<Place, NodeId> = BTreeMap::new();
+        let shares = self.leaves(all, wants, planned, capacity);
         let mut leaves = Vec::with_capacity(all.len());
-        for moving in &all {
+        for ((moving, share), wants) in all.iter().zip(shares).zip(wants) {
+            let is_peer = |other: &Moving| other.peer == moving.peer;
+            let is_owner = |other: &Moving| is_peer(other) && other.owner == moving.owner;
             let peer = *peers.entry(moving.peer.clone()).or_insert_with(|| {
                 let root = tree.root();
-                tree.add(root, configured(self.config.share_of_peer(&moving.peer)))
+                let share = configured(self.config.share_of_peer(&moving.peer));
+                tree.add(root, by_class(share, all, is_peer))
             });
             let place = (moving.peer.clone(), moving.owner.clone());
             let owner = *owners.entry(place).or_insert_with(|| {
-                tree.add(peer, configured(self.config.share_of_owner(&moving.owner)))
+                let share = configured(self.config.share_of_owner(&moving.owner));
+                tree.add(peer, by_class(share, all, is_owner))
             });
-            let demand = self.demand(&mut demands, moving, now);
-            let leaf = tree.add_leaf(owner, share(moving.wish()), demand);
-            leaves.push((moving, leaf));
+            leaves.push(tree.add_leaf(owner, share, *wants));
         }
         let grants = tree.allocate();
-        for (moving, leaf) in leaves {
-            let rate = grants.rate(leaf).map(|rate| rate.0);
-            moving.grant(rate);
-            if moving.is_own {
-                self.queue.granted(&moving.transfer, rate);
+        let rates = leaves.into_iter();
+        rates
+            .map(|leaf| grants.rate(leaf).map(|rate| rate.0))
+            .collect()
+    }
+
+    /// What each is owed: first what is promised, then realtime as much as is left, then the floors of
+    /// those to whom nothing is promised, in proportion where they are too much.
+    fn leaves(
+        &self,
+        all: &[Arc<Moving>],
+        wants: &[Option<BytesPerSecond>],
+        planned: &[u64],
+        capacity: Option<u64>,
+    ) -> Vec<Share> {
+        let owed: u64 = planned
+            .iter()
+            .fold(0, |sum, rate| sum.saturating_add(*rate));
+        let owed = owed.saturating_add(
+            (self.config.share.iter())
+                .filter_map(|share| share.rate_min)
+                .fold(0, |sum, rate| sum.saturating_add(rate.0)),
+        );
+        let mut left = capacity.map(|capacity| capacity.saturating_sub(owed));
+        let shares = all.iter().map(|moving| share(moving.wish()));
+        let mut shares: Vec<Share> = shares.collect();
+        let urgent: Vec<usize> = (0..all.len())
+            .filter(|at| all[*at].wish().class == Class::Realtime)
+            .collect();
+        let mut waiting = urgent.len() as u64;
+        for at in urgent {
+            let part = left.map_or(0, |left| left / waiting.max(1));
+            let floor = wants[at].map_or(part, |wants| part.min(wants.0));
+            waiting -= 1;
+            left = left.map(|left| left - floor);
+            shares[at].floor = shares[at].floor.max(BytesPerSecond(floor));
+        }
+        let asked: u64 = (shares.iter().zip(planned).zip(all))
+            .filter(|((_, planned), moving)| {
+                **planned == 0 && moving.wish().class != Class::Realtime
+            })
+            .fold(0, |sum, ((share, _), _)| sum.saturating_add(share.floor.0));
+        for ((share, planned), moving) in shares.iter_mut().zip(planned).zip(all) {
+            if *planned > 0 {
+                share.floor = BytesPerSecond((*planned).max(match moving.wish().class {
+                    Class::Realtime => share.floor.0,
+                    Class::Deadline | Class::Background => 0,
+                }));
+            } else if let Some(left) = left.filter(|left| asked > *left)
+                && moving.wish().class != Class::Realtime
+            {
+                let floor = u128::from(share.floor.0) * u128::from(left) / u128::from(asked.max(1));
+                share.floor = BytesPerSecond(u64::try_from(floor).unwrap_or(0));
             }
         }
-        self.demands = demands;
-        count
+        shares
     }
 
     /// What callers have changed since.
@@ -100,12 +285,25 @@ impl Shares {
                     weight: request.weight,
                     rate_min: request.rate_min,
                     rate_max: request.rate_max,
+                    class: request.class(),
                 }),
                 Ok(None) => {}
                 // Asked again in the next round.
                 Err(_) => moving.changed(),
             }
         }
+    }
+
+    /// What each can use; nothing for as much as it gets.
+    fn demands(&mut self, all: &[Arc<Moving>]) -> Vec<Option<BytesPerSecond>> {
+        let now = self.clock.now();
+        let mut kept = HashMap::new();
+        let wants = all
+            .iter()
+            .map(|moving| self.demand(&mut kept, moving, now))
+            .collect();
+        self.demands = kept;
+        wants
     }
 
     fn demand(
@@ -126,6 +324,57 @@ impl Shares {
     }
 }
 
+/// Lowers what those can use who pass a root, so that together they stay within its rate. Who gets less
+/// than their part elsewhere leaves the rest to the others.
+fn bound_root(
+    (name, rate): (&str, u64),
+    all: &[Arc<Moving>],
+    rates: &[Option<u64>],
+    planned: &[u64],
+    bounds: &mut [Option<BytesPerSecond>],
+) {
+    let passes = |at: &usize| all[*at].roots.iter().any(|root| root == name);
+    let here: Vec<usize> = (0..all.len()).filter(passes).collect();
+    let mut tree = Tree::new(Some(BytesPerSecond(rate)));
+    let root = tree.root();
+    let leaves: Vec<NodeId> = (here.iter())
+        .map(|at| {
+            let share = Share {
+                weight: all[*at].wish().weight * class_weight(all[*at].wish().class),
+                floor: BytesPerSecond(planned[*at]),
+                cap: all[*at].wish().rate_max.map(BytesPerSecond),
+            };
+            let most = [bounds[*at].map(|rate| rate.0), rates[*at]];
+            let most = most.into_iter().flatten().min();
+            tree.add_leaf(root, share, most.map(BytesPerSecond))
+        })
+        .collect();
+    let grants = tree.allocate();
+    for (at, leaf) in here.into_iter().zip(leaves) {
+        if let Some(rate) = grants.rate(leaf) {
+            bounds[at] = Some(bounds[at].map_or(rate, |bound| bound.min(rate)));
+        }
+    }
+}
+
+const fn class_weight(class: Class) -> u32 {
+    match class {
+        Class::Realtime => CLASS_WEIGHTS.0,
+        Class::Deadline => CLASS_WEIGHTS.1,
+        Class::Background => CLASS_WEIGHTS.2,
+    }
+}
+
+/// A node counts as much as the best class of those below it.
+fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> bool) -> Share {
+    let below = all.iter().filter(|moving| is_below(moving));
+    let weight = below.map(|moving| class_weight(moving.wish().class)).max();
+    Share {
+        weight: share.weight.saturating_mul(weight.unwrap_or(1)),
+        ..share
+    }
+}
+
 /// What the configuration gives a peer or an owner.
 fn configured(share: Option<&crate::config::Share>) -> Share {
     let Some(share) = share else {
@@ -140,7 +389,7 @@ fn configured(share: Option<&crate::config::Share>) -> Share {
 
 fn share(wish: Wish) -> Share {
     Share {
-        weight: wish.weight,
+        weight: wish.weight.saturating_mul(class_weight(wish.class)),
         floor: BytesPerSecond(wish.rate_min.unwrap_or(0)),
         cap: wish.rate_max.map(BytesPerSecond),
     }

@@ -3,9 +3,9 @@
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
 use super::submit::{renew, told};
-use super::{Effects, Queue, not_found};
+use super::{Effects, Queue, Refused, not_found, promised};
 use crate::access::Principal;
-use crate::api::types::{Check, Patch, State, Transfer};
+use crate::api::types::{Check, Patch, Request, State, Transfer};
 use crate::moment::Moment;
 use dray_core::{Result, TransferId};
 use rusqlite::Connection;
@@ -46,8 +46,14 @@ impl Queue {
     /// Changes what one is owed.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `InvalidRequest` when it makes no sense together.
-    pub fn patch(&self, caller: &Principal, id: &str, patch: &Patch) -> Result<Transfer> {
+    /// As [`Queue::cancel`]; `InvalidRequest` when it makes no sense together; `NotAdmitted` when it
+    /// cannot be promised: then all stays as it was.
+    pub fn patch(
+        &self,
+        caller: &Principal,
+        id: &str,
+        patch: &Patch,
+    ) -> std::result::Result<Transfer, Refused> {
         let (caller, id, patch) = (caller.clone(), id.to_owned(), patch.clone());
         let row = self.write(move |connection, effects| {
             let mut row = find(connection, &caller, &id)?;
@@ -55,20 +61,30 @@ impl Queue {
             let request = patch.apply(row.request.clone());
             request.check()?;
             if request == row.request {
-                return Ok(row);
+                return Ok(Ok(row));
             }
+            let now = Moment::now();
+            let asks_else = asks_else(&row.request, &request);
             row.request = request;
             row.version += 1;
+            if asks_else && row.standing.state != State::Paused {
+                let promises = &effects.promises;
+                if let Err(refused) = promised::change(connection, promises, &mut row, now) {
+                    return match refused.admission {
+                        Some(_) => Ok(Err(refused)),
+                        None => Err(refused.error),
+                    };
+                }
+            }
             row.write(connection)?;
             row.write_labels(connection)?;
-            let now = Moment::now();
             told(effects, &row, now);
             effects.is_woken = true;
             if row.standing.state == State::Active {
                 effects.changes.push(TransferId::new(row.id.as_str())?);
             }
-            Ok(row)
-        })?;
+            Ok(Ok(row))
+        })??;
         self.remember(&row);
         Ok(self.view(row))
     }
@@ -111,6 +127,15 @@ impl Queue {
     }
 }
 
+/// Whether what can be promised is another.
+fn asks_else(old: &Request, new: &Request) -> bool {
+    let asked = |request: &Request| {
+        let rates = (request.rate_min, request.rate_max);
+        (request.deadline, request.class(), request.weight, rates)
+    };
+    asked(old) != asked(new)
+}
+
 fn find(connection: &Connection, caller: &Principal, id: &str) -> Result<Row> {
     let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
     row.ok_or_else(|| not_found(id))
@@ -137,12 +162,17 @@ pub(super) fn apply(
     let Step::To(to) = next(row.standing, command)? else {
         return Ok(false);
     };
+    let from = row.standing.state;
     let id = TransferId::new(row.id.as_str())?;
     if command == Command::Retry {
         renew(connection, row, now)?;
+        row.write(connection)?;
+        // What can be changed no more must not stand in its way: without a promise it goes too.
+        promised::ask_again(connection, &effects.promises, row, now)?;
         effects.is_woken = true;
     } else {
         step(effects, row, to, &id, now);
+        promised::follow(connection, &effects.promises, row, from, now)?;
     }
     row.write(connection)?;
     if row.standing.state == State::Done {

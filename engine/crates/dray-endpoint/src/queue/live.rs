@@ -127,6 +127,8 @@ impl Run {
             now: self.now.map(|rate| rate as u64),
             mean: (seconds > 0.1).then(|| (session as f64 / seconds) as u64),
             granted: self.granted,
+            planned: None,
+            reason: None,
         }
     }
 
@@ -138,6 +140,13 @@ impl Run {
         }
         let rest = bytes.listed.saturating_sub(bytes.durable);
         Some(now.after(Duration::from_secs(rest / rate)))
+    }
+
+    fn note(&mut self, notice: String) {
+        if self.notices.len() == FAILURES_MAX {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
     }
 
     fn sample(&mut self, sent: u64) {
@@ -253,10 +262,7 @@ impl Live {
         let fits = |(at, character): &(usize, char)| at + character.len_utf8() <= NOTICE_BYTES_MAX;
         let characters = notice.char_indices().take_while(fits);
         let notice: String = characters.map(|(_, character)| character).collect();
-        if run.notices.len() == FAILURES_MAX {
-            run.notices.pop_front();
-        }
-        run.notices.push_back(notice.clone());
+        run.note(notice.clone());
         let owner = Arc::clone(&run.owner);
         drop(runs);
         let event = Event {
@@ -265,6 +271,13 @@ impl Live {
             ..Event::new(EventKind::Notice, now)
         };
         hub.publish(Some(owner), event);
+    }
+
+    /// Adds a notice to what runs, and tells nobody; false for what does not run.
+    pub(super) fn noted(&self, id: &str, notice: &str) -> bool {
+        let mut runs = self.lock();
+        let run = runs.get_mut(id).filter(|run| !run.is_ended);
+        run.map(|run| run.note(notice.to_owned())).is_some()
     }
 
     /// Writes down what changed.

@@ -14,6 +14,7 @@ mod line;
 mod list;
 mod live;
 mod manifest;
+mod promised;
 mod row;
 mod run;
 mod schema;
@@ -29,15 +30,16 @@ pub use manifest::Manifest;
 pub use run::{Ending, Job, PurgeJob, Ticked};
 pub use staging::{StagedRow, Staging};
 pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};
-pub use submit::{Submission, Submitted};
+pub use submit::{Refused, Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;
 
 use crate::access::Principal;
-use crate::api::types::{RetryWish, Transfer};
+use crate::api::types::{EtaAnswer, RetryWish, Transfer};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
+use crate::promises::Promises;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -125,6 +127,7 @@ pub struct Queue {
     readers: Vec<Mutex<Connection>>,
     turn: AtomicUsize,
     live: Arc<Live>,
+    promises: Arc<Promises>,
     hub: Arc<Hub>,
     commands: Arc<OnceLock<Arc<dyn Commands>>>,
     asked: Mutex<Asked>,
@@ -160,19 +163,23 @@ impl Queue {
         let live = Arc::new(Live::default());
         let commands = Arc::new(OnceLock::new());
         let flushed = Arc::clone(&live);
+        let promises = Arc::new(Promises::new(config));
         let around = Around {
             hub: Arc::clone(&hub),
             commands: Arc::clone(&commands),
             flush: Box::new(move |connection| flushed.flush(connection)),
+            promises: Arc::clone(&promises),
         };
         let readers = (0..READERS).map(|_| schema::open_reader(&path).map(Mutex::new));
         let readers = readers.collect::<Result<_>>()?;
         manifest::sweep(&connection, &transfers)?;
+        promised::load(&connection, &promises)?;
         Ok(Arc::new(Self {
             writer: Writer::start(connection, around)?,
             readers,
             turn: AtomicUsize::new(0),
             live,
+            promises,
             hub,
             commands,
             asked: Mutex::default(),
@@ -210,7 +217,11 @@ impl Queue {
         let row = self.read(|connection| Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
         let row = row.ok_or_else(|| not_found(id))?;
-        let transfer = self.view(row);
+        let mut transfer = self.view(row);
+        if transfer.promised {
+            let eta = self.promises.eta(id, Moment::now());
+            transfer.eta_between = eta.map(|(early, late)| EtaAnswer { early, late });
+        }
         self.asked_for(&transfer);
         Ok(transfer)
     }
@@ -258,7 +269,8 @@ impl Queue {
     fn view(&self, row: Row) -> Transfer {
         let runs = self.live.lock();
         let run = runs.get(&row.id);
-        row.view(run, Moment::now())
+        let promise = self.promises.view(&row.id);
+        row.view(run, promise, Moment::now())
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {

@@ -5,6 +5,7 @@ use super::schema::sql;
 use super::states::{Standing, Wish};
 use crate::api::types::{ErrorParts, PathError, Place, Rates, Request, State, Transfer};
 use crate::moment::Moment;
+use crate::promises::View;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use serde::de::DeserializeOwned;
@@ -259,7 +260,7 @@ impl Row {
     }
 
     /// As callers see it. `run` is what is newer in memory, of one that runs.
-    pub(super) fn view(self, run: Option<&Run>, now: Moment) -> Transfer {
+    pub(super) fn view(self, run: Option<&Run>, promise: View, now: Moment) -> Transfer {
         // One that has just ended is still remembered for a moment.
         let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);
@@ -269,7 +270,14 @@ impl Row {
                 now: None,
                 mean: mean(&counters, self.started_at, self.ended_at),
                 granted: None,
+                planned: None,
+                reason: None,
             },
+        };
+        let rate = Rates {
+            planned: promise.planned,
+            reason: promise.reason,
+            ..rate
         };
         Transfer {
             id: self.id,
@@ -289,6 +297,9 @@ impl Row {
             objects: counters.objects,
             rate,
             eta: run.and_then(|run| run.eta(now)),
+            promised: promise.is_promised,
+            eta_between: None,
+            miss: promise.miss,
             error: self.error,
             failures: run.map_or(self.failures, |run| run.failures.clone()),
             source: self.source,

@@ -144,6 +144,13 @@ impl Queue {
         self.live.granted(id.as_str(), rate);
     }
 
+    /// What a running transfer has counted so far, in this attempt.
+    #[must_use]
+    pub fn counted(&self, id: &TransferId) -> Option<Counters> {
+        let runs = self.live.lock();
+        runs.get(id.as_str()).map(|run| run.counters)
+    }
+
     /// A file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
         self.live
@@ -229,6 +236,7 @@ impl Queue {
     pub fn tick(&self, now: Moment) -> Result<Ticked> {
         let due = self.queue_due(now)?;
         self.release_held(now)?;
+        self.promise_more()?;
         let forsaken = self.cancel_forsaken(now)?;
         let pruned = self.prune(now)?;
         Ok(Ticked {
@@ -428,7 +436,7 @@ impl Queue {
     }
 }
 
-fn rows(
+pub(super) fn rows(
     connection: &Connection,
     statement: &str,
     values: impl rusqlite::Params,

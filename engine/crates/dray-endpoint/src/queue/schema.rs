@@ -142,6 +142,23 @@ CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NUL
     "
 ALTER TABLE transfers ADD COLUMN number INTEGER;
 ",
+    // What is promised to whom, and what was measured when it was.
+    "
+CREATE TABLE promises (
+    transfer TEXT PRIMARY KEY REFERENCES transfers (id) ON DELETE CASCADE,
+    key INTEGER NOT NULL UNIQUE,
+    bytes INTEGER,
+    deadline INTEGER,
+    rate_min INTEGER,
+    resources TEXT NOT NULL,
+    decided_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE capacities (
+    resource TEXT PRIMARY KEY,
+    rate INTEGER NOT NULL,
+    measured_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// An error of the database.

@@ -2,7 +2,7 @@
 
 use super::row::{Row, SELECT};
 use super::schema::sql;
-use super::submit::{self, Submission, Submitted};
+use super::submit::{self, Promising, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
 use crate::api::types::{
@@ -96,11 +96,12 @@ impl Queue {
             let taken = submit::take(
                 connection,
                 effects,
-                submission,
-                Some(&staged),
+                (submission, Some(&staged)),
                 &mut room,
+                Promising::Alone,
                 now,
-            )?;
+            )
+            .map_err(|refused| refused.error)?;
             if taken.1 || find(connection, &staged.id)?.is_none() {
                 put(connection, &staged, now)?;
             }

@@ -5,9 +5,10 @@ use super::row::{self, Row};
 use super::schema::sql;
 use super::staging::StagedRow;
 use super::states::{Command, Standing, next};
-use super::{Effects, Queue, Whom, next_seq};
-use crate::api::types::{Event, EventKind, Request, State, Transfer};
+use super::{Effects, Queue, Whom, next_seq, promised};
+use crate::api::types::{Admitted, Event, EventKind, Request, State, Transfer};
 use crate::moment::Moment;
+use crate::promises::asks_promise;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
@@ -32,14 +33,47 @@ pub struct Submitted {
     pub transfer: Transfer,
 }
 
+/// Why a request was refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Why.
+    pub error: Error,
+    /// Of what cannot be promised: what could be.
+    pub admission: Option<Box<Admitted>>,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            admission: None,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::ops::Deref for Refused {
+    type Target = Error;
+
+    fn deref(&self) -> &Error {
+        &self.error
+    }
+}
+
 impl Queue {
     /// Submits one request.
     ///
     /// # Errors
-    /// `AlreadyExists` for another body, or another owner's id; `Busy` when the endpoint is full.
-    pub fn submit(&self, submission: Submission) -> Result<Submitted> {
+    /// `AlreadyExists` for another body, or another owner's id; `Busy` when the endpoint is full;
+    /// `NotAdmitted` for a deadline or a rate that cannot be promised.
+    pub fn submit(&self, submission: Submission) -> std::result::Result<Submitted, Refused> {
         let mut results = self.submit_all(vec![Ok(submission)], false)?;
-        results.pop().unwrap_or_else(|| Err(internal()))
+        results.pop().unwrap_or_else(|| Err(internal().into()))
     }
 
     /// Submits many; what was refused before keeps its place. With `atomic` all or none: then those
@@ -51,7 +85,7 @@ impl Queue {
         &self,
         submissions: Vec<Result<Submission>>,
         atomic: bool,
-    ) -> Result<Vec<Result<Submitted>>> {
+    ) -> Result<Vec<std::result::Result<Submitted, Refused>>> {
         let live_max = self.rules.live_max;
         let taken = self.write(move |connection, effects| {
             take_all(connection, effects, submissions, atomic, live_max)
@@ -71,7 +105,7 @@ pub(super) fn internal() -> Error {
     Error::new(ErrorKind::Internal, End::Here, "submit the transfer")
 }
 
-pub(super) type Taken = Result<(Row, bool)>;
+pub(super) type Taken = std::result::Result<(Row, bool), Refused>;
 
 fn take_all(
     connection: &Connection,
@@ -86,21 +120,33 @@ fn take_all(
     connection
         .execute_batch("SAVEPOINT batch")
         .map_err(&failed)?;
-    let mut own = Effects::default();
+    let mut own = Effects::new(&effects.promises);
+    let promising = match atomic {
+        true => Promising::Together,
+        false => Promising::Alone,
+    };
     let mut taken: Vec<Taken> = submissions
         .into_iter()
-        .map(|submission| take(connection, &mut own, submission?, None, &mut room, now))
+        .map(|submission| {
+            let parts = (submission?, None);
+            take(connection, &mut own, parts, &mut room, promising, now)
+        })
         .collect();
+    if atomic && taken.iter().all(Result::is_ok) {
+        promise_all(connection, &own, &mut taken, now);
+    }
     if atomic && taken.iter().any(Result::is_err) {
         connection
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
+        if effects.promises.is_touched() {
+            promised::load(connection, &effects.promises)?;
+        }
         for one in taken.iter_mut().filter(|one| one.is_ok()) {
-            *one = Err(
-                Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
-                    .cause("another request of the batch was refused")
-                    .remedy("submit the batch again without that one, or not atomic"),
-            );
+            let error = Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
+                .cause("another request of the batch was refused")
+                .remedy("submit the batch again without that one, or not atomic");
+            *one = Err(error.into());
         }
     } else {
         effects.events.append(&mut own.events);
@@ -108,6 +154,36 @@ fn take_all(
     }
     connection.execute_batch("RELEASE batch").map_err(&failed)?;
     Ok(taken)
+}
+
+/// Asks for what the new ones of a batch want, as one set.
+fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], now: Moment) {
+    let (places, mut rows): (Vec<usize>, Vec<&mut Row>) = (taken.iter_mut().enumerate())
+        .filter_map(|(at, one)| match one {
+            Ok((row, true)) => Some((at, row)),
+            _ => None,
+        })
+        .unzip();
+    let noted: Vec<usize> = rows.iter().map(|row| row.notices.len()).collect();
+    let promised = promised::take_set(connection, &effects.promises, &mut rows, now)
+        .map_err(|refused| (*refused).into_one());
+    let written = promised.and_then(|()| {
+        let changed = rows.iter().zip(&noted).enumerate();
+        for (at, (row, _)) in changed.filter(|(_, (row, noted))| row.notices.len() != **noted) {
+            row.write(connection).map_err(|error| (at, error.into()))?;
+        }
+        Ok(())
+    });
+    if let Err((at, refused)) = written {
+        taken[places.get(at).copied().unwrap_or(0)] = Err(refused);
+    }
+}
+
+/// Whether a request is promised what it wants by itself, or with others later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Promising {
+    Alone,
+    Together,
 }
 
 pub(super) fn room(connection: &Connection, live_max: u64) -> Result<u64> {
@@ -124,13 +200,13 @@ fn count_live(connection: &Connection) -> Result<u64> {
         .map_err(sql("count the transfers"))
 }
 
-/// Takes one; `staged` is what it stages.
+/// Takes one, with what it stages.
 pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
-    submission: Submission,
-    staged: Option<&StagedRow>,
+    (submission, staged): (Submission, Option<&StagedRow>),
     room: &mut u64,
+    promising: Promising,
     now: Moment,
 ) -> Taken {
     let Submission {
@@ -173,11 +249,11 @@ pub(super) fn take(
             notices: Vec::new(),
             counters: Counters::default(),
         };
-        return keep_new(connection, effects, row, now);
+        return keep_new(connection, effects, row, promising, now).inspect_err(|_| *room += 1);
     };
     if found.owner != owner {
         // Not a word on what it is.
-        return Err(conflict(&id, "the id is taken", "choose another id"));
+        return Err(conflict(&id, "the id is taken", "choose another id").into());
     }
     if found.standing.state.is_terminal() {
         // A new attempt, also of another body: its sources may be others by now. What is safe is
@@ -193,14 +269,15 @@ pub(super) fn take(
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
-        return keep_new(connection, effects, found, now);
+        return keep_new(connection, effects, found, promising, now).inspect_err(|_| *room += 1);
     }
     if found.essence != essence {
         return Err(conflict(
             &id,
             "another request of yours under this id has not ended",
             "choose another id, or cancel the other first",
-        ));
+        )
+        .into());
     }
     // The same request: its tickets are newer.
     for (kept, given) in found.secrets.iter_mut().zip(secrets) {
@@ -217,7 +294,34 @@ pub(super) fn take(
     Ok((found, false))
 }
 
-fn keep_new(connection: &Connection, effects: &mut Effects, row: Row, now: Moment) -> Taken {
+fn keep_new(
+    connection: &Connection,
+    effects: &mut Effects,
+    mut row: Row,
+    promising: Promising,
+    now: Moment,
+) -> Taken {
+    if promising == Promising::Alone && asks_promise(&row.request) {
+        // One of many that is refused leaves the others as they are.
+        let failed = sql("submit the transfer");
+        connection.execute_batch("SAVEPOINT one").map_err(&failed)?;
+        let kept = row
+            .write(connection)
+            .map_err(Refused::from)
+            .and_then(|()| promised::take(connection, &effects.promises, &mut row, now));
+        let end = match &kept {
+            Ok(()) => "RELEASE one",
+            Err(_) => "ROLLBACK TO one; RELEASE one",
+        };
+        connection.execute_batch(end).map_err(&failed)?;
+        if kept
+            .as_ref()
+            .is_err_and(|refused| refused.admission.is_none())
+        {
+            promised::load(connection, &effects.promises)?;
+        }
+        kept?;
+    }
     row.write(connection)?;
     row.write_labels(connection)?;
     told(effects, &row, now);

@@ -79,6 +79,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
             weight: row.get("weight")?,
             rate_min: row.get("rate_min")?,
             rate_max: row.get("rate_max")?,
+            ..Wish::default()
         },
     })
 }

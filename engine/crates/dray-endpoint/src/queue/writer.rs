@@ -4,6 +4,7 @@
 use super::schema::sql;
 use crate::api::types::Event;
 use crate::events::Hub;
+use crate::promises::Promises;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,8 +41,9 @@ pub trait Commands: Send + Sync {
 }
 
 /// What follows once a write is on the disk.
-#[derive(Default)]
 pub(super) struct Effects {
+    /// What is promised: to be asked and told in the write itself.
+    pub(super) promises: Arc<Promises>,
     pub(super) events: Vec<(Arc<str>, Event)>,
     pub(super) is_woken: bool,
     pub(super) has_purges: bool,
@@ -65,6 +67,7 @@ pub(super) struct Around {
     pub(super) hub: Arc<Hub>,
     pub(super) commands: Arc<OnceLock<Arc<dyn Commands>>>,
     pub(super) flush: Flush,
+    pub(super) promises: Arc<Promises>,
 }
 
 impl Writer {
@@ -170,7 +173,8 @@ fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
 fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &Around) {
     let failed = sql("write to the queue");
     let mut replies = Vec::with_capacity(group.len());
-    let mut effects = Effects::default();
+    let mut effects = Effects::new(&around.promises);
+    let mut is_promised_else = false;
     let mut written = connection.execute_batch("BEGIN IMMEDIATE").map_err(&failed);
     if written.is_ok() && is_due {
         // Counters that cannot be written down are written down next time.
@@ -182,7 +186,8 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
             replies.push(job(None).1);
             continue;
         }
-        let mut own = Effects::default();
+        let mut own = Effects::new(&around.promises);
+        around.promises.mark();
         let opened = connection.execute_batch("SAVEPOINT job").map_err(&failed);
         let (is_kept, reply) = job(Some((connection, &mut own)));
         let closed = opened.and_then(|()| {
@@ -193,8 +198,12 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
             };
             connection.execute_batch(end).map_err(&failed)
         });
+        let is_touched = around.promises.is_touched();
+        is_promised_else |= is_touched;
         if is_kept {
             effects.join(own);
+        } else if is_touched {
+            promise_as_written(connection, around);
         }
         written = closed;
         replies.push(reply);
@@ -205,11 +214,21 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
     if written.is_err() {
         // Nothing to roll back when even BEGIN failed.
         let _ = connection.execute_batch("ROLLBACK");
+        if is_promised_else {
+            promise_as_written(connection, around);
+        }
     } else {
         effects.tell(around);
     }
     for reply in replies {
         reply(written.clone());
+    }
+}
+
+/// A write was undone: so is what was promised in it.
+fn promise_as_written(connection: &Connection, around: &Around) {
+    if let Err(error) = super::promised::load(connection, &around.promises) {
+        tracing::error!("cannot read again what is promised: {error}");
     }
 }
 
@@ -228,6 +247,17 @@ fn savepoint(connection: &Connection, work: impl FnOnce() -> Result<()>) -> Resu
 }
 
 impl Effects {
+    pub(super) fn new(promises: &Arc<Promises>) -> Self {
+        Self {
+            promises: Arc::clone(promises),
+            events: Vec::new(),
+            is_woken: false,
+            has_purges: false,
+            stops: Vec::new(),
+            changes: Vec::new(),
+        }
+    }
+
     fn join(&mut self, other: Self) {
         self.events.extend(other.events);
         self.stops.extend(other.stops);

@@ -524,16 +524,71 @@ async fn what_is_not_there_says_so() {
     let admit = json!({"transfers": [request("t")]});
     let (code, answer) = house.post("alice", "/v1/admission", admit).await;
     assert_eq!((code, &answer["decision"]), (200, &json!("accept")));
-    assert_eq!(answer["transfers"][0]["rate"], json!(1 << 30));
-    assert_eq!(
-        answer["transfers"][0]["reasons"],
-        json!(["rates are not yet planned"])
-    );
+    let nothing = json!({"promised": false, "rate": null, "finish": null, "latest": null,
+        "earliest_finish": null, "rate_needed": null, "rate_available": null, "reasons": []});
+    assert_eq!(answer["transfers"], json!([nothing]), "it asks for nothing");
     assert_eq!(
         house.get("alice", "/v1/transfers/t").await.0,
         404,
         "it changed nothing"
     );
+}
+
+#[tokio::test]
+async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
+    use crate::moment::Moment;
+    use std::time::Duration;
+
+    let house = house();
+    let wanted = |id: &str, deadline: Value, more: Value| {
+        let mut wanted = request(id);
+        let fields = json!({"deadline": deadline, "bytes_expected": 60_u64 << 30});
+        for fields in [fields, more] {
+            let fields = fields.as_object().cloned().unwrap_or_default();
+            wanted.as_object_mut().expect("an object").extend(fields);
+        }
+        wanted
+    };
+    // 1 GiB/s: a minute for each.
+    let soon = json!(Moment::now().after(Duration::from_secs(100)));
+    let one = wanted("one", soon.clone(), json!({}));
+    let (code, taken) = house.post("alice", "/v1/transfers", one).await;
+    assert_eq!((code, &taken["promised"]), (201, &json!(true)), "{taken}");
+    let two = wanted("two", soon.clone(), json!({}));
+    let asked = json!({"transfers": [two.clone()]});
+    let (_, dry) = house.post("alice", "/v1/admission", asked).await;
+    assert_eq!(dry["decision"], json!("refuse"));
+    let (code, refused) = house.post("alice", "/v1/transfers", two.clone()).await;
+    assert_eq!(
+        (code, &refused["error"]["kind"]),
+        (409, &json!("not_admitted"))
+    );
+    let offer = &refused["error"]["admission"];
+    assert!(offer["rate_needed"].as_u64() > offer["rate_available"].as_u64());
+    assert_eq!(offer["obstacle"]["transfers"], json!(["one"]));
+    // Of others' transfers it is said how many.
+    let (_, bobs) = house.post("bob", "/v1/transfers", two.clone()).await;
+    let obstacle = &bobs["error"]["admission"]["obstacle"];
+    assert_eq!(
+        (&obstacle["promises"], &obstacle["transfers"]),
+        (&json!(1), &json!([]))
+    );
+    let batch = json!({"transfers": [two], "atomic": true});
+    let (_, none) = house.post("alice", "/v1/transfers/batch", batch).await;
+    let error = &none["results"][0]["error"];
+    assert_eq!(error["kind"], json!("not_admitted"));
+    assert!(error["admission"]["earliest_finish"].is_string(), "{error}");
+    let later = wanted("two", offer["earliest_finish"].clone(), json!({}));
+    let (code, taken) = house.post("alice", "/v1/transfers", later).await;
+    assert_eq!((code, &taken["promised"]), (201, &json!(true)), "{taken}");
+    let (_, shown) = house.get("alice", "/v1/transfers/two").await;
+    assert_eq!(
+        shown["eta_between"]["late"], offer["earliest_finish"],
+        "{shown}"
+    );
+    let anyway = wanted("three", soon.clone(), json!({"admission": "best_effort"}));
+    let (code, taken) = house.post("alice", "/v1/transfers", anyway).await;
+    assert_eq!((code, &taken["promised"]), (201, &json!(false)), "{taken}");
 }
 
 #[tokio::test]

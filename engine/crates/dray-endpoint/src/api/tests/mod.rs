@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
-use crate::ports::AdmitAll;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use axum::Router;
@@ -63,13 +62,11 @@ fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -
     let hub = Arc::new(Hub::new(2, Moment::now()));
     let queue = Queue::open(&config, hub).expect("opened");
     let parts = Parts {
+        admission: Arc::clone(queue.promises()) as _,
         queue,
         roots: Arc::new(Roots::open(&config).expect("opened")),
         access: Arc::new(Names),
         tickets: Arc::new(NoTickets),
-        admission: Arc::new(AdmitAll {
-            rate: config.rate.map(|rate| rate.0),
-        }),
         audit: Arc::default(),
         accounts: Arc::new(accounts),
         metrics: Arc::new(Metrics::default()),

@@ -2,7 +2,7 @@
 
 use super::checks::{self, Check};
 use super::failure::ErrorParts;
-use super::transfer::{Bytes, Files, Rates, State};
+use super::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord, State};
 use super::{POLL_SECONDS_MAX, poll_default};
 use crate::moment::Moment;
 use dray_core::Result;
@@ -21,7 +21,7 @@ pub enum EventKind {
     FileFailed,
     /// Something that is no failure yet deserves a word.
     Notice,
-    /// Rates were given out anew.
+    /// The rate planned for a transfer changed.
     Planned,
     /// Older events are forgotten: list, then go on from here.
     Gap,
@@ -64,6 +64,23 @@ pub struct Event {
     /// The notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
+    /// How the planned rate changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<PlannedRate>,
+    /// Of a notice: the promise that will be missed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub miss: Option<MissAnswer>,
+}
+
+/// How the rate planned for a transfer changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlannedRate {
+    /// Bytes per second before.
+    pub old: u64,
+    /// Bytes per second now.
+    pub new: u64,
+    /// Why.
+    pub reason: ReasonWord,
 }
 
 impl Event {
@@ -83,6 +100,8 @@ impl Event {
             path: None,
             error: None,
             notice: None,
+            planned: None,
+            miss: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Errors as callers see them.
 
+use super::rest::Admitted;
 use crate::place;
 use dray_core::Error;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub struct ErrorParts {
     pub remedy: String,
     /// All of it in one line.
     pub message: String,
+    /// Of `not_admitted`: what could be promised instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Box<Admitted>>,
 }
 
 fn word(value: &impl Serialize) -> String {
@@ -47,6 +51,7 @@ impl From<&Error> for ErrorParts {
             cause: error.cause.clone(),
             remedy: error.remedy.clone(),
             message: error.to_string(),
+            admission: None,
         }
     }
 }

@@ -15,14 +15,15 @@ mod transfer;
 pub mod words;
 
 pub use checks::Check;
-pub use events::{Event, EventKind, Events, EventsQuery};
+pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use request::{
-    Content, OrderWord, Place, Range, Request, RetryWish, SciTag, Selection, reserved_id,
+    AdmissionWord, Content, OrderWord, Place, Range, Request, RetryWish, SciTag, Selection,
+    reserved_id,
 };
 pub use rest::{
     AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
-    RootAnswer, You,
+    ObstacleAnswer, RootAnswer, You,
 };
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
@@ -36,9 +37,9 @@ pub use tickets::{
     TicketRequest,
 };
 pub use transfer::{
-    BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, FileList, FileOutcome, FileState,
-    Files, FilesQuery, Objects, Patch, QueryAnswer, QueryRequest, Rates, State, StateWord,
-    Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
+    BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList, FileOutcome,
+    FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer, QueryRequest, Rates,
+    ReasonWord, State, StateWord, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
 };
 
 /// Items of one page at the most, and of one batch.

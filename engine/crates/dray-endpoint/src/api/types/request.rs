@@ -191,6 +191,16 @@ impl From<OrderWord> for Order {
     }
 }
 
+/// What becomes of a request that cannot be promised what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdmissionWord {
+    /// It is refused.
+    Required,
+    /// It is taken without a promise.
+    BestEffort,
+}
+
 /// A request for a transfer. Only `sources` and `destination` are needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -224,6 +234,12 @@ pub struct Request {
     /// When it may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Moment>,
+    /// What becomes of it when `deadline` or `rate_min` cannot be promised; default `required`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionWord>,
+    /// How many bytes it will be, where the caller knows: a deadline is promised for so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_expected: Option<u64>,
     /// Which of an owner's goes first; 9 before 0.
     #[serde(default = "priority_default")]
     #[schema(minimum = 0, maximum = 9, default = 3)]
@@ -327,6 +343,14 @@ impl Request {
             Some(_) => Class::Deadline,
             None => Class::Background,
         })
+    }
+
+    /// How many bytes it is, as far as the caller says.
+    #[must_use]
+    pub fn bytes_said(&self) -> Option<u64> {
+        let content = self.content.as_ref().and_then(|content| content.size);
+        let range = self.selection.range.map(|range| range.length);
+        range.or(content).or(self.bytes_expected)
     }
 
     /// Every place in it.
@@ -506,6 +530,8 @@ mod tests {
             ("bound_seconds", json!(0)),
             ("deadline", json!("tomorrow")),
             ("class", json!("urgent")),
+            ("admission", json!("maybe")),
+            ("bytes_expected", json!(-1)),
             ("selection", json!({"range": {"offset": 1, "length": 0}})),
             (
                 "selection",

@@ -33,19 +33,43 @@ pub enum Decision {
     Refuse,
 }
 
-/// What one of them would get.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What one of them gets, or would get.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
 pub struct Admitted {
-    /// Bytes per second.
+    /// Whether its deadline, or its rate, is promised.
+    pub promised: bool,
+    /// Bytes per second by plan, where it begins.
     pub rate: Option<u64>,
-    /// When it would be done.
+    /// When it is done by plan.
     pub finish: Option<Moment>,
-    /// When it could be done if it were alone.
+    /// When it is done at the latest.
+    pub latest: Option<Moment>,
+    /// Of one that is refused: the earliest deadline that could be promised.
     pub earliest_finish: Option<Moment>,
-    /// Bytes per second that its deadline needs.
+    /// Of one that is refused: bytes per second that it needs.
     pub rate_needed: Option<u64>,
+    /// Of one that is refused: bytes per second that could be promised in its time.
+    pub rate_available: Option<u64>,
+    /// Of one that is refused: what is in its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<ObstacleAnswer>,
     /// Why, in words.
     pub reasons: Vec<String>,
+}
+
+/// What is in a request's way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct ObstacleAnswer {
+    /// `resource`, `rate_max`, `deadline`, `full`, `twice`.
+    pub kind: String,
+    /// Of a resource: `link`, `root:NAME`, `peer:NAME`.
+    pub resource: Option<String>,
+    /// How many others need it in the same time.
+    pub promises: u32,
+    /// Those of them that are the caller's.
+    pub transfers: Vec<String>,
 }
 
 /// What would be.

@@ -172,6 +172,50 @@ pub struct Rates {
     pub mean: Option<u64>,
     /// What it may use.
     pub granted: Option<u64>,
+    /// What is planned for it, so that its promise is kept.
+    #[serde(default)]
+    pub planned: Option<u64>,
+    /// Why so much is planned.
+    #[serde(default)]
+    pub reason: Option<ReasonWord>,
+}
+
+/// Why a transfer has the rate that is planned for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonWord {
+    /// It may not begin yet.
+    NotBefore,
+    /// It has what its promise needs.
+    Planned,
+    /// It has more, of what nobody needs.
+    Spare,
+    /// It has less: some resource gives less at the moment.
+    Short,
+    /// It has as much as it may or can use.
+    Ceiling,
+    /// Nothing is planned for it now, and nothing is left.
+    Suspended,
+}
+
+/// A promise that will be missed, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissAnswer {
+    /// Why.
+    pub cause: String,
+    /// What was promised.
+    pub deadline: Option<Moment>,
+    /// When it can be done instead, all other promises kept.
+    pub earliest_finish: Option<Moment>,
+}
+
+/// Between which times a promised transfer will be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EtaAnswer {
+    /// If it gets all that is spare.
+    pub early: Moment,
+    /// If it gets what is planned for it; null when that is not enough.
+    pub late: Option<Moment>,
 }
 
 /// A transfer.
@@ -211,6 +255,15 @@ pub struct Transfer {
     pub rate: Rates,
     /// When it will be done at this rate; null while nobody can know.
     pub eta: Option<Moment>,
+    /// Whether its deadline, or its rate, is promised.
+    #[serde(default)]
+    pub promised: bool,
+    /// Of a promised one, asked for by its id: between which times it will be done.
+    #[serde(default)]
+    pub eta_between: Option<EtaAnswer>,
+    /// That its promise will be missed, and why.
+    #[serde(default)]
+    pub miss: Option<MissAnswer>,
     /// What went wrong with the transfer as a whole.
     pub error: Option<ErrorParts>,
     /// The first 10 files that failed.

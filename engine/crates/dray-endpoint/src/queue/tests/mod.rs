@@ -1,5 +1,6 @@
 mod files;
 mod line;
+mod promised;
 mod staging;
 
 use super::{Commands, Counters, Ending, Queue, Submission, Wish};
@@ -644,7 +645,9 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     // The dispatcher's look comes between the write and the note that its caller asks for it.
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), Moment::now());
-        super::submit::take(connection, effects, submission, None, &mut 1, now)
+        let alone = super::submit::Promising::Alone;
+        super::submit::take(connection, effects, (submission, None), &mut 1, alone, now)
+            .map_err(|refused| refused.error)
     });
     assert!(taken.expect("taken").1);
     assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);

@@ -1,0 +1,212 @@
+//! What the broker says, in the callers' words.
+
+use super::ask::{Ask, Places};
+use super::{Held, Promise, settled};
+use crate::api::types::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord};
+use crate::moment::Moment;
+use dray_core::units::human;
+use dray_core::{End, Error, ErrorKind, Time};
+use dray_sched::broker::{Cause, Grant, Miss, Obstacle, Reason, Refusal, TransferKey};
+use std::collections::BTreeMap;
+
+/// What one request was given.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// What it is promised; nothing when it asked for nothing, or cannot have it.
+    pub promise: Option<Promise>,
+    /// The same for the caller, with the reasons.
+    pub answer: Admitted,
+}
+
+impl Given {
+    pub(super) fn unpromised(reasons: Vec<String>) -> Self {
+        let answer = Admitted {
+            reasons,
+            ..Admitted::default()
+        };
+        Self {
+            promise: None,
+            answer,
+        }
+    }
+}
+
+/// Why none of a set was taken on.
+#[derive(Debug, Clone)]
+pub struct NotAdmitted {
+    /// Which of the requests does not fit.
+    pub at: usize,
+    /// For each request what could be instead.
+    pub answers: Vec<Admitted>,
+    /// The same in words.
+    pub error: Error,
+}
+
+pub(super) fn granted(grant: &Grant) -> Admitted {
+    Admitted {
+        promised: true,
+        rate: Some(grant.rate.0),
+        finish: grant.finish.map(settled),
+        latest: grant.latest.map(settled),
+        ..Admitted::default()
+    }
+}
+
+/// How transfers and resources are called.
+pub(super) struct Names<'a> {
+    places: &'a Places,
+    ids: BTreeMap<TransferKey, (&'a str, &'a str)>,
+    owner: &'a str,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(
+        places: &'a Places,
+        held: &'a BTreeMap<TransferKey, Held>,
+        asks: &[Ask<'a>],
+    ) -> Self {
+        let kept = held.iter();
+        let kept = kept.map(|(key, held)| (*key, (held.id.as_str(), held.owner.as_str())));
+        let asked = asks.iter();
+        let asked = asked.map(|ask| (TransferKey(ask.key), (ask.id, ask.owner)));
+        Self {
+            places,
+            ids: kept.chain(asked).collect(),
+            owner: asks.first().map_or("", |ask| ask.owner),
+        }
+    }
+
+    /// Of other owners' it is said how many, not which.
+    fn seen(&self, keys: &[TransferKey]) -> Vec<String> {
+        let ids = keys.iter().filter_map(|key| self.ids.get(key));
+        let own = ids.filter(|(_, owner)| *owner == self.owner);
+        own.map(|(id, _)| (*id).to_owned()).collect()
+    }
+
+    pub(super) fn refused(&self, asks: &[&Ask<'_>], refusal: &Refusal) -> NotAdmitted {
+        let at = asks
+            .iter()
+            .position(|ask| TransferKey(ask.key) == refusal.key);
+        let at = at.unwrap_or(0);
+        let offers: BTreeMap<TransferKey, Time> = (refusal.offer.iter().flatten())
+            .map(|(key, deadline)| (*key, *deadline))
+            .collect();
+        let (why, obstacle) = self.obstacle(&refusal.obstacle);
+        let mut words = vec![why];
+        if let (Some(needed), Some(there)) = (refusal.rate_needed, refusal.rate_there_is) {
+            words.push(format!(
+                "it needs {}/s, and {}/s can be promised",
+                human(needed.0),
+                human(there.0)
+            ));
+        }
+        let answers = asks.iter().enumerate().map(|(index, ask)| {
+            let earliest = offers.get(&TransferKey(ask.key)).copied().map(settled);
+            let mut answer = Admitted {
+                earliest_finish: earliest,
+                ..Admitted::default()
+            };
+            if index == at {
+                answer.rate_needed = refusal.rate_needed.map(|rate| rate.0);
+                answer.rate_available = refusal.rate_there_is.map(|rate| rate.0);
+                answer.obstacle = Some(obstacle.clone());
+                answer.reasons.clone_from(&words);
+            } else {
+                answer.reasons = vec![format!("{} is refused, and they go together", asks[at].id)];
+            }
+            if let Some(earliest) = earliest {
+                answer
+                    .reasons
+                    .push(format!("it could be promised with the deadline {earliest}"));
+            }
+            answer
+        });
+        let answers: Vec<Admitted> = answers.collect();
+        let earliest = answers.get(at).and_then(|answer| answer.earliest_finish);
+        let instead = match earliest {
+            Some(earliest) => format!("submit it with the deadline {earliest} or a later one"),
+            None => "ask for less".to_owned(),
+        };
+        let operation = match asks.get(at) {
+            Some(ask) => format!("promise transfer {} what it asks for", ask.id),
+            None => "promise what was asked for".to_owned(),
+        };
+        let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation)
+            .cause(words.join("; "))
+            .remedy(format!(
+                "{instead}, or without a promise (\"admission\": \"best_effort\")"
+            ));
+        NotAdmitted { at, answers, error }
+    }
+
+    fn obstacle(&self, obstacle: &Obstacle) -> (String, ObstacleAnswer) {
+        let plain = |kind: &str| ObstacleAnswer {
+            kind: kind.to_owned(),
+            ..ObstacleAnswer::default()
+        };
+        match obstacle {
+            Obstacle::Resource(id, promises) => {
+                let words = self.places.words(*id);
+                let why = match promises.len() {
+                    0 => format!("{words} is too little for it"),
+                    1 => format!("{words} is promised to another transfer in that time"),
+                    many => format!("{words} is promised to {many} others in that time"),
+                };
+                let answer = ObstacleAnswer {
+                    kind: "resource".to_owned(),
+                    resource: Some(self.places.name(*id).to_owned()),
+                    promises: u32::try_from(promises.len()).unwrap_or(u32::MAX),
+                    transfers: self.seen(promises),
+                };
+                (why, answer)
+            }
+            Obstacle::Ceiling => (
+                "its rate_max is too low for its deadline".to_owned(),
+                plain("rate_max"),
+            ),
+            Obstacle::Window => (
+                "its deadline is over, or is before it may begin".to_owned(),
+                plain("deadline"),
+            ),
+            Obstacle::Full(most) => (
+                format!("{most} transfers are looked after already"),
+                plain("full"),
+            ),
+            // Transfers are numbered, and resources are those of the configuration.
+            _ => ("it is asked for twice".to_owned(), plain("twice")),
+        }
+    }
+
+    pub(super) fn miss(&self, miss: &Miss, deadline: Option<Moment>) -> MissAnswer {
+        let earliest = miss.earliest.map(settled);
+        let cause = match &miss.cause {
+            Cause::Resource(id, others) => format!(
+                "{} is not enough any more for all that is promised; {} others are kept",
+                self.places.words(*id),
+                others.len()
+            ),
+            Cause::Slow => "it moves slower than it could here: the other end, a disk or its \
+                            files are slow"
+                .to_owned(),
+            _ => "its time is over".to_owned(),
+        };
+        MissAnswer {
+            cause,
+            deadline,
+            earliest_finish: earliest,
+        }
+    }
+}
+
+impl From<Reason> for ReasonWord {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::NotBefore => Self::NotBefore,
+            Reason::Spare => Self::Spare,
+            Reason::Short => Self::Short,
+            Reason::Ceiling => Self::Ceiling,
+            Reason::Suspended => Self::Suspended,
+            _ => Self::Planned,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! From a request to a wish: what it passes, and how much of what it wants.
+
+use super::{LINK, due, time};
+use crate::api::types::{AdmissionWord, Request};
+use crate::config::Config;
+use crate::place::Side;
+use dray_core::rate::BytesPerSecond;
+use dray_core::units::human;
+use dray_sched::broker::{Broker, Config as BrokerConfig, ResourceId, TransferKey, Wish};
+
+/// Who asks for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The transfer's number in the order of submission.
+    pub key: u64,
+    /// Its id.
+    pub id: &'a str,
+    /// Whose it is.
+    pub owner: &'a str,
+    /// What is asked for.
+    pub request: &'a Request,
+    /// Which of the sources is in use.
+    pub source: u32,
+    /// How much it is, where that is known.
+    pub bytes: Option<u64>,
+    /// How much of it is safe.
+    pub done: u64,
+}
+
+/// Whether a request asks for something that can be promised.
+#[must_use]
+pub const fn asks_promise(request: &Request) -> bool {
+    request.deadline.is_some() || request.rate_min.is_some()
+}
+
+impl Ask<'_> {
+    /// Whether it asks for something that can be promised.
+    #[must_use]
+    pub const fn wants(&self) -> bool {
+        asks_promise(self.request)
+    }
+
+    /// Whether it is to be taken on without a promise where there cannot be one.
+    #[must_use]
+    pub fn is_best_effort(&self) -> bool {
+        self.request.admission == Some(AdmissionWord::BestEffort)
+    }
+}
+
+/// A resource, by name and for people.
+#[derive(Debug, Clone)]
+struct Place {
+    /// `link`, `root:NAME`, `peer:NAME`.
+    name: String,
+    words: String,
+    ceiling: Option<u64>,
+}
+
+/// What of this endpoint can be used up.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    config: Config,
+    places: Vec<Place>,
+}
+
+impl Places {
+    pub(super) fn new(config: &Config) -> Self {
+        // What an owner or a peer is owed is not promised to others: it must be there when they come.
+        let owed: u64 = (config.share.iter())
+            .filter_map(|share| share.rate_min)
+            .fold(0, |sum, rate| sum.saturating_add(rate.0));
+        let link = config.rate.map(|rate| rate.0.saturating_sub(owed).max(1));
+        let mut places = vec![Place {
+            name: "link".to_owned(),
+            words: "the endpoint's rate".to_owned(),
+            ceiling: link,
+        }];
+        for root in &config.root {
+            places.push(Place {
+                name: format!("root:{}", root.name),
+                words: format!("the rate of the root {}", root.name),
+                ceiling: root.rate.map(|rate| rate.0),
+            });
+        }
+        for share in &config.share {
+            if let (Some(peer), Some(rate)) = (&share.peer, share.rate_max) {
+                places.push(Place {
+                    name: format!("peer:{peer}"),
+                    words: format!("the rate to and from {peer}"),
+                    ceiling: Some(rate.0),
+                });
+            }
+        }
+        Self {
+            config: config.clone(),
+            places,
+        }
+    }
+
+    /// A broker that knows them.
+    pub(super) fn broker(&self) -> Broker {
+        let limits = &self.config.limits;
+        let mut broker = Broker::new(BrokerConfig {
+            transfers_max: usize::try_from(limits.transfers_queued).unwrap_or(usize::MAX),
+            ..BrokerConfig::default()
+        });
+        for (id, place) in (0..).zip(&self.places) {
+            broker.set_resource(ResourceId(id), place.ceiling.map(BytesPerSecond));
+        }
+        broker
+    }
+
+    fn find(&self, name: &str) -> Option<ResourceId> {
+        let at = self.places.iter().position(|place| place.name == name)?;
+        u32::try_from(at).ok().map(ResourceId)
+    }
+
+    /// What is still there of these.
+    pub(super) fn ids(&self, names: &[String]) -> Vec<ResourceId> {
+        names.iter().filter_map(|name| self.find(name)).collect()
+    }
+
+    pub(super) fn names(&self, ids: &[ResourceId]) -> Vec<String> {
+        ids.iter().map(|id| self.name(*id).to_owned()).collect()
+    }
+
+    pub(super) fn name(&self, id: ResourceId) -> &str {
+        let place = self.places.get(id.0 as usize);
+        place.map_or("", |place| place.name.as_str())
+    }
+
+    /// A resource for people, with what it gives.
+    pub(super) fn words(&self, id: ResourceId) -> String {
+        match self.places.get(id.0 as usize) {
+            Some(place) => match place.ceiling {
+                Some(rate) => format!("{} ({}/s)", place.words, human(rate)),
+                None => place.words.clone(),
+            },
+            None => "what nobody knows".to_owned(),
+        }
+    }
+
+    /// What the bytes of a transfer pass here.
+    pub(super) fn passes(&self, request: &Request, source: u32) -> Vec<ResourceId> {
+        let mut passed = vec![LINK];
+        let source = request.sources.get(source as usize);
+        let source = source.or(request.sources.first());
+        let urls = source.into_iter().chain([&request.destination]);
+        for side in urls.filter_map(|place| Side::parse(&place.url, &self.config).ok()) {
+            let found = match &side {
+                Side::Local(path) => self.find(&format!("root:{}", path.root)),
+                Side::Remote { address, .. } => {
+                    let share = self.config.share_of_peer(address);
+                    let peer = share.and_then(|share| share.peer.as_deref());
+                    peer.and_then(|peer| self.find(&format!("peer:{peer}")))
+                }
+            };
+            passed.extend(found.filter(|id| !passed.contains(id)));
+        }
+        passed
+    }
+
+    pub(super) fn wish(&self, ask: &Ask<'_>) -> Wish {
+        let request = ask.request;
+        let resources = self.passes(request, ask.source);
+        let share = self.config.share_of_owner(ask.owner);
+        let mut wish = Wish::new(TransferKey(ask.key), 0, &resources);
+        wish.class = request.class();
+        ask.owner.clone_into(&mut wish.owner);
+        wish.owner_weight = share.map_or(wish.owner_weight, |share| share.weight);
+        wish.weight = request.weight;
+        wish.bytes = ask.bytes.map(|bytes| bytes.saturating_sub(ask.done));
+        wish.deadline = request.deadline.map(due);
+        wish.not_before = request.not_before.map(time);
+        wish.floor = BytesPerSecond(request.rate_min.unwrap_or(0));
+        let most = share.and_then(|share| share.rate_max).map(|rate| rate.0);
+        wish.ceiling = (request.rate_max.into_iter().chain(most).min()).map(BytesPerSecond);
+        wish
+    }
+
+    /// What must be known before anything can be promised.
+    pub(super) fn why_unpromised(
+        &self,
+        ask: &Ask<'_>,
+        wish: &Wish,
+        broker: &Broker,
+    ) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let is_known = |id: &ResourceId| {
+            broker
+                .capacity(*id)
+                .is_some_and(|of| of.present().is_some())
+        };
+        if !wish.resources.iter().any(is_known) {
+            let names: Vec<String> = wish.resources.iter().map(|id| self.words(*id)).collect();
+            reasons.push(format!(
+                "not promised: nothing is known yet of {}; configure `rate` at the endpoint",
+                names.join(", ")
+            ));
+        }
+        if ask.bytes.is_none() && wish.floor.0 == 0 {
+            let cause = "not promised yet: its size is not known before its files are listed; \
+                         say it with bytes_expected";
+            reasons.push(cause.to_owned());
+        }
+        reasons
+    }
+}

@@ -1,0 +1,45 @@
+//! The answer to who asks before they submit.
+
+use super::{Ask, Given, Promises};
+use crate::access::Principal;
+use crate::api::types::{AdmissionAnswer, Decision, Request};
+use crate::moment::Moment;
+use crate::ports::Admission;
+use dray_core::{Result, TransferId};
+
+impl Admission for Promises {
+    fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer> {
+        let ids: Vec<String> = (requests.iter().enumerate())
+            .map(|(at, request)| match &request.id {
+                Some(id) => TransferId::as_str(id).to_owned(),
+                None => format!("number {}", at + 1),
+            })
+            .collect();
+        // No transfer has these numbers: they are given out from one on.
+        let keys = (0..requests.len()).map(|at| u64::MAX - at as u64);
+        let asks = requests.iter().zip(&ids).zip(keys);
+        let asks = asks.map(|((request, id), key)| Ask {
+            key,
+            id,
+            owner: &caller.owner,
+            request,
+            source: 0,
+            bytes: request.bytes_said(),
+            done: 0,
+        });
+        let asks: Vec<Ask<'_>> = asks.collect();
+        Ok(match self.would(&asks, Moment::now()) {
+            Ok(given) => AdmissionAnswer {
+                decision: Decision::Accept,
+                transfers: given
+                    .into_iter()
+                    .map(|Given { answer, .. }| answer)
+                    .collect(),
+            },
+            Err(refused) => AdmissionAnswer {
+                decision: Decision::Refuse,
+                transfers: refused.answers,
+            },
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! What the endpoint's link gives, learned where it is not configured.
+
+use dray_core::Time;
+use std::time::Duration;
+
+/// How long a window is: long against objects, short against what changes on a network.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Of a new window this part counts, in 256ths: what lasts for some ten seconds is believed (guess,
+/// revisit).
+const NEW_PART: u64 = 32;
+
+/// The busy throughput: what has moved while somebody wanted more.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Link {
+    rate: Option<u64>,
+    window: Option<(Time, u64)>,
+    was_busy: bool,
+}
+
+impl Link {
+    pub(super) const fn rate(&self) -> Option<u64> {
+        self.rate
+    }
+
+    pub(super) const fn set(&mut self, rate: u64) {
+        self.rate = Some(rate);
+    }
+
+    /// `moved` bytes of all sessions ever; `is_busy` when somebody could have used more. Answers when a
+    /// window has ended that says something.
+    ///
+    /// More than ever is believed at once: it has been seen. Less is believed slowly, and only of
+    /// windows in which somebody wanted more all the time.
+    pub(super) fn look(&mut self, now: Time, moved: u64, is_busy: bool) -> Option<u64> {
+        let Some((since, before)) = self.window else {
+            self.window = Some((now, moved));
+            self.was_busy = is_busy;
+            return None;
+        };
+        self.was_busy &= is_busy;
+        let length = now.since(since);
+        if length < WINDOW {
+            return None;
+        }
+        self.window = Some((now, moved));
+        let was_busy = std::mem::replace(&mut self.was_busy, is_busy);
+        // Sessions that have ended took their bytes along.
+        let bytes = moved.checked_sub(before)?;
+        let seen = u128::from(bytes) * 1_000_000_000 / length.as_nanos().max(1);
+        let seen = u64::try_from(seen).unwrap_or(u64::MAX);
+        let rate = match self.rate {
+            None if was_busy && seen > 0 => seen,
+            None => return None,
+            Some(rate) if seen >= rate => seen,
+            Some(rate) if was_busy => {
+                let lower = u128::from(rate - seen) * u128::from(NEW_PART) / 256;
+                rate - u64::try_from(lower).unwrap_or(0)
+            }
+            Some(_) => return None,
+        };
+        self.rate = Some(rate.max(1));
+        self.rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Link;
+    use dray_core::Time;
+
+    const MEGA: u64 = 1_000_000;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000 * MEGA)
+    }
+
+    #[test]
+    fn what_is_seen_is_believed_and_what_nobody_wanted_says_nothing() {
+        let mut link = Link::default();
+        assert_eq!(link.look(at(0), 0, true), None);
+        assert_eq!(link.look(at(1), 80 * MEGA, true), Some(80 * MEGA));
+        // Idle.
+        assert_eq!(link.look(at(2), 81 * MEGA, false), None);
+        assert_eq!(link.look(at(3), 82 * MEGA, true), None, "not all the time");
+        assert_eq!(link.look(at(4), 182 * MEGA, true), Some(100 * MEGA));
+        let mut moved = 182 * MEGA;
+        for second in 5..60 {
+            moved += 50 * MEGA;
+            link.look(at(second), moved, true);
+        }
+        let learned = link.rate().expect("known");
+        assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
+        // A session went, and its bytes with it.
+        assert_eq!(link.look(at(61), 5, true), None);
+    }
+}

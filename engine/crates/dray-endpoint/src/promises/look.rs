@@ -1,0 +1,262 @@
+//! One round: how far those are that were promised something, at which rates they go on, and what
+//! has to be said of it.
+
+use super::answer::Names;
+use super::{Desk, LINK, Promises, time};
+use crate::api::types::{MissAnswer, ReasonWord};
+use crate::moment::Moment;
+use dray_core::Time;
+use dray_core::rate::BytesPerSecond;
+use dray_sched::broker::{Rates, TransferKey};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// So long a transfer must have used less than it may before it counts as slow by itself: longer than
+/// connecting takes, and than a disk sometimes stops for. Guess, revisit.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// A part by which a planned rate must change before it is told, in per cent.
+const TOLD_PERCENT: u64 = 5;
+
+/// A session, as the round finds it.
+#[derive(Debug, Clone)]
+pub struct Seen<'a> {
+    /// Its number.
+    pub session: u64,
+    /// Its transfer, if that is driven here.
+    pub own: Option<&'a str>,
+    /// Bytes it has moved.
+    pub moved: u64,
+    /// What is safe of its transfer or on its way, and all of it when it is listed.
+    pub done: u64,
+    /// See `done`.
+    pub listed: Option<u64>,
+    /// Whether it could use more than it gets.
+    pub is_hungry: bool,
+}
+
+/// What a round says.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// The planned rate of each session that has one.
+    pub planned: HashMap<u64, u64>,
+    /// What the link gives, where that is measured and anything is promised of it.
+    pub link: Option<u64>,
+    /// What has to be said.
+    pub told: Vec<Told>,
+}
+
+/// Something that callers hear of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A planned rate changed.
+    Rate {
+        /// The transfer.
+        id: String,
+        /// Whose it is.
+        owner: String,
+        /// What it was.
+        old: u64,
+        /// What it is.
+        new: u64,
+        /// Why.
+        reason: ReasonWord,
+    },
+    /// A promise will be missed; or, without a miss, is expected to be kept again.
+    Miss {
+        /// The transfer.
+        id: String,
+        /// Whose it is.
+        owner: String,
+        /// How.
+        miss: Option<MissAnswer>,
+    },
+}
+
+/// What a session moves, as far back as it takes to call it slow.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Use {
+    samples: VecDeque<(Time, u64)>,
+    last: u64,
+    told: Option<u64>,
+    /// Whom the broker was told to be slow.
+    slow: Option<TransferKey>,
+}
+
+impl Use {
+    /// Bytes since the last look.
+    fn look(&mut self, seen: &Seen<'_>, now: Time) -> u64 {
+        let more = seen.moved.saturating_sub(self.last);
+        self.last = seen.moved;
+        if seen.is_hungry {
+            self.samples.clear();
+        } else {
+            self.samples.push_back((now, seen.moved));
+        }
+        while (self.samples.get(1)).is_some_and(|(at, _)| now.since(*at) >= SLOW) {
+            self.samples.pop_front();
+        }
+        more
+    }
+
+    /// What it can use, once it is known to be slow by itself: a tenth more than it has moved.
+    fn bound(&self, now: Time) -> Option<u64> {
+        let (since, moved) = *self.samples.front()?;
+        let length = now.since(since);
+        if length < SLOW {
+            return None;
+        }
+        let bytes = u128::from(self.last.saturating_sub(moved)) * 1_100_000_000;
+        u64::try_from(bytes / length.as_nanos().max(1)).ok()
+    }
+
+    /// Whether that is another than was told: by a tenth, or at all.
+    fn news(&mut self, now: Time) -> Option<Option<u64>> {
+        let bound = self.bound(now);
+        let is_same = match (self.told, bound) {
+            (None, None) => true,
+            (Some(old), Some(new)) => old.abs_diff(new) <= old / 10,
+            _ => false,
+        };
+        if is_same {
+            return None;
+        }
+        self.told = bound;
+        Some(bound)
+    }
+}
+
+impl Promises {
+    /// One round. Asks for rates anew when something came, ended or changed, or the time has come.
+    pub fn look(&self, seen: &[Seen<'_>], now: Moment) -> Look {
+        let at = time(now);
+        let mut desk = self.desk();
+        let desk = &mut *desk;
+        desk.follow(seen, at, self.config.rate.is_none());
+        let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
+        let told = if desk.is_changed || is_due {
+            desk.is_changed = false;
+            let rates = desk.broker.rates(at);
+            desk.wake_at = rates.wake_at;
+            self.tell(desk, &rates)
+        } else {
+            Vec::new()
+        };
+        let planned = seen.iter().filter_map(|seen| {
+            let key = desk.by_id.get(seen.own?)?;
+            Some((seen.session, desk.rates.get(key)?.planned.0))
+        });
+        Look {
+            planned: planned.collect(),
+            link: desk.link.rate().filter(|_| !desk.held.is_empty()),
+            told,
+        }
+    }
+
+    fn tell(&self, desk: &mut Desk, rates: &Rates) -> Vec<Told> {
+        let mut told = Vec::new();
+        for rate in &rates.rates {
+            let Some(held) = desk.held.get(&rate.key) else {
+                continue;
+            };
+            let old = desk.rates.insert(rate.key, *rate);
+            let old = old.map_or(0, |old| old.planned.0);
+            let new = rate.planned.0;
+            if old.abs_diff(new) > old.max(new) * TOLD_PERCENT / 100 {
+                told.push(Told::Rate {
+                    id: held.id.clone(),
+                    owner: held.owner.clone(),
+                    old,
+                    new,
+                    reason: rate.reason.into(),
+                });
+            }
+        }
+        let names = Names::new(&self.places, &desk.held, &[]);
+        let mut misses: Vec<(TransferKey, MissAnswer)> = Vec::new();
+        for miss in &rates.misses {
+            if let Some(held) = desk.held.get(&miss.key) {
+                misses.push((miss.key, names.miss(miss, held.promise.deadline)));
+            }
+        }
+        let missed: Vec<TransferKey> = misses.iter().map(|(key, _)| *key).collect();
+        for (key, miss) in misses {
+            let old = desk.misses.insert(key, miss.clone());
+            if old.is_some_and(|old| old.cause == miss.cause) {
+                continue;
+            }
+            self.counts.foretold.fetch_add(1, Ordering::Relaxed);
+            told.extend(desk.held.get(&key).map(|held| Told::Miss {
+                id: held.id.clone(),
+                owner: held.owner.clone(),
+                miss: Some(miss),
+            }));
+        }
+        let over: Vec<TransferKey> = (desk.misses.keys().copied())
+            .filter(|key| !missed.contains(key))
+            .collect();
+        for key in over {
+            desk.misses.remove(&key);
+            told.extend(desk.held.get(&key).map(|held| Told::Miss {
+                id: held.id.clone(),
+                owner: held.owner.clone(),
+                miss: None,
+            }));
+        }
+        told
+    }
+}
+
+impl Desk {
+    /// Takes up what the sessions have done since the last round.
+    fn follow(&mut self, seen: &[Seen<'_>], at: Time, is_measured: bool) {
+        let mut moved = 0;
+        let mut uses = HashMap::new();
+        let is_busy = seen.iter().any(|seen| seen.is_hungry);
+        for one in seen {
+            let mut used = self.uses.remove(&one.session).unwrap_or_default();
+            moved += used.look(one, at);
+            if let Some(key) = one.own.and_then(|id| self.by_id.get(id)).copied() {
+                if let Some(bound) = used.news(at) {
+                    used.slow = bound.map(|_| key);
+                    self.broker.set_use(key, bound.map(BytesPerSecond));
+                    self.is_changed = true;
+                }
+                self.progress(key, one);
+            }
+            uses.insert(one.session, used);
+        }
+        // What does not move now says nothing of what it could.
+        for left in std::mem::replace(&mut self.uses, uses).into_values() {
+            if let Some(key) = left.slow {
+                self.broker.set_use(key, None);
+                self.is_changed = true;
+            }
+        }
+        self.moved = self.moved.saturating_add(moved);
+        if is_measured && let Some(rate) = self.link.look(at, self.moved, is_busy) {
+            self.has_news |= self
+                .broker
+                .capacity(LINK)
+                .is_none_or(|link| link.present().is_none());
+            let is_news = self.broker.measure(LINK, BytesPerSecond(rate), at);
+            self.is_changed |= is_news && !self.held.is_empty();
+        }
+    }
+
+    fn progress(&mut self, key: TransferKey, seen: &Seen<'_>) {
+        let Some(held) = self.held.get_mut(&key) else {
+            return;
+        };
+        if let Some(listed) = seen.listed
+            && held.bytes.is_some_and(|bytes| bytes != listed)
+        {
+            held.bytes = Some(listed);
+            self.is_changed = true;
+        }
+        if let Some(bytes) = held.bytes {
+            self.broker.progress(key, bytes.saturating_sub(seen.done));
+        }
+    }
+}

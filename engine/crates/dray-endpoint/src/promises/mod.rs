@@ -1,0 +1,450 @@
+//! What transfers are promised: which deadlines and rates this endpoint has said yes to, at which
+//! rates it keeps them, and which it sees it will miss.
+//!
+//! Purpose: asks `dray_sched::broker` in the endpoint's words. Resources are the endpoint's link, its
+//! roots and its peers; time is the queue's.
+//!
+//! Not for: rows (`queue`), sessions' gates (`dispatch`), HTTP.
+//!
+//! Invariant owned here: what the broker holds is what stands in the table of promises, and is read
+//! from there again when a write was undone.
+
+mod answer;
+mod ask;
+mod dry;
+mod link;
+mod look;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Given, NotAdmitted};
+pub use ask::{Ask, asks_promise};
+pub use look::{Look, Seen, Told};
+
+use crate::api::types::{Admitted, MissAnswer, ReasonWord};
+use crate::config::Config;
+use crate::moment::Moment;
+use ask::Places;
+use dray_core::Time;
+use dray_core::rate::BytesPerSecond;
+use dray_sched::broker::{Answer, Broker, Rate, ResourceId, TransferKey, Wish};
+use link::Link;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a transfer needs besides the time of its bytes: to be begun, to be synced, to be given its name.
+/// It is planned to have moved everything so long before its deadline. Guess, revisit.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// A promise as it is kept in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promise {
+    /// The transfer.
+    pub id: String,
+    /// Its number in the order of submission.
+    pub key: u64,
+    /// How many bytes it was promised for; `None` for a rate alone.
+    pub bytes: Option<u64>,
+    /// When it is to be done.
+    pub deadline: Option<Moment>,
+    /// The rate it is to have.
+    pub rate_min: Option<u64>,
+    /// What it passes, by name.
+    pub resources: Vec<String>,
+}
+
+/// What is said of a transfer's promise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// Whether anything is promised.
+    pub is_promised: bool,
+    /// The planned rate, bytes per second.
+    pub planned: Option<u64>,
+    /// Why so much.
+    pub reason: Option<ReasonWord>,
+    /// That it will be missed, and why.
+    pub miss: Option<MissAnswer>,
+}
+
+/// Counters, for the metrics.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Promises that were kept.
+    pub kept: AtomicU64,
+    /// Promises that were not.
+    pub missed: AtomicU64,
+    /// Promises of which it was said beforehand that they will be missed.
+    pub foretold: AtomicU64,
+    /// Requests that were refused.
+    pub refused: AtomicU64,
+}
+
+/// A transfer that was promised something.
+#[derive(Debug, Clone)]
+struct Held {
+    id: String,
+    owner: String,
+    /// All of it, done or not, as far as it is known.
+    bytes: Option<u64>,
+    promise: Promise,
+}
+
+/// See the module's head.
+pub struct Promises {
+    config: Arc<Config>,
+    places: Places,
+    desk: Mutex<Desk>,
+    /// What became of them.
+    pub counts: Counts,
+}
+
+struct Desk {
+    broker: Broker,
+    held: BTreeMap<TransferKey, Held>,
+    by_id: HashMap<String, TransferKey>,
+    rates: BTreeMap<TransferKey, Rate>,
+    misses: BTreeMap<TransferKey, MissAnswer>,
+    wake_at: Option<Time>,
+    is_changed: bool,
+    /// Whether anything was changed since [`Promises::mark`].
+    is_touched: bool,
+    /// Whether the link's capacity has just become known.
+    has_news: bool,
+    link: Link,
+    /// Bytes that all sessions have moved.
+    moved: u64,
+    uses: HashMap<u64, look::Use>,
+}
+
+impl Promises {
+    /// Nothing is promised yet.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let config = Arc::new(config.clone());
+        let places = Places::new(&config);
+        let desk = Desk {
+            broker: places.broker(),
+            held: BTreeMap::new(),
+            by_id: HashMap::new(),
+            rates: BTreeMap::new(),
+            misses: BTreeMap::new(),
+            wake_at: None,
+            is_changed: false,
+            is_touched: false,
+            has_news: false,
+            link: Link::default(),
+            moved: 0,
+            uses: HashMap::new(),
+        };
+        Self {
+            places,
+            desk: Mutex::new(desk),
+            counts: Counts::default(),
+            config,
+        }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What these would be answered; changes nothing.
+    ///
+    /// # Errors
+    /// Those that cannot be promised, all of them or none, with what could be.
+    pub fn would(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Box<NotAdmitted>> {
+        let desk = self.desk();
+        let mut broker = desk.broker.clone();
+        let held = desk.held.clone();
+        drop(desk);
+        self.decide(&mut broker, &held, asks, now)
+    }
+
+    /// Promises these, all or none: the caller writes down what [`Given::promise`] says.
+    ///
+    /// # Errors
+    /// As [`Promises::would`].
+    pub fn take(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Box<NotAdmitted>> {
+        if !asks.iter().any(Ask::wants) {
+            let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
+            return Ok(asks.iter().map(plain).collect());
+        }
+        let mut desk = self.desk();
+        let desk = &mut *desk;
+        let given = self.decide(&mut desk.broker, &desk.held, asks, now);
+        // A refusal's offer is kept free for a while: rates may change.
+        desk.is_changed = true;
+        match &given {
+            Ok(given) => {
+                for (ask, given) in asks.iter().zip(given) {
+                    let Some(promise) = &given.promise else {
+                        continue;
+                    };
+                    desk.is_touched = true;
+                    desk.hold(ask.owner, promise.clone());
+                }
+            }
+            Err(_) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        given
+    }
+
+    /// Puts another wish in the place of what a transfer was promised. When that cannot be, it keeps
+    /// what it had.
+    ///
+    /// # Errors
+    /// As [`Promises::would`].
+    pub fn change(&self, ask: &Ask<'_>, now: Moment) -> Result<Given, Box<NotAdmitted>> {
+        let key = TransferKey(ask.key);
+        let old = {
+            let mut desk = self.desk();
+            let wish = desk.broker.wish(key).map(|(wish, _)| wish.clone());
+            let old = desk.held.get(&key).cloned().zip(wish);
+            desk.drop_promise(key);
+            old
+        };
+        let given = self.take(std::slice::from_ref(ask), now);
+        if given.is_err()
+            && let Some((held, wish)) = old
+        {
+            let mut desk = self.desk();
+            desk.broker.restore([wish]);
+            desk.hold(&held.owner, held.promise);
+        }
+        given.map(|mut given| given.pop().unwrap_or_default())
+    }
+
+    fn decide(
+        &self,
+        broker: &mut Broker,
+        held: &BTreeMap<TransferKey, Held>,
+        asks: &[Ask<'_>],
+        now: Moment,
+    ) -> Result<Vec<Given>, Box<NotAdmitted>> {
+        let at = time(now);
+        let wishes: Vec<Wish> = asks.iter().map(|ask| self.places.wish(ask)).collect();
+        let names = answer::Names::new(&self.places, held, asks);
+        let is_asked = |at: &usize| asks[*at].wants();
+        let (must, may): (Vec<usize>, Vec<usize>) = (0..asks.len())
+            .filter(is_asked)
+            .partition(|at| !asks[*at].is_best_effort());
+        let mut given: Vec<Given> = asks.iter().map(|_| Given::default()).collect();
+        let set: Vec<Wish> = must.iter().map(|at| wishes[*at].clone()).collect();
+        match broker.admit(&set, at) {
+            Answer::Accepted(grants) => {
+                for (index, grant) in must.iter().zip(&grants) {
+                    given[*index] = self.given(broker, &asks[*index], &wishes[*index], grant);
+                }
+            }
+            Answer::Refused(refusal) => {
+                let asked: Vec<&Ask<'_>> = must.iter().map(|at| &asks[*at]).collect();
+                let mut refused = names.refused(&asked, &refusal);
+                // In the order of the requests.
+                refused.at = must.get(refused.at).copied().unwrap_or(0);
+                let mut answers: Vec<Admitted> = asks.iter().map(|_| Admitted::default()).collect();
+                for (index, answer) in must.iter().zip(refused.answers) {
+                    answers[*index] = answer;
+                }
+                refused.answers = answers;
+                return Err(Box::new(refused));
+            }
+        }
+        for index in may {
+            let wish = std::slice::from_ref(&wishes[index]);
+            given[index] = match broker.admit(wish, at) {
+                Answer::Accepted(grants) => {
+                    self.given(broker, &asks[index], &wishes[index], &grants[0])
+                }
+                Answer::Refused(refusal) => {
+                    let mut refused = names.refused(&[&asks[index]], &refusal);
+                    Given {
+                        promise: None,
+                        answer: refused.answers.pop().unwrap_or_default(),
+                    }
+                }
+            };
+        }
+        Ok(given)
+    }
+
+    fn given(
+        &self,
+        broker: &mut Broker,
+        ask: &Ask<'_>,
+        wish: &Wish,
+        grant: &dray_sched::broker::Grant,
+    ) -> Given {
+        if !grant.is_promised {
+            // It is asked again when more is known.
+            broker.end(wish.key);
+            return Given::unpromised(self.places.why_unpromised(ask, wish, broker));
+        }
+        Given {
+            answer: answer::granted(grant),
+            promise: Some(Promise {
+                id: ask.id.to_owned(),
+                key: ask.key,
+                bytes: ask.bytes,
+                deadline: ask.request.deadline,
+                rate_min: ask.request.rate_min,
+                resources: self.places.names(&wish.resources),
+            }),
+        }
+    }
+
+    /// A transfer has ended, is paused, or is not wanted any more. `in_time` says whether what was promised
+    /// was kept, where that can be said.
+    pub fn end(&self, key: u64, in_time: Option<bool>) {
+        let key = TransferKey(key);
+        let mut desk = self.desk();
+        if !desk.held.contains_key(&key) {
+            return;
+        }
+        desk.drop_promise(key);
+        drop(desk);
+        let counter = match in_time {
+            Some(true) => &self.counts.kept,
+            Some(false) => &self.counts.missed,
+            None => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a transfer is promised something.
+    #[must_use]
+    pub fn is_promised(&self, id: &str) -> bool {
+        self.desk().by_id.contains_key(id)
+    }
+
+    /// What is promised to a transfer, as it stands.
+    #[must_use]
+    pub fn view(&self, id: &str) -> View {
+        let desk = self.desk();
+        let Some(key) = desk.by_id.get(id) else {
+            return View::default();
+        };
+        let rate = desk.rates.get(key);
+        View {
+            is_promised: true,
+            planned: rate.map(|rate| rate.planned.0),
+            reason: rate.map(|rate| rate.reason.into()),
+            miss: desk.misses.get(key).cloned(),
+        }
+    }
+
+    /// Between which times a promised transfer will be done: with all that is spare, and with what is
+    /// planned alone. O(promises) times the work of a plan.
+    #[must_use]
+    pub fn eta(&self, id: &str, now: Moment) -> Option<(Moment, Option<Moment>)> {
+        let desk = self.desk();
+        let key = *desk.by_id.get(id)?;
+        let deadline = desk.held.get(&key)?.promise.deadline;
+        let late = match desk.misses.get(&key) {
+            Some(miss) => miss.earliest_finish,
+            None => deadline,
+        };
+        let broker = desk.broker.clone();
+        drop(desk);
+        let eta = broker.eta(key, time(now))?;
+        Some((settled(eta.early), late))
+    }
+
+    /// What was measured of the link, to be kept with what was promised of it.
+    #[must_use]
+    pub fn measured(&self) -> Option<u64> {
+        self.desk().link.rate()
+    }
+
+    /// Begins from what is kept. What was promised before is forgotten.
+    pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Moment) {
+        let mut desk = self.desk();
+        desk.broker = self.places.broker();
+        desk.held.clear();
+        desk.by_id.clear();
+        if let Some(rate) = desk.link.rate().or(measured)
+            && self.config.rate.is_none()
+        {
+            desk.link.set(rate);
+            let _ = desk.broker.measure(LINK, BytesPerSecond(rate), time(now));
+        }
+        for (promise, ask) in kept {
+            let mut wish = self.places.wish(&ask);
+            wish.bytes = promise.bytes.map(|bytes| bytes.saturating_sub(ask.done));
+            wish.deadline = promise.deadline.map(due);
+            wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
+            wish.resources = self.places.ids(&promise.resources);
+            desk.broker.restore([wish]);
+            desk.hold(ask.owner, promise);
+        }
+        desk.is_changed = true;
+    }
+
+    /// Whether something has become known since this was asked last, so that more can be promised.
+    pub(crate) fn take_news(&self) -> bool {
+        std::mem::take(&mut self.desk().has_news)
+    }
+
+    /// From here on it is noted whether anything is promised or given up.
+    pub(crate) fn mark(&self) {
+        self.desk().is_touched = false;
+    }
+
+    /// Whether anything was since.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.desk().is_touched
+    }
+}
+
+impl Desk {
+    fn hold(&mut self, owner: &str, promise: Promise) {
+        let key = TransferKey(promise.key);
+        self.by_id.insert(promise.id.clone(), key);
+        let held = Held {
+            id: promise.id.clone(),
+            owner: owner.to_owned(),
+            bytes: promise.bytes,
+            promise,
+        };
+        self.held.insert(key, held);
+    }
+
+    fn drop_promise(&mut self, key: TransferKey) {
+        self.broker.end(key);
+        if let Some(held) = self.held.remove(&key) {
+            self.by_id.remove(&held.id);
+            self.is_touched = true;
+            self.is_changed = true;
+        }
+        self.rates.remove(&key);
+        self.misses.remove(&key);
+    }
+}
+
+/// The endpoint's link.
+const LINK: ResourceId = ResourceId(0);
+
+/// A point on the clock of plans.
+fn time(moment: Moment) -> Time {
+    let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// The same on the callers' clock, rounded up.
+fn moment(time: Time) -> Moment {
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    Moment::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+/// When all bytes must have moved for a deadline.
+fn due(deadline: Moment) -> Time {
+    time(deadline.before(SETTLE))
+}
+
+/// When a transfer is done that has moved its bytes by then.
+fn settled(time: Time) -> Moment {
+    moment(time).after(SETTLE)
+}

@@ -1,0 +1,294 @@
+//! What is promised, at which rates, and what is said when it cannot be kept.
+
+use super::{Ask, Promises, Seen, Told};
+use crate::api::types::{ReasonWord, Request};
+use crate::config::Config;
+use crate::moment::Moment;
+use dray_core::ErrorKind;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const MEGA: u64 = 1_000_000;
+
+fn promises(more: &str) -> Promises {
+    let text = format!(
+        "name = \"a.example\"\nstate = \"/state\"\n{more}\n\
+         [[root]]\nname = \"data\"\npath = \"/data\"\n\
+         [[root]]\nname = \"tape\"\npath = \"/tape\"\nrate = \"20MB/s\"\n"
+    );
+    Promises::new(&Config::parse("test", &text).expect("good"))
+}
+
+/// A link of 100 megabytes per second.
+fn link() -> Promises {
+    promises("rate = \"100MB/s\"")
+}
+
+fn noon() -> Moment {
+    Moment::parse("2030-01-01T12:00:00Z").expect("a time")
+}
+
+fn at(seconds: u64) -> Moment {
+    noon().after(Duration::from_secs(seconds))
+}
+
+fn request(megas: u64, more: Value) -> Request {
+    let mut body = json!({
+        "sources": [{"url": "dray://b.example/data/x"}],
+        "destination": {"url": "/data/x"},
+        "bytes_expected": megas * MEGA,
+    });
+    body.as_object_mut()
+        .expect("an object")
+        .extend(more.as_object().cloned().unwrap_or_default());
+    serde_json::from_value(body).expect("good")
+}
+
+fn due(megas: u64, seconds: u64) -> Request {
+    request(megas, json!({"deadline": at(seconds)}))
+}
+
+fn ask<'a>(key: u64, id: &'a str, request: &'a Request) -> Ask<'a> {
+    Ask {
+        key,
+        id,
+        owner: "alice",
+        request,
+        source: 0,
+        bytes: request.bytes_said(),
+        done: 0,
+    }
+}
+
+fn take(promises: &Promises, key: u64, id: &str, request: &Request) -> bool {
+    let given = promises.take(&[ask(key, id, request)], noon());
+    given.is_ok_and(|given| given[0].promise.is_some())
+}
+
+fn moves(session: u64, id: &str, moved: u64, is_hungry: bool) -> Seen<'_> {
+    Seen {
+        session,
+        own: Some(id),
+        moved,
+        done: moved,
+        listed: None,
+        is_hungry,
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_an_offer_that_is_taken() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    let wanted = due(5_000, 101);
+    let refused = promises.take(&[ask(2, "two", &wanted)], noon());
+    let refused = refused.expect_err("10 seconds' too much");
+    assert_eq!(refused.error.kind, ErrorKind::NotAdmitted);
+    let answer = &refused.answers[0];
+    let obstacle = answer.obstacle.clone().expect("named");
+    assert_eq!(obstacle.resource.as_deref(), Some("link"));
+    assert_eq!(
+        (obstacle.promises, obstacle.transfers),
+        (1, vec!["one".to_owned()])
+    );
+    // 50 MB/s are needed, 40 are left.
+    let needed = answer.rate_needed.expect("known");
+    assert!((50 * MEGA..51 * MEGA).contains(&needed), "{needed}");
+    let available = answer.rate_available.expect("known");
+    assert!((39 * MEGA..40 * MEGA).contains(&available), "{available}");
+    let earliest = answer.earliest_finish.expect("offered");
+    assert!(earliest > at(110) && earliest < at(130), "{earliest}");
+    let said = refused.error.to_string();
+    assert!(
+        said.contains("promised to another") && said.contains(&earliest.to_string()),
+        "{said}"
+    );
+    let again = request(5_000, json!({"deadline": earliest}));
+    assert!(take(&promises, 2, "two", &again));
+    assert!(promises.is_promised("two"));
+}
+
+#[test]
+fn every_offer_is_admitted_when_it_is_submitted() {
+    let promises = link();
+    let mut refusals = 0;
+    for key in 1..14 {
+        let id = format!("t{key}");
+        // Anything will do that is neither all small nor all large.
+        let megas = 200 + key * 7_919 % 3_000;
+        let request = due(megas, 20 + key * 104_729 % 40);
+        let dry = promises.would(&[ask(key, &id, &request)], noon());
+        let taken = promises.take(&[ask(key, &id, &request)], noon());
+        assert_eq!(dry.is_ok(), taken.is_ok(), "{id}");
+        let (Err(dry), Err(taken)) = (dry, taken) else {
+            continue;
+        };
+        refusals += 1;
+        assert_eq!(dry.answers, taken.answers, "{id}");
+        let earliest = taken.answers[0].earliest_finish.expect("offered");
+        let again = self::request(megas, json!({"deadline": earliest}));
+        assert!(take(&promises, key, &id, &again), "{id}: {earliest}");
+        if key % 3 == 0 {
+            promises.end(key, None);
+        }
+    }
+    assert!(refusals > 3, "{refusals}");
+}
+
+#[test]
+fn a_set_is_taken_whole_or_not_at_all() {
+    let promises = link();
+    let (one, two) = (due(6_000, 101), due(5_000, 101));
+    let set = [ask(1, "one", &one), ask(2, "two", &two)];
+    let refused = promises.take(&set, noon()).expect_err("too much");
+    assert_eq!(refused.at, 1);
+    assert!(refused.answers[0].reasons[0].contains("two is refused"));
+    assert!(!promises.is_promised("one") && !promises.is_promised("two"));
+    let later = refused.answers.iter();
+    let later: Vec<Request> = later
+        .zip([6_000, 5_000])
+        .map(|(answer, megas)| request(megas, json!({"deadline": answer.earliest_finish})))
+        .collect();
+    let set = [ask(1, "one", &later[0]), ask(2, "two", &later[1])];
+    assert!(promises.take(&set, noon()).is_ok());
+    assert!(promises.is_promised("one") && promises.is_promised("two"));
+}
+
+#[test]
+fn best_effort_is_taken_without_a_promise_and_told_why() {
+    let promises = link();
+    let late = request(
+        6_000,
+        json!({"deadline": at(2), "admission": "best_effort"}),
+    );
+    let given = promises.take(&[ask(1, "one", &late)], noon());
+    let given = given.expect("taken").pop().expect("one");
+    assert!(given.promise.is_none());
+    assert!(given.answer.rate_needed.is_some(), "{given:?}");
+    assert!(!promises.is_promised("one"));
+}
+
+#[test]
+fn what_nobody_knows_is_not_promised_and_said() {
+    let promises = promises("");
+    let wanted = due(1, 1_000);
+    let given = promises.take(&[ask(1, "one", &wanted)], noon());
+    let given = given.expect("taken").pop().expect("one");
+    assert!(given.promise.is_none());
+    let said = given.answer.reasons.join(" ");
+    assert!(said.contains("configure `rate`"), "{said}");
+    let mut unsized_ = due(1, 1_000);
+    unsized_.bytes_expected = None;
+    let given = link().take(&[ask(1, "one", &unsized_)], noon());
+    let given = given.expect("taken").pop().expect("one");
+    let said = given.answer.reasons.join(" ");
+    assert!(
+        given.promise.is_none() && said.contains("bytes_expected"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_root_and_a_floor_of_others_bound_what_is_promised() {
+    let promises = link();
+    let mut tape = due(3_000, 101);
+    tape.destination.url = "/tape/x".to_owned();
+    let refused = promises.take(&[ask(1, "one", &tape)], noon());
+    let refused = refused.expect_err("30 MB/s of 20");
+    let obstacle = refused.answers[0].obstacle.clone().expect("named");
+    assert_eq!(obstacle.resource.as_deref(), Some("root:tape"));
+    let owed =
+        self::promises("rate = \"100MB/s\"\n[[share]]\nowner = \"bob\"\nrate_min = \"50MB/s\"");
+    assert!(!take(&owed, 1, "one", &due(6_000, 101)));
+    assert!(take(&owed, 1, "one", &due(4_000, 101)));
+}
+
+#[test]
+fn rates_follow_the_plan_and_are_told() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    let look = promises.look(&[moves(7, "one", 0, true)], noon());
+    let planned = look.planned[&7];
+    assert!((60 * MEGA..62 * MEGA).contains(&planned), "{planned}");
+    let Some(Told::Rate { id, old, new, .. }) = look.told.first() else {
+        panic!("{:?}", look.told);
+    };
+    assert_eq!((id.as_str(), *old, *new), ("one", 0, planned));
+    let view = promises.view("one");
+    assert_eq!((view.is_promised, view.planned), (true, Some(planned)));
+    assert_ne!(view.reason, Some(ReasonWord::Suspended));
+    // It got more than was planned: the rest may go slower.
+    let look = promises.look(&[moves(7, "one", 4_000 * MEGA, true)], at(50));
+    assert!(
+        (40 * MEGA..42 * MEGA).contains(&look.planned[&7]),
+        "{look:?}"
+    );
+    let (early, late) = promises.eta("one", at(50)).expect("known");
+    assert!(early < at(75) && late == Some(at(101)), "{early} {late:?}");
+    promises.end(1, Some(true));
+    assert!(!promises.is_promised("one"));
+    assert_eq!(
+        promises
+            .counts
+            .kept
+            .load(std::sync::atomic::Ordering::Relaxed),
+        1
+    );
+}
+
+#[test]
+fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    let mut told = Vec::new();
+    // 20 MB/s, whatever it is given.
+    for tenth in 0..100 {
+        let now = noon().after(Duration::from_millis(tenth * 200));
+        let look = promises.look(&[moves(7, "one", tenth * 4 * MEGA, false)], now);
+        let misses = look.told.into_iter().filter_map(|told| match told {
+            Told::Miss { miss, .. } => Some((tenth, miss)),
+            Told::Rate { .. } => None,
+        });
+        told.extend(misses);
+    }
+    let [(when, Some(miss))] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert!((20..40).contains(when), "{when}");
+    assert!(miss.cause.contains("slower"), "{miss:?}");
+    let earliest = miss.earliest_finish.expect("known");
+    assert!(earliest > at(250) && earliest < at(320), "{earliest}");
+    assert_eq!(
+        promises.view("one").miss.map(|miss| miss.cause),
+        Some(miss.cause.clone())
+    );
+    // As fast as it gets: it may be in time again.
+    let look = promises.look(&[moves(7, "one", 480 * MEGA, true)], at(21));
+    assert!(
+        matches!(
+            look.told.as_slice(),
+            [Told::Miss { miss: None, .. }, ..] | [.., Told::Miss { miss: None, .. }]
+        ),
+        "{look:?}"
+    );
+}
+
+#[test]
+fn a_link_that_is_measured_can_be_promised_of() {
+    let promises = promises("");
+    let other = |moved| Seen {
+        session: 1,
+        own: None,
+        moved,
+        done: 0,
+        listed: None,
+        is_hungry: true,
+    };
+    for second in 0..5 {
+        promises.look(&[other(second * 80 * MEGA)], at(second));
+    }
+    assert!(promises.take_news() && !promises.take_news());
+    let wanted = due(9_000, 106);
+    assert!(promises.take(&[ask(1, "one", &wanted)], at(5)).is_err());
+    assert!(take(&promises, 1, "one", &due(7_000, 106)));
+}

@@ -1,0 +1,331 @@
+//! The table of promises: what was said yes to, written with the transfer that it was said to.
+//!
+//! Invariant owned here: a promise is a row, so it is there once or not at all; what `promises` holds
+//! in memory is made from the rows again whenever a write was undone.
+
+use super::row::Row;
+use super::schema::sql;
+use super::{Queue, Refused};
+use crate::api::types::{Event, EventKind, MissAnswer, State};
+use crate::moment::Moment;
+use crate::promises::{Ask, NotAdmitted, Promise, Promises, asks_promise};
+use dray_core::{Result, TransferId};
+use rusqlite::{Connection, OptionalExtension};
+
+/// Transfers that are asked for again in one look, when a capacity has become known.
+const AGAIN_MAX: u32 = 100;
+
+/// What a row asks for.
+pub(super) fn ask(row: &Row) -> Ask<'_> {
+    let counted = row.counters.files.listing_done;
+    Ask {
+        key: u64::try_from(row.seq).unwrap_or(0),
+        id: &row.id,
+        owner: &row.owner,
+        request: &row.request,
+        source: row.source,
+        bytes: match counted {
+            true => Some(row.counters.bytes.listed),
+            false => row.request.bytes_said(),
+        },
+        done: row.counters.bytes.durable,
+    }
+}
+
+/// Promises a new transfer, or a new attempt, what it asks for, and writes that down.
+pub(super) fn take(
+    connection: &Connection,
+    promises: &Promises,
+    row: &mut Row,
+    now: Moment,
+) -> std::result::Result<(), Refused> {
+    take_set(connection, promises, &mut [row], now).map_err(|refused| (*refused).into_one().1)
+}
+
+/// The same for many: all or none. The error says which one does not fit.
+pub(super) fn take_set(
+    connection: &Connection,
+    promises: &Promises,
+    rows: &mut [&mut Row],
+    now: Moment,
+) -> std::result::Result<(), Box<NotPromised>> {
+    let given = {
+        let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect();
+        promises.take(&asks, now)?
+    };
+    for (row, given) in rows.iter_mut().zip(given) {
+        match &given.promise {
+            Some(promise) => put(connection, promise, now)?,
+            None if asks_promise(&row.request) => {
+                for reason in given.answer.reasons {
+                    row.note(reason);
+                }
+            }
+            None => {}
+        }
+    }
+    if let Some(rate) = promises.measured() {
+        put_capacity(connection, rate, now)?;
+    }
+    Ok(())
+}
+
+/// Why a set has no promise: it cannot be, or it could not be written down.
+pub(super) enum NotPromised {
+    Refused(Box<NotAdmitted>),
+    Broken(dray_core::Error),
+}
+
+impl NotPromised {
+    /// Which of the set, and what it is told.
+    pub(super) fn into_one(self) -> (usize, Refused) {
+        match self {
+            Self::Refused(refused) => {
+                let at = refused.at;
+                let answer = refused.answers.into_iter().nth(at);
+                let error = refused.error;
+                let admission = answer.map(Box::new);
+                (at, Refused { error, admission })
+            }
+            Self::Broken(error) => (0, error.into()),
+        }
+    }
+}
+
+impl From<Box<NotAdmitted>> for Box<NotPromised> {
+    fn from(refused: Box<NotAdmitted>) -> Self {
+        Self::new(NotPromised::Refused(refused))
+    }
+}
+
+impl From<dray_core::Error> for Box<NotPromised> {
+    fn from(error: dray_core::Error) -> Self {
+        Self::new(NotPromised::Broken(error))
+    }
+}
+
+/// Asks again for what has changed, and keeps what there was when that cannot be.
+pub(super) fn change(
+    connection: &Connection,
+    promises: &Promises,
+    row: &mut Row,
+    now: Moment,
+) -> std::result::Result<(), Refused> {
+    let changed = promises.change(&ask(row), now);
+    let given = changed.map_err(|refused| NotPromised::Refused(refused).into_one().1)?;
+    remove(connection, &row.id)?;
+    match &given.promise {
+        Some(promise) => put(connection, promise, now)?,
+        None if asks_promise(&row.request) => {
+            for reason in given.answer.reasons {
+                row.note(reason);
+            }
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Asks for what can be had, and says in a notice why that is nothing: of what goes on anyway.
+pub(super) fn ask_again(
+    connection: &Connection,
+    promises: &Promises,
+    row: &mut Row,
+    now: Moment,
+) -> Result<bool> {
+    if !asks_promise(&row.request) || promises.is_promised(&row.id) {
+        return Ok(false);
+    }
+    match take(connection, promises, row, now) {
+        Ok(()) => Ok(promises.is_promised(&row.id)),
+        Err(refused) if refused.admission.is_some() => {
+            row.note(format!("not promised: {}", refused.error.cause));
+            Ok(false)
+        }
+        Err(refused) => Err(refused.error),
+    }
+}
+
+/// A transfer went from one state to another: what has ended or is paused holds nothing.
+pub(super) fn follow(
+    connection: &Connection,
+    promises: &Promises,
+    row: &mut Row,
+    from: State,
+    now: Moment,
+) -> Result<()> {
+    let to = row.standing.state;
+    if to.is_terminal() || to == State::Paused {
+        let in_time = match (to, row.request.deadline) {
+            (State::Done, Some(deadline)) => Some(now <= deadline),
+            (State::Done, None) => Some(true),
+            (State::Incomplete | State::Failed, _) => Some(false),
+            _ => None,
+        };
+        promises.end(ask(row).key, in_time);
+        remove(connection, &row.id)?;
+    } else if from == State::Paused {
+        ask_again(connection, promises, row, now)?;
+    }
+    Ok(())
+}
+
+fn put(connection: &Connection, promise: &Promise, now: Moment) -> Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO promises VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
+        .and_then(|mut statement| {
+            statement.execute((
+                &promise.id,
+                promise.key,
+                promise.bytes,
+                promise.deadline.map(Moment::as_ms),
+                promise.rate_min,
+                serde_json::to_string(&promise.resources).unwrap_or_default(),
+                now.as_ms(),
+            ))
+        })
+        .map_err(sql("write the promise down"))?;
+    Ok(())
+}
+
+fn remove(connection: &Connection, id: &str) -> Result<()> {
+    connection
+        .prepare_cached("DELETE FROM promises WHERE transfer = ?1")
+        .and_then(|mut statement| statement.execute([id]))
+        .map_err(sql("remove the promise"))?;
+    Ok(())
+}
+
+fn put_capacity(connection: &Connection, rate: u64, now: Moment) -> Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO capacities VALUES ('link', ?1, ?2)")
+        .and_then(|mut statement| statement.execute((rate, now.as_ms())))
+        .map_err(sql("write down what was measured"))?;
+    Ok(())
+}
+
+/// Has `promises` hold what the rows say.
+pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
+    let failed = sql("read the promises");
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT transfer, key, bytes, deadline, rate_min, resources FROM promises ORDER BY key",
+        )
+        .map_err(&failed)?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let resources: String = row.get(5)?;
+        Ok(Promise {
+            id: row.get(0)?,
+            key: row.get(1)?,
+            bytes: row.get(2)?,
+            deadline: row.get::<_, Option<i64>>(3)?.map(Moment::from_ms),
+            rate_min: row.get(4)?,
+            resources: serde_json::from_str(&resources).unwrap_or_default(),
+        })
+    };
+    let kept = statement.query_map((), read).map_err(&failed)?;
+    let kept: Vec<Promise> = kept.collect::<rusqlite::Result<_>>().map_err(&failed)?;
+    let rows: Vec<(Promise, Row)> = kept
+        .into_iter()
+        .map(|promise| Ok(Row::find(connection, &promise.id)?.map(|row| (promise, row))))
+        .filter_map(Result::transpose)
+        .collect::<Result<_>>()?;
+    let measured = connection
+        .prepare_cached("SELECT rate FROM capacities WHERE resource = 'link'")
+        .and_then(|mut statement| statement.query_row((), |row| row.get(0)).optional())
+        .map_err(&failed)?;
+    let held = rows
+        .iter()
+        .map(|(promise, row)| (promise.clone(), ask(row)));
+    promises.restore(held.collect(), measured, Moment::now());
+    Ok(())
+}
+
+impl Queue {
+    /// What is promised.
+    #[must_use]
+    pub const fn promises(&self) -> &std::sync::Arc<Promises> {
+        &self.promises
+    }
+
+    /// The files of a running transfer are listed: what it asks for can be promised by now, or it is
+    /// said why not.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn listed(&self, id: &TransferId, bytes: u64) -> Result<()> {
+        let wanted = id.to_string();
+        let noted = self.write(move |connection, effects| {
+            let Some(mut row) = Row::find(connection, &wanted)? else {
+                return Ok(Vec::new());
+            };
+            if row.standing.state != State::Active {
+                return Ok(Vec::new());
+            }
+            row.counters.files.listing_done = true;
+            row.counters.bytes.listed = bytes;
+            let before = row.notices.len();
+            ask_again(connection, &effects.promises, &mut row, Moment::now())?;
+            Ok(row.notices.split_off(before.min(row.notices.len())))
+        })?;
+        for notice in noted {
+            // It runs: its notices are told with its counters.
+            self.noticed(id, &notice);
+        }
+        Ok(())
+    }
+
+    /// A promise will be missed, or is expected to be kept again: noted with the transfer, whether it
+    /// runs or waits, and told.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn foretold(
+        &self,
+        id: &str,
+        owner: &str,
+        notice: &str,
+        miss: Option<MissAnswer>,
+    ) -> Result<()> {
+        let is_running = self.live.noted(id, notice);
+        if !is_running {
+            let (wanted, noted) = (id.to_owned(), notice.to_owned());
+            self.write(move |connection, _| {
+                if let Some(mut row) = Row::find(connection, &wanted)? {
+                    row.note(noted);
+                    row.write(connection)?;
+                }
+                Ok(())
+            })?;
+        }
+        let event = Event {
+            transfer: Some(id.to_owned()),
+            notice: Some(notice.to_owned()),
+            miss,
+            ..Event::new(EventKind::Notice, Moment::now())
+        };
+        self.hub.publish(Some(owner.into()), event);
+        Ok(())
+    }
+
+    /// Something has become known that promises need: those that have none are asked for again.
+    pub(super) fn promise_more(&self) -> Result<()> {
+        if !self.promises.take_news() {
+            return Ok(());
+        }
+        self.write(|connection, effects| {
+            let statement = format!(
+                "{} WHERE t.state IN ('queued', 'active', 'waiting')
+                 AND (t.deadline IS NOT NULL OR json_extract(t.request, '$.rate_min') IS NOT NULL)
+                 AND NOT EXISTS (SELECT 1 FROM promises p WHERE p.transfer = t.id)
+                 ORDER BY t.seq LIMIT {AGAIN_MAX}",
+                super::row::SELECT
+            );
+            let found = super::run::rows(connection, &statement, ())?;
+            for mut row in found {
+                ask_again(connection, &effects.promises, &mut row, Moment::now())?;
+            }
+            Ok(())
+        })
+    }
+}
