@@ -1,0 +1,235 @@
+"""Deadlines that an endpoint promises: kept, refused with an offer that is kept, foretold when not.
+
+The tasks are those of BigData Express (T1: 300 GB in 1800 s, T2: 200 GB in 300 s, T3: in the
+background, over 10 Gbit/s), with a part of the bytes and of the time; what arrives is what counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.client import Place, Request, Retry
+from dray.errors import DrayError
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
+
+MEGA = 1_000_000
+#: of 1.25 GB/s: what this host moves without effort
+LINK = 6 * MEGA
+#: bytes, and seconds until the deadline; the parts of the link are those of the paper
+T1 = (72 * MEGA, 90.0)
+T2 = (48 * MEGA, 15.0)
+T3 = 40 * MEGA
+FULL = os.environ.get("DRAY_FULL") == "1"
+KILLS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 2))
+PATIENT = Retry(tries=60, interval_seconds=1)
+
+
+def now() -> datetime:
+    """Say what time it is, as the endpoint counts it."""
+    return datetime.now(timezone.utc)
+
+
+def make_file(endpoint: Endpoint, size: int, name: str) -> None:
+    """Make what is fetched."""
+    block = bytes(range(256)) * 4096
+    with endpoint.root(name).open("wb") as file:
+        for offset in range(0, size, len(block)):
+            file.write(block[: size - offset])
+
+
+class House:
+    """Two endpoints; the first one pulls from the other, and promises."""
+
+    def __init__(self, start: Callable[..., Endpoint], **config: Any) -> None:  # noqa: ANN401
+        """Start them."""
+        self.a = start("a", config={"rate": LINK, **config})
+        self.b = start("b")
+        self.tickets: dict[str, str] = {}
+
+    def request(self, id: str, size: int, there: Client, **more: Any) -> Request:  # noqa: ANN401
+        """Write a request for a file of that size, which is made."""
+        make_file(self.b, size, f"from-{id}")
+        ticket = there.mint_ticket(id, "read", [f"/data/from-{id}"], self.a.key)
+        self.tickets[id] = ticket.id
+        far = Place(self.b.place(f"from-{id}"), ticket.ticket, ticket.key, ticket.address)
+        fields: dict[str, Any] = {"bytes_expected": size, "object_size": 256 << 10, **more}
+        return Request(far, f"/data/to-{id}", id=id, retry=PATIENT, durability="object", **fields)
+
+
+def in_seconds(seconds: float) -> datetime:
+    """Give the time so many seconds from now."""
+    return now() + timedelta(seconds=seconds)
+
+
+def done(client: Client, id: str) -> Transfer:
+    """Wait until it is done."""
+    ended = client.wait(id, timeout_seconds=120)
+    assert ended.state == "done", (ended.error, ended.notices)
+    return ended
+
+
+def test_a_deadline_is_met_that_an_equal_share_misses(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    late = {}
+    for is_promised in (False, True):
+        house = House(start_endpoint)
+        with house.a.client() as here, house.b.client() as there:
+            requests = {
+                "T1": house.request("T1", T1[0], there),
+                "T2": house.request("T2", T2[0], there),
+                "T3": house.request("T3", T3, there),
+            }
+            due = {"T1": in_seconds(T1[1]), "T2": in_seconds(T2[1])}
+            for id, wanted in requests.items():
+                taken = here.submit(
+                    dataclasses.replace(
+                        wanted, deadline=due[id] if is_promised and id in due else None
+                    )
+                )
+                assert taken.promised == (is_promised and id in due), taken
+            if is_promised:
+                refused_and_offered(house, here, there)
+            ended = done(here, "T2").ended_at
+            assert ended is not None
+            late[is_promised] = (ended - due["T2"]).total_seconds()
+            if is_promised:
+                t3 = here.transfer("T3")
+                print(f"T3 has {t3.bytes.durable / MEGA:.1f} MB when T2 is done")
+                finished = done(here, "T1").ended_at
+                assert finished is not None
+                assert finished <= due["T1"]
+                offered = done(here, "T4")
+                assert offered.ended_at is not None
+                deadline = datetime.fromisoformat(
+                    str(offered.request["deadline"]).replace("Z", "+00:00")
+                )
+                assert offered.ended_at <= deadline, (offered.ended_at, deadline)
+                assert tree.hash_file(house.a.root("to-T2")) == tree.hash_file(
+                    house.b.root("from-T2")
+                )
+            for id in requests:
+                if not here.transfer(id).is_terminal:
+                    here.cancel(id, purge=True)
+        house.a.close()
+        house.b.close()
+    print(f"T2 is late by {late[False]:.1f} s of equal shares, {late[True]:.1f} s as promised")
+    assert late[False] > 0 >= late[True], late
+
+
+def refused_and_offered(house: House, here: Client, there: Client) -> None:
+    """Ask for a fourth that does not fit, and submit what is offered instead."""
+    size = 40 * MEGA
+    fourth = house.request("T4", size, there, deadline=in_seconds(9))
+    with pytest.raises(DrayError) as refused:
+        here.submit(fourth)
+    assert refused.value.kind == "not_admitted", refused.value
+    answer = here.admission([fourth])
+    assert answer.decision == "refuse"
+    (verdict,) = answer.transfers
+    print(verdict)
+    assert verdict.obstacle is not None
+    assert verdict.obstacle.resource == "link"
+    assert set(verdict.obstacle.transfers) <= {"T1", "T2"}
+    assert verdict.earliest_finish is not None
+    offered = dataclasses.replace(fourth, deadline=verdict.earliest_finish)
+    assert here.submit(offered).promised
+
+
+def test_a_miss_is_foretold_with_its_cause_when_the_other_end_slows(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    house = House(start_endpoint)
+    with house.a.client() as here, house.b.client() as there:
+        wanted = house.request("slow", 60 * MEGA, there, deadline=in_seconds(20))
+        assert here.submit(wanted).promised
+        until = time.monotonic() + 10
+        while here.transfer("slow").bytes.durable < 4 * MEGA:
+            assert time.monotonic() < until, here.transfer("slow")
+            time.sleep(0.1)
+        there.change_ticket(house.tickets["slow"], rate_max=MEGA)
+        began = time.monotonic()
+        while (found := here.transfer("slow")).miss is None:
+            assert time.monotonic() < began + 15, found
+            time.sleep(0.1)
+        print(f"foretold after {time.monotonic() - began:.1f} s: {found.miss}")
+        assert "slower" in found.miss.cause, found.miss
+        assert found.miss.earliest_finish is not None
+        assert found.miss.deadline is not None
+        assert found.miss.earliest_finish > found.miss.deadline
+        assert found.miss.deadline > now(), "before it is missed"
+        assert any("will be missed" in notice for notice in found.notices), found.notices
+        there.change_ticket(house.tickets["slow"], rate_max=None)
+        ended = done(here, "slow")
+        print(f"done {ended.ended_at}, promised {found.miss.deadline}")
+
+
+def test_a_kill_keeps_every_promise_and_gives_none_twice(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """Kill it at random moments while promises come, go and are planned anew."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    house = House(start_endpoint)
+    promised: dict[str, datetime] = {}
+    with house.b.client() as there:
+        for kill in range(KILLS):
+            with house.a.client() as here:
+                for number in range(6):
+                    id = f"k{kill}-{number}"
+                    deadline = in_seconds(draw.uniform(3_600, 7_200))
+                    size = draw.randrange(MEGA, 30 * MEGA)
+                    # Reserved ahead, so that nothing of it is done before the last look.
+                    said = int(size + draw.uniform(0.1, 0.5) * LINK * 3_600)
+                    wanted = house.request(
+                        id, size, there, deadline=deadline, not_before=in_seconds(1_800)
+                    )
+                    wanted = dataclasses.replace(wanted, bytes_expected=said)
+                    try:
+                        taken = here.submit(wanted)
+                    except DrayError as error:
+                        assert error.kind == "not_admitted", error  # noqa: PT017
+                        continue
+                    assert taken.promised
+                    promised[id] = deadline
+                    if draw.random() < 0.3:
+                        gone = draw.choice(sorted(promised))
+                        here.cancel(gone)
+                        del promised[gone]
+                time.sleep(draw.uniform(0, 0.4))
+            house.a.kill()
+            house.a.start()
+            with house.a.client() as here:
+                for each in here.transfers(state=["live"], limit=1000):
+                    assert each.promised == (each.id in promised), each
+                known = {each.id for each in here.transfers(state=["live"], limit=1000)}
+                assert set(promised) <= known
+                # What was given is not given again: all of it once more, and there is no room.
+                again = [
+                    Request(
+                        "/data/none",
+                        f"/data/again-{id}",
+                        bytes_expected=int(LINK * 7_200),
+                        deadline=max(promised.values()),
+                    )
+                    for id in sorted(promised)[:1]
+                ]
+                if again:
+                    assert here.admission(again).decision == "refuse"
+    assert promised, "nothing was ever promised"
