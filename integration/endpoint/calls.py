@@ -36,6 +36,7 @@ ANSWER: dict[str, object] = {
     "decision": "accept",
     "transfers": [],
     "status": "ok",
+    "policy": "fair",
 }
 
 
@@ -88,6 +89,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.pin_staging("s", 5)
         client.evict_staging("s")
         client.endpoint()
+        client.change_scheduling(policy="fcfs", at_once=None)
         client.health()
         next(client.events())
         for pages in (client.transfers(), client.files("t"), client.tickets(), client.stagings()):

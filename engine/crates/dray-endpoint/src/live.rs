@@ -51,6 +51,18 @@ impl Default for Wish {
     }
 }
 
+/// What a session may take now.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gate {
+    /// Bytes per second it was given last; `None` for no limit.
+    granted: Option<u64>,
+    /// Whether it is shut, whatever was given.
+    is_held: bool,
+}
+
+/// Somebody who wants to know of an amount.
+type Alarm = Box<dyn FnOnce() + Send>;
+
 /// One session.
 pub struct Moving {
     /// Which session it is: no other of this process has or had this number. 0 before it has a seat.
@@ -78,8 +90,10 @@ pub struct Moving {
     is_changed: AtomicBool,
     /// Bytes that have been sent or have arrived.
     moved: AtomicU64,
-    /// Bytes per second it was given last; `u64::MAX` for no limit.
-    granted: AtomicU64,
+    gate: Mutex<Gate>,
+    /// Bytes at which `alarm` is called; `u64::MAX` for never.
+    alarm_at: AtomicU64,
+    alarm: Mutex<Option<Alarm>>,
 }
 
 impl Moving {
@@ -100,7 +114,9 @@ impl Moving {
             wish: Mutex::new(wish),
             is_changed: AtomicBool::new(false),
             moved: AtomicU64::new(0),
-            granted: AtomicU64::new(u64::MAX),
+            gate: Mutex::default(),
+            alarm_at: AtomicU64::new(u64::MAX),
+            alarm: Mutex::default(),
         }
     }
 
@@ -141,11 +157,36 @@ impl Moving {
                 .saturating_sub(progress.bytes_resumed),
         );
         self.moved.fetch_max(moved, Ordering::Relaxed);
+        self.ring();
     }
 
     /// Notes bytes that have just arrived.
     pub fn arrived(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// Calls `alarm`, once, as soon as so many bytes have moved in all; in the place of an earlier
+    /// one. It is called from the thread that moves them: it must not block.
+    pub fn call_at(&self, bytes: u64, alarm: impl FnOnce() + Send + 'static) {
+        *self.alarm.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(alarm));
+        self.alarm_at.store(bytes, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        if self.moved() < self.alarm_at.load(Ordering::Acquire) {
+            return;
+        }
+        self.alarm_at.store(u64::MAX, Ordering::Release);
+        let alarm = self
+            .alarm
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(alarm) = alarm {
+            alarm();
+        }
     }
 
     /// Bytes that have moved.
@@ -154,18 +195,41 @@ impl Moving {
         self.moved.load(Ordering::Relaxed)
     }
 
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes per second it was given last.
     #[must_use]
     pub fn granted(&self) -> Option<u64> {
-        let granted = self.granted.load(Ordering::Relaxed);
-        (granted != u64::MAX).then_some(granted)
+        self.gate().granted
     }
 
-    /// Gives it a rate, if it is another than before.
+    /// Gives it a rate, if it is another than before; in force when it is not held.
     pub fn grant(&self, rate: Option<u64>) {
-        let rate_word = rate.unwrap_or(u64::MAX);
-        if self.granted.swap(rate_word, Ordering::Relaxed) != rate_word {
-            self.handle.set_rate(rate);
+        let mut gate = self.gate();
+        if gate.granted != rate {
+            gate.granted = rate;
+            if !gate.is_held {
+                self.handle.set_rate(rate);
+            }
+        }
+    }
+
+    /// Whether its gate is shut.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.gate().is_held
+    }
+
+    /// Shuts its gate within an object, or opens it to what it was given last. It keeps its session,
+    /// its partial files and its place.
+    pub fn hold(&self, is_held: bool) {
+        let mut gate = self.gate();
+        if gate.is_held != is_held {
+            gate.is_held = is_held;
+            self.handle
+                .set_rate(if is_held { Some(0) } else { gate.granted });
         }
     }
 }
@@ -258,6 +322,14 @@ impl Live {
             .values()
             .map(|(moving, _)| Arc::clone(moving))
             .collect()
+    }
+
+    /// What moves now and is not held: who may use a share.
+    #[must_use]
+    pub fn flowing(&self) -> Vec<Arc<Moving>> {
+        let mut all = self.all();
+        all.retain(|moving| !moving.is_held());
+        all
     }
 
     /// Sessions under a ticket.
@@ -371,6 +443,59 @@ mod tests {
             let seat = live.enter(moving("a")).expect("room");
             assert!(seen.insert(seat.moving.number()), "{seen:?}");
         }
+    }
+
+    #[test]
+    fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
+        let live = Live::new(Bounds {
+            memory: 1 << 20,
+            sessions: 3,
+            per_owner: 3,
+        });
+        let seat = live.enter(moving("a")).expect("room");
+        let other = live.enter(moving("b")).expect("room");
+        seat.moving.grant(Some(7));
+        assert_eq!(seat.moving.handle.rate(), Some(Some(7)));
+        seat.moving.hold(true);
+        assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
+        let numbers = |all: Vec<std::sync::Arc<Moving>>| -> Vec<u64> {
+            all.iter().map(|moving| moving.number()).collect()
+        };
+        assert_eq!(numbers(live.flowing()), [other.moving.number()]);
+        assert_eq!(live.all().len(), 2, "it keeps its place");
+        // What is given meanwhile waits for it.
+        seat.moving.grant(None);
+        assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
+        seat.moving.grant(Some(9));
+        seat.moving.hold(false);
+        assert_eq!(seat.moving.handle.rate(), Some(Some(9)));
+        assert_eq!(live.flowing().len(), 2);
+    }
+
+    #[test]
+    fn an_amount_is_told_of_once_when_it_is_reached() {
+        let moving = moving("a");
+        let rung = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let ring = |rung: &std::sync::Arc<std::sync::atomic::AtomicU64>| {
+            let rung = std::sync::Arc::clone(rung);
+            move || {
+                rung.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        let count = || rung.load(std::sync::atomic::Ordering::Relaxed);
+        moving.call_at(10, ring(&rung));
+        moving.arrived(9);
+        assert_eq!(count(), 0);
+        moving.arrived(1);
+        moving.arrived(100);
+        assert_eq!(count(), 1);
+        // What has been reached already is told at once; a later wish takes an earlier one's place.
+        moving.call_at(50, ring(&rung));
+        assert_eq!(count(), 2);
+        moving.call_at(200, ring(&rung));
+        moving.call_at(1_000, ring(&rung));
+        moving.arrived(200);
+        assert_eq!(count(), 2);
     }
 
     #[test]

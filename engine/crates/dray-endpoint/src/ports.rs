@@ -2,8 +2,8 @@
 
 use crate::access::Principal;
 use crate::api::types::{
-    AdmissionAnswer, MintedTicket, RenewRequest, Request, Ticket, TicketList, TicketPatch,
-    TicketQuery, TicketRequest,
+    AdmissionAnswer, MintedTicket, RenewRequest, Request, Scheduling, SchedulingPatch, Ticket,
+    TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
@@ -60,4 +60,13 @@ pub trait Admission: Send + Sync {
     /// # Errors
     /// When nobody can say.
     fn decide(&self, caller: &Principal, requests: &[Request]) -> Result<AdmissionAnswer>;
+}
+
+/// Which transfers run.
+pub trait Scheduler: Send + Sync {
+    /// What holds now.
+    fn rules(&self) -> Scheduling;
+
+    /// Changes it, until the endpoint is started again; what runs follows at once. Says what holds now.
+    fn change(&self, patch: &SchedulingPatch) -> Scheduling;
 }

@@ -204,6 +204,14 @@ impl Endpoint {
             audit: Arc::clone(&audit),
             is_dry_run: config.janitor.dry_run,
         });
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&queue),
+            Arc::new(carrier),
+            Arc::clone(&config),
+            live.clone(),
+            Arc::clone(&access),
+            Arc::clone(&audit),
+        );
         let api = Api::new(Parts {
             config: Arc::clone(&config),
             queue: Arc::clone(&queue),
@@ -211,6 +219,7 @@ impl Endpoint {
             access: Arc::clone(&access),
             tickets: Arc::clone(&book) as _,
             admission: Arc::clone(queue.promises()) as _,
+            scheduler: Arc::new(dispatcher.clone()),
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),
             accounts: Arc::clone(&accounts),
@@ -236,9 +245,9 @@ impl Endpoint {
             config: Arc::clone(&config),
             roots,
             live: live.clone(),
-            access: Arc::clone(&access),
+            access,
             tickets: Arc::clone(&book) as _,
-            audit: Arc::clone(&audit),
+            audit,
             accounts,
             tokio: server.handle().clone(),
             front: Box::new(move |stream| {
@@ -247,14 +256,6 @@ impl Endpoint {
                 Ok(())
             }),
         };
-        let dispatcher = Dispatcher::new(
-            Arc::clone(&queue),
-            Arc::new(carrier),
-            Arc::clone(&config),
-            live.clone(),
-            access,
-            audit,
-        );
         Ok(Self {
             plain,
             shares: Shares::new(Arc::clone(&config), live, queue),

@@ -166,13 +166,20 @@ impl Handle {
         }
     }
 
-    /// Bytes per second from now on; `None` lifts the limit.
+    /// Bytes per second from now on; `None` lifts the limit, 0 stops it within an object and keeps the
+    /// session.
     pub fn set_rate(&self, rate: Option<u64>) {
         let mut wishes = self.wishes();
         wishes.rate = Some(rate);
         if let Some(live) = &wishes.live {
             live.set_rate(rate);
         }
+    }
+
+    /// What was said last of its rate, if anything was.
+    #[must_use]
+    pub fn rate(&self) -> Option<Option<u64>> {
+        self.wishes().rate
     }
 
     /// Whether somebody asked to stop.

@@ -28,6 +28,7 @@ __all__ = [
     "Obstacle",
     "Rates",
     "RootInfo",
+    "Scheduling",
     "Space",
     "Staged",
     "Ticket",
@@ -152,6 +153,7 @@ class Transfer:
     :param request: as submitted, tickets left out.
     :param submitted_at: when; so with the other times, ``None`` while it has not happened.
     :param next_try_at: of a waiting one.
+    :param held: of an active one: it keeps its session and moves nothing for now.
     :param eta: when it should be done at the rate of now; ``None`` while nobody can know.
     :param promised: whether its deadline, or its rate, is promised.
     :param eta_between: of a promised one, asked for by its id.
@@ -178,6 +180,7 @@ class Transfer:
     bytes: ByteCounts = field(default_factory=ByteCounts)
     objects: ObjectCounts = field(default_factory=ObjectCounts)
     rate: Rates = field(default_factory=Rates)
+    held: bool = False
     eta: datetime | None = None
     promised: bool = False
     eta_between: Eta | None = None
@@ -437,6 +440,28 @@ class You:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Which transfers of an endpoint run, and which are held meanwhile.
+
+    :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
+    :param at_once: transfers side by side; ``None`` for what suits the policy.
+    :param quota: bytes of one turn of ``round_robin``.
+    :param turns_of: who takes turns there: ``owners`` or ``pairs``.
+    :param aging_seconds: with ``priority`` what waits rises one step in each.
+    :param patience_seconds: with ``fair`` one start in each goes to what has waited longest.
+    :param held_max: held transfers that keep their sessions.
+    """
+
+    policy: str = "fair"
+    at_once: int | None = None
+    quota: int = 0
+    turns_of: str = "owners"
+    aging_seconds: int = 0
+    patience_seconds: int = 0
+    held_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointInfo:
     """An endpoint about itself.
 
@@ -444,6 +469,7 @@ class EndpointInfo:
         the ``peer_key`` of tickets.
     :param address: where its data port is.
     :param limits: what it bounds, as it says it.
+    :param scheduling: which transfers run there.
     """
 
     name: str
@@ -453,6 +479,7 @@ class EndpointInfo:
     roots: tuple[RootInfo, ...] = ()
     you: You = field(default_factory=You)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    scheduling: Scheduling = field(default_factory=Scheduling)
 
 
 @dataclass(frozen=True, slots=True)

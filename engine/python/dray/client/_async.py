@@ -14,6 +14,7 @@ from dray.client._answers import (
     Event,
     FileOutcome,
     Health,
+    Scheduling,
     Space,
     Staged,
     Ticket,
@@ -304,6 +305,33 @@ class AsyncClient(Awaiting):
     async def endpoint(self) -> EndpointInfo:
         """Await :meth:`Client.endpoint`."""
         return await self._run(flows.carry(calls.endpoint(), self._policy))
+
+    async def change_scheduling(
+        self,
+        *,
+        policy: str | Keep = KEEP,
+        at_once: int | Keep | None = KEEP,
+        quota: int | Keep = KEEP,
+        turns_of: str | Keep = KEEP,
+        aging_seconds: int | Keep = KEEP,
+        patience_seconds: int | Keep = KEEP,
+        held_max: int | Keep = KEEP,
+    ) -> Scheduling:
+        """Await :meth:`Client.change_scheduling`."""
+        return await self._run(
+            flows.carry(
+                calls.change_scheduling(
+                    policy=policy,
+                    at_once=at_once,
+                    quota=quota,
+                    turns_of=turns_of,
+                    aging_seconds=aging_seconds,
+                    patience_seconds=patience_seconds,
+                    held_max=held_max,
+                ),
+                self._policy,
+            )
+        )
 
     async def health(self) -> Health:
         """Await :meth:`Client.health`."""

@@ -442,6 +442,15 @@ def endpoint() -> Call[answers.EndpointInfo]:
     return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
 
 
+def change_scheduling(**values: object) -> Call[answers.Scheduling]:
+    """Change which transfers run; ``None`` takes a bound away."""
+    body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
+    if not body:
+        raise usage("nothing to change was given", "give policy, at_once, quota or another")
+    place = "/v1/endpoint/scheduling"
+    return Call("change the scheduling", "PATCH", place, _of(answers.Scheduling), body=body)
+
+
 def health() -> Call[answers.Health]:
     """Ask how it is; open to all, so no token is shown."""
     reader = _of(answers.Health)

@@ -14,6 +14,7 @@ from dray.client._answers import (
     Event,
     FileOutcome,
     Health,
+    Scheduling,
     Space,
     Staged,
     Ticket,
@@ -421,6 +422,44 @@ class Client(Blocking):
     def endpoint(self) -> EndpointInfo:
         """Ask who the endpoint is, and who it takes the caller for."""
         return self._run(flows.carry(calls.endpoint(), self._policy))
+
+    def change_scheduling(
+        self,
+        *,
+        policy: str | Keep = KEEP,
+        at_once: int | Keep | None = KEEP,
+        quota: int | Keep = KEEP,
+        turns_of: str | Keep = KEEP,
+        aging_seconds: int | Keep = KEEP,
+        patience_seconds: int | Keep = KEEP,
+        held_max: int | Keep = KEEP,
+    ) -> Scheduling:
+        """Change which transfers run at the endpoint, until it is started again; at once.
+
+        For administrators. What is not given stays.
+
+        :param policy: ``fair``, ``fcfs``, ``priority``, ``round_robin``, ``pairs``.
+        :param at_once: transfers side by side; ``None`` for what suits the policy.
+        :param quota: bytes of one turn of ``round_robin``.
+        :param turns_of: who takes turns there: ``owners`` or ``pairs``.
+        :param aging_seconds: with ``priority`` what waits rises one step in each.
+        :param patience_seconds: with ``fair`` one start in each goes to what has waited longest.
+        :param held_max: held transfers that keep their sessions.
+        """
+        return self._run(
+            flows.carry(
+                calls.change_scheduling(
+                    policy=policy,
+                    at_once=at_once,
+                    quota=quota,
+                    turns_of=turns_of,
+                    aging_seconds=aging_seconds,
+                    patience_seconds=patience_seconds,
+                    held_max=held_max,
+                ),
+                self._policy,
+            )
+        )
 
     def health(self) -> Health:
         """Ask whether the endpoint takes new work; no token is shown.

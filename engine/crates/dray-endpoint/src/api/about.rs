@@ -5,7 +5,7 @@ use super::extract::{Body, Caller};
 use super::refusal::Answer;
 use super::types::{
     AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
-    RootAnswer, You,
+    RootAnswer, Scheduling, SchedulingPatch, You,
 };
 use crate::access::Action;
 use crate::place::ApiPath;
@@ -57,7 +57,34 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<Endpoin
             page: PAGE_MAX,
             events_listeners_per_owner: limits.events_listeners_per_owner,
         },
+        scheduling: api.scheduler.rules(),
     })
+}
+
+/// Changes which transfers run, until the endpoint is started again. For administrators.
+#[utoipa::path(patch, path = "/v1/endpoint/scheduling", tag = "endpoint",
+    request_body = SchedulingPatch,
+    responses((status = 200, description = "What holds now.", body = Scheduling),
+        (status = "default", description = "Refused.", body = ErrorAnswer)))]
+pub(super) async fn scheduling(
+    State(api): Shared,
+    caller: Caller,
+    Body(patch): Body<SchedulingPatch>,
+) -> Answer<Json<Scheduling>> {
+    if !caller.is_administrator {
+        let error = Error::new(ErrorKind::PermissionDenied, End::Here, "change the policy");
+        return Err(error
+            .cause("that is for administrators")
+            .remedy("ask to be named in `administrators` of the endpoint's configuration")
+            .into());
+    }
+    api.call(move |api| {
+        let rules = api.scheduler.change(&patch);
+        tracing::info!("{} changed the scheduling: {rules:?}", caller.name);
+        Ok(rules)
+    })
+    .await
+    .map(Json)
 }
 
 /// Whether the endpoint takes requests.

@@ -25,7 +25,7 @@ use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::ports::{Admission, Tickets};
+use crate::ports::{Admission, Scheduler, Tickets};
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::storage::Given;
@@ -88,6 +88,8 @@ pub struct Api {
     pub tickets: Arc<dyn Tickets>,
     /// Whether requests would be served in time.
     pub admission: Arc<dyn Admission>,
+    /// Which transfers run.
+    pub scheduler: Arc<dyn Scheduler>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Who did what.
@@ -118,6 +120,8 @@ pub struct Parts {
     /// See [`Api`].
     pub admission: Arc<dyn Admission>,
     /// See [`Api`].
+    pub scheduler: Arc<dyn Scheduler>,
+    /// See [`Api`].
     pub metrics: Arc<Metrics>,
     /// See [`Api`].
     pub audit: Arc<Audit>,
@@ -143,6 +147,7 @@ impl Api {
             access: parts.access,
             tickets: parts.tickets,
             admission: parts.admission,
+            scheduler: parts.scheduler,
             metrics: parts.metrics,
             audit: parts.audit,
             accounts: parts.accounts,
@@ -282,6 +287,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(staging::pin))
         .routes(routes!(staging::evict))
         .routes(routes!(about::endpoint))
+        .routes(routes!(about::scheduling))
         .routes(routes!(about::healthz))
         .routes(routes!(about::metrics))
         .routes(routes!(about::document))

@@ -1,7 +1,8 @@
 //! Bounds, and how long things are kept. Every one has a default that a small host can bear.
 
-use super::values::{Rate, Size};
+use super::values::{PolicyName, Rate, Size, TurnsOf};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident {
@@ -96,6 +97,26 @@ section!(
     }
 );
 
+section!(
+    /// Which transfers run, and which are held meanwhile.
+    Scheduling {
+        /// Who decides.
+        policy: PolicyName = PolicyName::Fair,
+        /// Transfers side by side; what suits the policy when left out.
+        at_once: Option<u32> = None,
+        /// Bytes of one turn of `round_robin` (Liu et al., 2010, figure 14).
+        quota: Size = Size(400_000_000),
+        /// Who takes turns in `round_robin`.
+        turns_of: TurnsOf = TurnsOf::Owners,
+        /// With `priority` what waits rises one step in each.
+        aging_seconds: u64 = 300,
+        /// With `fair` one start in each goes to what has waited longest.
+        patience_seconds: u64 = 900,
+        /// Held transfers that keep their sessions.
+        held_max: u32 = 10,
+    }
+);
+
 /// A share of the endpoint's rate, of a peer or of an owner.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +132,9 @@ pub struct Share {
     pub rate_min: Option<Rate>,
     /// Bytes per second that it never exceeds.
     pub rate_max: Option<Rate>,
+    /// Of an owner: turns of an activity against the owner's others, where it is not the usual weight.
+    #[serde(default)]
+    pub activities: BTreeMap<String, u32>,
 }
 
 const fn default_weight() -> u32 {

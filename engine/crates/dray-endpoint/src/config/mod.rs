@@ -12,8 +12,10 @@ mod limits;
 mod read;
 mod values;
 
-pub use limits::{History, Janitor, Limits, Metrics, Retry, Share, Tickets};
-pub use values::{Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, Tier};
+pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
+pub use values::{
+    Address, Owners, PolicyName, Rate, RootName, Size, TargetFolder, TargetLimit, Tier, TurnsOf,
+};
 
 use dray_auth::Mapping;
 use serde::Deserialize;
@@ -67,6 +69,9 @@ pub struct Config {
     /// How the rate is shared.
     #[serde(default)]
     pub share: Vec<Share>,
+    /// Which transfers run, and which are held meanwhile.
+    #[serde(default)]
+    pub scheduling: Scheduling,
     /// Tickets for other endpoints.
     #[serde(default)]
     pub tickets: Tickets,

@@ -76,6 +76,7 @@ impl Config {
         }
         self.check_roots()?;
         self.check_rules()?;
+        self.check_scheduling()?;
         self.check_limits()
     }
 
@@ -110,6 +111,20 @@ impl Config {
         Ok(())
     }
 
+    fn check_scheduling(&self) -> Result<(), (&'static str, String)> {
+        let rules = &self.scheduling;
+        for (key, is_zero) in [
+            ("at_once", rules.at_once == Some(0)),
+            ("quota", rules.quota.0 == 0),
+            ("aging_seconds", rules.aging_seconds == 0),
+        ] {
+            if is_zero {
+                return Err((key, format!("{key} is at least 1")));
+            }
+        }
+        Ok(())
+    }
+
     fn check_rules(&self) -> Result<(), (&'static str, String)> {
         for issuer in &self.issuer {
             if !issuer.base.starts_with('/') {
@@ -132,6 +147,14 @@ impl Config {
             }
             if share.weight == 0 {
                 return Err(("weight", "a weight of zero never gets anything".to_owned()));
+            }
+            if share.owner.is_none() && !share.activities.is_empty() {
+                let cause = "activities are an owner's: give them with an owner".to_owned();
+                return Err(("activities", cause));
+            }
+            if share.activities.values().any(|weight| *weight == 0) {
+                let cause = "a weight of zero never gets anything".to_owned();
+                return Err(("activities", cause));
             }
             if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)
                 && low > high
@@ -313,6 +336,18 @@ mod tests {
             (
                 format!("{SMALL}[limits]\ntransfers_active = 0\n"),
                 "can run at once",
+            ),
+            (
+                format!("{SMALL}[scheduling]\nat_once = 0\n"),
+                "at_once is at least 1",
+            ),
+            (
+                format!("{SMALL}[scheduling]\npolicy = \"lifo\"\n"),
+                "round_robin",
+            ),
+            (
+                format!("{SMALL}[[share]]\npeer = \"b\"\nactivities = {{ a = 1 }}\n"),
+                "an owner's",
             ),
             (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
             (format!("listen = []\n{SMALL}"), "nowhere"),

@@ -1,10 +1,14 @@
-//! Starts what may run, and writes down how it ended.
+//! Starts what may run, holds what is not to, and writes down how it ended.
 //!
-//! Which transfer is next is decided by dray-sched; how it ended means what `queue` says. One
-//! thread looks each second and whenever the queue wakes it; each session has a thread of its own.
+//! Which transfers run is decided by dray-sched; how one ended means what `queue` says. One
+//! thread looks each second and whenever the queue, a counter or the policy wakes it; each session
+//! has a thread of its own.
 //!
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time.
+//! Locks are taken in the order chooser, state.
 
+mod choose;
+mod hold;
 mod monitor;
 mod outcome;
 mod purge;
@@ -14,43 +18,53 @@ mod share;
 pub use share::Shares;
 
 use crate::access::{Access, Action};
-use crate::api::types::Request;
+use crate::api::types::{Request, Scheduling, SchedulingPatch};
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
 use crate::config::Config;
 use crate::live::{Live, Moving, Seat, Way, Wish as RateWish};
 use crate::moment::Moment;
 use crate::place::Side;
-use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Sight, Wish};
-use dray_core::rate::Class;
+use crate::ports::Scheduler;
+use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use choose::{Chooser, Plan, Seen};
 use dray_core::{ErrorKind, Result, Time, TransferId};
 use dray_runtime::drive;
-use dray_sched::policy::{Limits, OwnerRules, Phase, Scheduler, Transfer, View};
+use dray_sched::policy::Phase;
 use monitor::Monitor;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it looks when nobody wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Queued transfers that are looked at for one choice: where so many owners wait that this is too
-/// few, the next choice begins with those it left out.
-const WAITING_MAX: usize = 2_000;
-
 /// How long the sessions may take to leave when the endpoint ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// A transfer's session.
 struct Running {
-    owner: String,
-    peer: Option<String>,
+    seen: Seen,
+    /// What earlier sessions sent.
+    base: u64,
+    /// Whether it was told to give up its session: the policy has no more to do with it.
+    is_leaving: bool,
+    /// Whether its request was changed since the policy saw it.
+    is_stale: bool,
     moving: Arc<Moving>,
 }
 
 impl Running {
     fn stop(&self, wish: Wish) {
         stop(&self.moving, wish);
+    }
+
+    /// As it is now.
+    fn seen(&self) -> Seen {
+        Seen {
+            served: self.base.saturating_add(self.moving.moved()),
+            ..self.seen.clone()
+        }
     }
 }
 
@@ -68,6 +82,8 @@ struct State {
     purging: BTreeSet<TransferId>,
     is_woken: bool,
     is_stopping: bool,
+    /// When the policy wants to be asked again.
+    look_at: Option<Time>,
 }
 
 /// See the module's head.
@@ -83,9 +99,7 @@ struct Shared {
     audit: Arc<Audit>,
     state: Mutex<State>,
     woken: Condvar,
-    scheduler: Mutex<Scheduler>,
-    /// The owner to begin with in the next choice.
-    from: Mutex<String>,
+    chooser: Mutex<Chooser>,
 }
 
 impl Dispatcher {
@@ -99,6 +113,7 @@ impl Dispatcher {
         access: Arc<dyn Access>,
         audit: Arc<Audit>,
     ) -> Self {
+        let rules = Scheduling::from(&config.scheduling);
         let dispatcher = Self(Arc::new(Shared {
             queue,
             carrier,
@@ -108,8 +123,7 @@ impl Dispatcher {
             audit,
             state: Mutex::default(),
             woken: Condvar::new(),
-            scheduler: Mutex::default(),
-            from: Mutex::default(),
+            chooser: Mutex::new(Chooser::new(rules, Moment::now())),
         }));
         dispatcher
             .0
@@ -172,12 +186,23 @@ impl Dispatcher {
         }
     }
 
-    /// Begins what may.
+    /// Asks the policy, and does what it says.
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
-        let queued = shared.waiting()?;
-        for id in shared.choose(&queued, Moment::now()) {
-            let Some(chosen) = queued.iter().find(|one| one.id.as_str() == id) else {
+        shared.refresh()?;
+        let (plan, queued) = shared.plan()?;
+        // First what makes room.
+        for id in &plan.hold {
+            shared.hold(id, true);
+        }
+        for id in &plan.let_go {
+            shared.let_go(id);
+        }
+        for id in &plan.go_on {
+            shared.hold(id, false);
+        }
+        for id in &plan.start {
+            let Some(chosen) = queued.iter().find(|one| one.id == *id) else {
                 continue;
             };
             // As patched by now; it may be gone.
@@ -188,7 +213,10 @@ impl Dispatcher {
             let allowed = shared.ask_again(chosen, &request, is_staging);
             let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
                 Ok(seat) => seat,
-                Err(error) if error.kind == ErrorKind::Busy => continue,
+                Err(error) if error.kind == ErrorKind::Busy => {
+                    shared.make_room(&chosen.owner);
+                    continue;
+                }
                 Err(error) => {
                     // It names nothing that is here any more, or what its owner may not touch: the
                     // configuration was changed.
@@ -201,27 +229,62 @@ impl Dispatcher {
             let Some(job) = shared.queue.begin(&chosen.id, chosen.version)? else {
                 continue;
             };
-            self.start(job, seat);
+            self.start(job, chosen, seat);
         }
+        self.watch(&plan);
         Ok(())
     }
 
+    /// Wakes when the policy wants to be asked again.
+    fn watch(&self, plan: &Plan) {
+        let mut state = self.0.state();
+        state.look_at = plan.look_again;
+        for (id, bytes) in &plan.look_after {
+            let Some(running) = state.running.get(id) else {
+                continue;
+            };
+            let shared = Arc::downgrade(&self.0);
+            // Not from here, where the state is locked: it may be reached already.
+            let (moving, bytes) = (
+                Arc::clone(&running.moving),
+                bytes.saturating_sub(running.base),
+            );
+            if moving.moved() >= bytes {
+                state.is_woken = true;
+                continue;
+            }
+            moving.call_at(bytes, move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.state().is_woken = true;
+                    shared.woken.notify_all();
+                }
+            });
+        }
+    }
+
     /// Gives a session its thread.
-    fn start(&self, job: Job, seat: Seat) {
+    fn start(&self, job: Job, chosen: &QueuedTransfer, seat: Seat) {
         let shared = Arc::clone(&self.0);
         let id = job.id.clone();
+        let seen = shared.chooser().waiting(chosen, &shared.config);
         {
             let mut state = shared.state();
             if state.is_stopping {
                 seat.moving.handle.cancel(false);
             }
             let running = Running {
-                owner: job.owner.clone(),
-                peer: (!seat.moving.peer.is_empty()).then(|| seat.moving.peer.clone()),
+                seen: Seen {
+                    phase: Phase::Running,
+                    since: Moment::now(),
+                    ..seen
+                },
+                base: job.counters.bytes.sent,
+                is_leaving: false,
+                // It may have been changed since it was looked at.
+                is_stale: true,
                 moving: Arc::clone(&seat.moving),
             };
             state.running.insert(id.clone(), running);
-            // It may have been changed since it was looked at.
             seat.moving.changed();
         }
         let name = "dray-carry".to_owned();
@@ -262,8 +325,9 @@ impl Commands for Dispatcher {
     fn changed(&self, id: &TransferId) {
         // The shares ask for the request when they are given out next; the queue's order is looked
         // at anew.
-        if let Some(running) = self.0.state().running.get(id) {
+        if let Some(running) = self.0.state().running.get_mut(id) {
             running.moving.changed();
+            running.is_stale = true;
         }
         self.wake();
     }
@@ -273,7 +337,26 @@ impl Commands for Dispatcher {
     }
 }
 
+impl Scheduler for Dispatcher {
+    fn rules(&self) -> Scheduling {
+        self.0.chooser().rules().clone()
+    }
+
+    fn change(&self, patch: &SchedulingPatch) -> Scheduling {
+        let mut chooser = self.0.chooser();
+        chooser.change(patch);
+        let rules = chooser.rules().clone();
+        drop(chooser);
+        self.wake();
+        rules
+    }
+}
+
 impl Shared {
+    fn chooser(&self) -> MutexGuard<'_, Chooser> {
+        self.chooser.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -282,7 +365,10 @@ impl Shared {
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
-            let waited = self.woken.wait_timeout(state, LOOK_INTERVAL);
+            let now = time(Moment::now());
+            let wait = state.look_at.map(|at| at.since(now));
+            let wait = wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+            let waited = self.woken.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.is_woken = false;
@@ -291,98 +377,6 @@ impl Shared {
 
     fn is_stopping(&self) -> bool {
         self.state().is_stopping
-    }
-
-    fn limits(&self) -> Limits {
-        let limits = &self.config.limits;
-        let active = limits.transfers_active as usize;
-        let mut owners = BTreeMap::new();
-        for share in &self.config.share {
-            if let Some(owner) = &share.owner {
-                let rules = OwnerRules {
-                    weight: share.weight,
-                    ..OwnerRules::default()
-                };
-                owners.insert(owner.clone(), rules);
-            }
-        }
-        Limits {
-            owner_max: limits.per_owner_active as usize,
-            owners,
-            ..Limits::of(active)
-        }
-    }
-
-    /// The front of every line, as far as anything could begin.
-    fn waiting(&self) -> Result<Vec<QueuedTransfer>> {
-        let limits = &self.config.limits;
-        let running = u32::try_from(self.state().running.len()).unwrap_or(u32::MAX);
-        let free = limits.transfers_active.saturating_sub(running);
-        if free == 0 {
-            return Ok(Vec::new());
-        }
-        let mut from = self.from.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seen, next) = self.queue.runnable(Sight {
-            per_line: free.min(limits.per_owner_active),
-            transfers_max: WAITING_MAX,
-            from: &from,
-        })?;
-        *from = next.unwrap_or_default();
-        Ok(seen)
-    }
-
-    /// Which of the queued ones begin, in order.
-    fn choose(&self, queued: &[QueuedTransfer], now: Moment) -> Vec<String> {
-        let peers: Vec<Option<String>> = queued.iter().map(|one| self.peer(one)).collect();
-        let state = self.state();
-        if state.is_stopping {
-            return Vec::new();
-        }
-        // A session that is leaving still has its place, and its transfer may be queued again already.
-        let is_free =
-            |one: &&(&QueuedTransfer, &Option<String>)| !state.running.contains_key(&one.0.id);
-        let queued: Vec<_> = queued.iter().zip(&peers).collect();
-        let mut transfers: Vec<Transfer<'_>> = (queued.iter().filter(is_free))
-            .map(|(one, peer)| Transfer {
-                owner: &one.owner,
-                peer: peer.as_deref(),
-                class: self.class(one),
-                priority: one.priority,
-                deadline: one.deadline.map(time),
-                // Whose time has not come stands in no line.
-                not_before: None,
-                since: time(one.waits_since),
-                ..Transfer::new(one.id.as_str(), u64::try_from(one.seq).unwrap_or(0))
-            })
-            .collect();
-        transfers.extend(state.running.iter().map(|(id, running)| Transfer {
-            owner: &running.owner,
-            peer: running.peer.as_deref(),
-            phase: Phase::Running,
-            ..Transfer::new(id.as_str(), 0)
-        }));
-        let limits = self.limits();
-        let view = View {
-            transfers: &transfers,
-            ended: &[],
-            limits: &limits,
-        };
-        let mut scheduler = self
-            .scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let decision = scheduler.decide(&view, time(now));
-        let waits = |id: &&&str| !state.running.keys().any(|other| other.as_str() == **id);
-        let begin = decision.run.iter().filter(waits);
-        begin.map(|id| (*id).to_owned()).collect()
-    }
-
-    /// What was promised something begins before all that was not: its plan counts on it.
-    fn class(&self, one: &QueuedTransfer) -> Class {
-        match self.queue.promises().is_promised(one.id.as_str()) {
-            true => Class::Realtime,
-            false => one.class,
-        }
     }
 
     /// The other endpoint of a transfer, with the source that its next session begins with.
@@ -472,6 +466,11 @@ impl Shared {
     }
 
     fn leave(&self, id: &TransferId) {
+        let left = self.state().running.get(id).map(Running::seen);
+        if let Some(seen) = left {
+            // Before its place is free: the next decision knows what it has moved.
+            self.chooser().left(seen, Moment::now());
+        }
         let mut state = self.state();
         state.running.remove(id);
         state.is_woken = true;

@@ -58,8 +58,8 @@ impl Shares {
 
     /// One round: to be called each 200 ms. Says how many sessions there are.
     pub fn round(&mut self) -> i64 {
-        let all = self.live.all();
-        let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
+        let count = i64::try_from(self.live.all().len()).unwrap_or(i64::MAX);
+        let all = self.live.flowing();
         self.take_wishes(&all);
         let wants = self.demands(&all);
         let look = self.look(&all, &wants);

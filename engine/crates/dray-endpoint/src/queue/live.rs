@@ -75,6 +75,8 @@ pub(super) struct Run {
     sampled: (Instant, u64),
     now: Option<f64>,
     granted: Option<u64>,
+    /// Whether it keeps its session and moves nothing.
+    pub(super) is_held: bool,
     told: Option<Instant>,
     failed_told: (Instant, u32),
     is_dirty: bool,
@@ -102,6 +104,7 @@ impl Run {
             sampled: (now, 0),
             now: None,
             granted: None,
+            is_held: false,
             told: None,
             failed_told: (now, 0),
             is_dirty: false,
@@ -124,11 +127,13 @@ impl Run {
             .sent
             .saturating_sub(self.base.bytes.sent);
         Rates {
-            now: self.now.map(|rate| rate as u64),
+            now: self
+                .now
+                .map(|rate| if self.is_held { 0 } else { rate as u64 }),
             mean: (seconds > 0.1).then(|| (session as f64 / seconds) as u64),
-            granted: self.granted,
             planned: None,
             reason: None,
+            granted: if self.is_held { Some(0) } else { self.granted },
         }
     }
 
@@ -214,6 +219,27 @@ impl Live {
         if let Some(run) = self.lock().get_mut(id) {
             run.granted = rate;
         }
+    }
+
+    /// What runs is held, or goes on: those who listen hear of it.
+    pub(super) fn held(&self, hub: &Hub, id: &str, is_held: bool, now: Moment) {
+        let mut runs = self.lock();
+        let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
+            return;
+        };
+        if std::mem::replace(&mut run.is_held, is_held) == is_held {
+            return;
+        }
+        let event = Event {
+            transfer: Some(id.to_owned()),
+            state: Some(State::Active),
+            version: Some(run.version),
+            held: Some(is_held),
+            ..Event::new(EventKind::State, now)
+        };
+        let owner = Arc::clone(&run.owner);
+        drop(runs);
+        hub.publish(Some(owner), event);
     }
 
     pub(super) fn file_failed(

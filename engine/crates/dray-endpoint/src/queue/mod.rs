@@ -24,7 +24,7 @@ mod submit;
 mod tickets;
 mod writer;
 
-pub use line::{QueuedTransfer, Sight};
+pub use line::{Lines, QueuedTransfer, Sight};
 pub use live::{Counters, FAILURES_MAX};
 pub use manifest::Manifest;
 pub use run::{Ending, Job, PurgeJob, Ticked};

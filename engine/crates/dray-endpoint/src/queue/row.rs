@@ -6,6 +6,7 @@ use super::states::{Standing, Wish};
 use crate::api::types::{ErrorParts, PathError, Place, Rates, Request, State, Transfer};
 use crate::moment::Moment;
 use crate::promises::View;
+use dray_core::rate::Class;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use serde::de::DeserializeOwned;
@@ -114,6 +115,11 @@ fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     serde_json::from_str(text).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
     })
+}
+
+/// The class of a word.
+pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
+    unjson(&format!("\"{word}\""))
 }
 
 fn unknown(word: &str) -> rusqlite::Error {
@@ -296,6 +302,7 @@ impl Row {
             bytes: counters.bytes,
             objects: counters.objects,
             rate,
+            held: run.is_some_and(|run| run.is_held),
             eta: run.and_then(|run| run.eta(now)),
             promised: promise.is_promised,
             eta_between: None,

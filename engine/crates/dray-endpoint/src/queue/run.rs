@@ -151,6 +151,12 @@ impl Queue {
         runs.get(id.as_str()).map(|run| run.counters)
     }
 
+    /// A running transfer is held, or goes on.
+    pub fn held(&self, id: &TransferId, is_held: bool) {
+        self.live
+            .held(&self.hub, id.as_str(), is_held, Moment::now());
+    }
+
     /// A file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
         self.live

@@ -159,6 +159,33 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    // Each policy finds the fronts of its lines by steps in one index: of an owner's activities by
+    // deadline, of owners and of pairs of endpoints by age; and the oldest of all.
+    "
+ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
+    (owner || char(31) || COALESCE(activity, '')) VIRTUAL;
+ALTER TABLE transfers ADD COLUMN source_host TEXT GENERATED ALWAYS AS
+    (CASE instr(source_url, '://') WHEN 0 THEN '' ELSE
+        substr(source_url, instr(source_url, '://') + 3,
+            instr(substr(source_url || '/', instr(source_url, '://') + 3), '/') - 1) END) VIRTUAL;
+ALTER TABLE transfers ADD COLUMN destination_host TEXT GENERATED ALWAYS AS
+    (CASE instr(destination_url, '://') WHEN 0 THEN '' ELSE
+        substr(destination_url, instr(destination_url, '://') + 3,
+            instr(substr(destination_url || '/', instr(destination_url, '://') + 3), '/') - 1) END)
+    VIRTUAL;
+ALTER TABLE transfers ADD COLUMN pair TEXT GENERATED ALWAYS AS
+    (source_host || char(31) || destination_host || char(31) || owner) VIRTUAL;
+DROP INDEX transfers_line;
+CREATE INDEX transfers_line
+    ON transfers (class, priority, line, deadline IS NULL, deadline, seq)
+    WHERE state = 'queued' AND held_until IS NULL;
+CREATE INDEX transfers_age ON transfers (class, priority, owner, seq)
+    WHERE state = 'queued' AND held_until IS NULL;
+CREATE INDEX transfers_pair ON transfers (class, pair, seq)
+    WHERE state = 'queued' AND held_until IS NULL;
+CREATE INDEX transfers_oldest ON transfers (seq)
+    WHERE state = 'queued' AND held_until IS NULL;
+",
 ];
 
 /// An error of the database.

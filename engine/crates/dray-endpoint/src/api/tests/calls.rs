@@ -206,6 +206,41 @@ async fn a_retry_asks_for_rights_as_a_submission_does() {
 }
 
 #[tokio::test]
+async fn administrators_change_the_policy_and_everybody_sees_it() {
+    let house = house();
+    let call = "PATCH /v1/endpoint/scheduling";
+    let (_, before) = house.get("alice", "/v1/endpoint").await;
+    assert_eq!(before["scheduling"]["policy"], "fair");
+    let round = json!({"policy": "round_robin", "quota": 5, "at_once": 2});
+    assert_eq!(house.call("alice", call, round.clone()).await.0, 403);
+    for wrong in [
+        json!({"policy": "lifo"}),
+        json!({"quota": 0}),
+        json!({"at_once": 0}),
+        json!({"speed": 3}),
+    ] {
+        assert_eq!(
+            house.call("root", call, wrong.clone()).await.0,
+            400,
+            "{wrong}"
+        );
+    }
+    let (code, now) = house.call("root", call, round).await;
+    assert_eq!(
+        (code, &now["policy"], &now["at_once"]),
+        (200, &json!("round_robin"), &json!(2))
+    );
+    assert_eq!(
+        now["patience_seconds"],
+        before["scheduling"]["patience_seconds"]
+    );
+    let (_, now) = house.call("root", call, json!({"at_once": null})).await;
+    assert_eq!((&now["at_once"], &now["quota"]), (&json!(null), &json!(5)));
+    let (_, seen) = house.get("alice", "/v1/endpoint").await;
+    assert_eq!(seen["scheduling"], now);
+}
+
+#[tokio::test]
 async fn transfers_are_their_owners_alone() {
     let house = house();
     house.post("alice", "/v1/transfers", request("t")).await;

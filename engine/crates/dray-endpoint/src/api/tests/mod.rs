@@ -5,6 +5,7 @@ mod follow;
 mod no_tickets;
 mod staging;
 
+use super::types::{Scheduling, SchedulingPatch};
 use super::{About, Api, Parts, openapi, router};
 use crate::access::testing::Names;
 use crate::accounts::Accounts;
@@ -12,6 +13,7 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
+use crate::ports::Scheduler;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use axum::Router;
@@ -21,8 +23,24 @@ use http_body_util::BodyExt;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tower::ServiceExt;
+
+/// Rules that nobody goes by.
+struct Rules(Mutex<Scheduling>);
+
+impl Scheduler for Rules {
+    fn rules(&self) -> Scheduling {
+        let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.clone()
+    }
+
+    fn change(&self, patch: &SchedulingPatch) -> Scheduling {
+        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *rules = patch.apply(&rules);
+        rules.clone()
+    }
+}
 
 pub(crate) struct House {
     _folder: Option<tempfile::TempDir>,
@@ -67,6 +85,7 @@ fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -
         roots: Arc::new(Roots::open(&config).expect("opened")),
         access: Arc::new(Names),
         tickets: Arc::new(NoTickets),
+        scheduler: Arc::new(Rules(Mutex::new(Scheduling::from(&config.scheduling)))),
         audit: Arc::default(),
         accounts: Arc::new(accounts),
         metrics: Arc::new(Metrics::default()),

@@ -46,6 +46,9 @@ pub struct Event {
     /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
+    /// Whether it keeps its session and moves nothing, when that has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
     /// Counters of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
@@ -94,6 +97,7 @@ impl Event {
             transfer: None,
             state: None,
             version: None,
+            held: None,
             files: None,
             bytes: None,
             rate: None,

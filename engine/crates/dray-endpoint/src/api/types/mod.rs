@@ -8,6 +8,7 @@ mod events;
 mod failure;
 mod request;
 mod rest;
+mod scheduling;
 mod staging;
 mod storage;
 mod tickets;
@@ -25,6 +26,7 @@ pub use rest::{
     AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
     ObstacleAnswer, RootAnswer, You,
 };
+pub use scheduling::{Scheduling, SchedulingPatch};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
 };

@@ -2,6 +2,7 @@
 
 use super::checks::{self, Check};
 use super::request::Request;
+use super::scheduling::Scheduling;
 use crate::moment::Moment;
 use dray_core::Result;
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,8 @@ pub struct EndpointAnswer {
     pub you: You,
     /// Bounds a caller may meet.
     pub limits: LimitsAnswer,
+    /// Which transfers run, and which are held meanwhile.
+    pub scheduling: Scheduling,
 }
 
 /// What the caller may do in a root.

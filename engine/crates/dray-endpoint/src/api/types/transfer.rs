@@ -253,6 +253,9 @@ pub struct Transfer {
     pub objects: Objects,
     /// Bytes per second.
     pub rate: Rates,
+    /// Of an active one: whether it is held, with its session, and moves nothing for now.
+    #[serde(default)]
+    pub held: bool,
     /// When it will be done at this rate; null while nobody can know.
     pub eta: Option<Moment>,
     /// Whether its deadline, or its rate, is promised.

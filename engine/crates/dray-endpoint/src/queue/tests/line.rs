@@ -3,13 +3,15 @@
 use super::{by, id, open, queue, request, who};
 use crate::api::types::{Patch, Request};
 use crate::moment::Moment;
-use crate::queue::{Queue, QueuedTransfer, Sight};
+use crate::queue::{Counters, Ending, Lines, Queue, QueuedTransfer, Sight};
 use dray_core::rate::Class;
 use serde_json::json;
 use std::time::Duration;
 
 const WIDE: Sight<'_> = Sight {
+    lines: Lines::Deadlines,
     per_line: 10,
+    oldest: 0,
     transfers_max: 1_000,
     from: "",
 };
@@ -151,6 +153,7 @@ fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
             per_line: 1,
             transfers_max: 2,
             from: &from,
+            ..WIDE
         };
         let (seen, next) = queue.runnable(sight).expect("read");
         looks.push(ids(&seen));
@@ -164,4 +167,72 @@ fn more_owners_than_are_looked_at_take_turns_in_being_seen() {
     };
     let (seen, next) = queue.runnable(sight).expect("read");
     assert_eq!((ids(&seen).as_str(), next), ("c0 d0 e0 a0 b0", None));
+}
+
+fn of(queue: &Queue, lines: Lines, per_line: u32) -> String {
+    let sight = Sight {
+        lines,
+        per_line,
+        ..WIDE
+    };
+    ids(&queue.runnable(sight).expect("read").0)
+}
+
+#[test]
+fn each_activity_each_age_and_each_pair_has_a_front() {
+    let queue = queue();
+    let soon = Moment::now().after(Duration::from_secs(60));
+    let place = |id: &str, source: &str, destination: &str| {
+        with(id, |one| {
+            source.clone_into(&mut one.sources[0].url);
+            destination.clone_into(&mut one.destination.url);
+        })
+    };
+    for at in 0..3 {
+        queue
+            .submit(by("alice", request(&format!("b{at}"))))
+            .expect("taken");
+    }
+    let due = with("due", |one| {
+        one.class = Some(Class::Background);
+        one.deadline = Some(soon);
+    });
+    queue.submit(by("alice", due)).expect("taken");
+    let other = with("tape", |one| one.activity = Some("tape".to_owned()));
+    queue.submit(by("alice", other)).expect("taken");
+    let push = place("push", "/data/x", "dray://c.example:4735/data/y");
+    queue.submit(by("alice", push)).expect("taken");
+    let copy = place("copy", "/data/x", "/data/z");
+    queue.submit(by("bob", copy)).expect("taken");
+    let same = place("same", "dray://b.example", "/data/z");
+    queue.submit(by("bob", same)).expect("taken");
+    assert_eq!(of(&queue, Lines::Deadlines, 1), "due tape copy");
+    assert_eq!(of(&queue, Lines::Ages, 1), "b0 copy");
+    assert_eq!(of(&queue, Lines::Ages, 2), "b0 b1 copy same");
+    // Within this endpoint, to c, from b of each owner.
+    assert_eq!(of(&queue, Lines::Pairs, 1), "copy push b0 same");
+    let sight = Sight {
+        per_line: 1,
+        oldest: 3,
+        ..WIDE
+    };
+    let seen = queue.runnable(sight).expect("read").0;
+    assert_eq!(ids(&seen), "due tape copy b0 b1 b2");
+    assert_eq!(
+        (seen[1].activity.as_str(), seen[1].has_run),
+        ("tape", false)
+    );
+}
+
+#[test]
+fn what_runs_again_knows_what_it_has_sent() {
+    let queue = queue();
+    queue.submit(by("alice", request("t"))).expect("taken");
+    super::begin(&queue, "t");
+    let mut counters = Counters::default();
+    counters.bytes.sent = 12;
+    queue.progress(&id("t"), &counters);
+    queue.ended(&id("t"), Ending::Stopped).expect("written");
+    let seen = all(&queue);
+    assert_eq!((seen[0].sent, seen[0].has_run), (12, true));
 }

@@ -695,3 +695,30 @@ fn counters_never_fall() {
     queue.delete(&alice, "t").expect("forgotten");
     assert_eq!(sent(&queue), 107);
 }
+
+#[test]
+fn what_is_held_says_so_to_who_asks_and_who_listens() {
+    let queue = queue();
+    let alice = who("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    queue.granted(&id("t"), Some(9));
+    let shown = || queue.show(&alice, "t").expect("there");
+    assert!(!shown().held);
+    let before = queue.hub().last();
+    // Twice is once.
+    queue.held(&id("t"), true);
+    queue.held(&id("t"), true);
+    let held = shown();
+    assert_eq!(
+        (held.state, held.held, held.rate.granted),
+        (State::Active, true, Some(0))
+    );
+    queue.held(&id("t"), false);
+    assert_eq!((shown().held, shown().rate.granted), (false, Some(9)));
+    assert_eq!(queue.hub().last(), before + 2);
+    // Held is not ended, and an end is not held.
+    queue.held(&id("t"), true);
+    queue.ended(&id("t"), Ending::Stopped).expect("written");
+    assert_eq!((shown().state, shown().held), (State::Queued, false));
+}

@@ -1,0 +1,491 @@
+//! What the policy (dray-sched) is shown, and what its decision asks for.
+//!
+//! Not for: carrying it out.
+//!
+//! Invariant owned here: what is shown grows with the lines, not with what waits in them, and of each
+//! line as much is shown as could run.
+
+use super::time;
+use crate::api::types::{Scheduling, SchedulingPatch};
+use crate::config::{Config, PolicyName, TurnsOf};
+use crate::moment::Moment;
+use crate::place::Side;
+use crate::queue::{Lines, QueuedTransfer, Sight};
+use dray_core::rate::Class;
+use dray_core::{Time, TransferId};
+use dray_sched::policy::{self, Limits, Name, OwnerRules, Pair, Phase, Transfer, View};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+/// Queued transfers that are shown for one decision: where so many lines are that this is too few,
+/// the next decision begins with those it left out.
+const WAITING_MAX: usize = 2_000;
+
+/// The oldest of all that `fair` sees besides: one of them is begun out of turn when it has waited too
+/// long. More than a few are of owners who have as many running as they may (guess, revisit).
+const OLDEST: u32 = 50;
+
+/// Transfers whose last session's end is remembered; of others the process's beginning counts.
+const LEFT_MAX: usize = 10_000;
+
+/// A transfer as a policy sees it.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) id: TransferId,
+    pub(super) owner: String,
+    pub(super) activity: String,
+    pub(super) source: String,
+    pub(super) sink: String,
+    pub(super) peer: Option<String>,
+    pub(super) class: Class,
+    pub(super) priority: u8,
+    pub(super) deadline: Option<Moment>,
+    pub(super) submitted: u64,
+    pub(super) phase: Phase,
+    pub(super) since: Moment,
+    pub(super) served: u64,
+}
+
+impl Seen {
+    fn transfer(&self) -> Transfer<'_> {
+        Transfer {
+            id: self.id.as_str(),
+            owner: &self.owner,
+            activity: &self.activity,
+            pair: Pair {
+                source: &self.source,
+                sink: &self.sink,
+            },
+            peer: self.peer.as_deref(),
+            class: self.class,
+            priority: self.priority,
+            deadline: self.deadline.map(time),
+            // Whose time has not come stands in no line.
+            not_before: None,
+            submitted: self.submitted,
+            phase: self.phase,
+            since: time(self.since),
+            served: self.served,
+        }
+    }
+}
+
+/// What one decision asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// To be begun, the first first.
+    pub(super) start: Vec<TransferId>,
+    /// Moves, and is to be held.
+    pub(super) hold: Vec<TransferId>,
+    /// Is held, and goes on.
+    pub(super) go_on: Vec<TransferId>,
+    /// Gives up its session and is queued again.
+    pub(super) let_go: Vec<TransferId>,
+    /// When to ask again at the latest.
+    pub(super) look_again: Option<Time>,
+    /// When to ask again too: as soon as one of these has moved so many bytes in all.
+    pub(super) look_after: Vec<(TransferId, u64)>,
+}
+
+/// The policy, and what it is to be told.
+pub(super) struct Chooser {
+    scheduler: policy::Scheduler,
+    rules: Scheduling,
+    /// The line to begin with in the next choice.
+    from: String,
+    /// What has left its session since the last decision, with all it moved.
+    ended: Vec<Seen>,
+    /// When the last session of what is queued again has ended.
+    left: HashMap<TransferId, Moment>,
+    began: Moment,
+}
+
+impl Chooser {
+    pub(super) fn new(rules: Scheduling, now: Moment) -> Self {
+        Self {
+            scheduler: policy::Scheduler::new(settings(&rules)),
+            rules,
+            from: String::new(),
+            ended: Vec::new(),
+            left: HashMap::new(),
+            began: now,
+        }
+    }
+
+    pub(super) const fn rules(&self) -> &Scheduling {
+        &self.rules
+    }
+
+    /// Changes the policy, or what it goes by; in force with the next decision.
+    pub(super) fn change(&mut self, patch: &SchedulingPatch) {
+        self.rules = patch.apply(&self.rules);
+        self.scheduler.change(settings(&self.rules));
+        self.from.clear();
+    }
+
+    /// A session has ended; its transfer may be queued again.
+    pub(super) fn left(&mut self, seen: Seen, now: Moment) {
+        if self.left.len() >= LEFT_MAX {
+            self.left.clear();
+        }
+        self.left.insert(seen.id.clone(), now);
+        self.ended.push(seen);
+    }
+
+    /// What to look at when `running` have a session and `free` more could move; `None` when no
+    /// decision could change anything.
+    pub(super) fn sight(&self, config: &Config, free: usize, held: usize) -> Option<Sight<'_>> {
+        let limits = &config.limits;
+        let at_once = at_once(&self.rules, config);
+        let (lines, depth, oldest) = match (self.rules.policy, self.rules.turns_of) {
+            // It holds nobody.
+            (PolicyName::Fair, _) if free == 0 && held == 0 => return None,
+            (PolicyName::Fair, _) => {
+                let free = u32::try_from(free).unwrap_or(u32::MAX);
+                (Lines::Deadlines, free.max(1), OLDEST)
+            }
+            (PolicyName::Fcfs | PolicyName::Priority, _)
+            | (PolicyName::RoundRobin, TurnsOf::Owners) => (Lines::Ages, at_once, 0),
+            (PolicyName::RoundRobin, TurnsOf::Pairs) => (Lines::Pairs, at_once, 0),
+            // One of each.
+            (PolicyName::Pairs, _) => (Lines::Pairs, 1, 0),
+        };
+        Some(Sight {
+            lines,
+            per_line: depth.min(limits.per_owner_active),
+            oldest,
+            transfers_max: WAITING_MAX,
+            from: &self.from,
+        })
+    }
+
+    /// The line that the next choice begins with.
+    pub(super) fn go_on_from(&mut self, line: Option<String>) {
+        self.from = line.unwrap_or_default();
+    }
+
+    /// Nothing is decided: what has ended is nobody's concern.
+    pub(super) fn skip(&mut self) {
+        self.ended.clear();
+    }
+
+    /// A queued transfer as the policy sees it.
+    pub(super) fn waiting(&self, one: &QueuedTransfer, config: &Config) -> Seen {
+        let since = match one.has_run {
+            false => one.waits_since,
+            true => self.left.get(&one.id).copied().unwrap_or(self.began),
+        };
+        let end = |url: &str| match Side::parse(url, config) {
+            Ok(Side::Remote { address, .. }) => Some(address),
+            Ok(Side::Local(_)) | Err(_) => None,
+        };
+        let (source, sink) = (end(&one.source_url), end(&one.destination_url));
+        Seen {
+            id: one.id.clone(),
+            owner: one.owner.clone(),
+            activity: one.activity.clone(),
+            peer: source.clone().or_else(|| sink.clone()),
+            source: source.unwrap_or_else(|| config.name.clone()),
+            sink: sink.unwrap_or_else(|| config.name.clone()),
+            class: one.class,
+            priority: one.priority,
+            deadline: one.deadline,
+            submitted: u64::try_from(one.seq).unwrap_or(0),
+            phase: Phase::Waiting,
+            since,
+            served: one.sent,
+        }
+    }
+
+    /// Asks the policy. `seen` is what has a session and what is queued.
+    pub(super) fn decide(&mut self, seen: &[Seen], config: &Config, now: Moment) -> Plan {
+        let transfers: Vec<Transfer<'_>> = seen.iter().map(Seen::transfer).collect();
+        let by_id: HashMap<&str, &Seen> = seen.iter().map(|one| (one.id.as_str(), one)).collect();
+        let ended: Vec<Seen> = std::mem::take(&mut self.ended);
+        let ended = ended
+            .iter()
+            .filter(|one| !by_id.contains_key(one.id.as_str()));
+        let ended: Vec<Transfer<'_>> = ended.map(Seen::transfer).collect();
+        let limits = limits(&self.rules, config);
+        let view = View {
+            transfers: &transfers,
+            ended: &ended,
+            limits: &limits,
+        };
+        let decision = self.scheduler.decide(&view, time(now));
+        let of_phase = |ids: &[&str], phase: Phase| -> Vec<TransferId> {
+            let found = ids.iter().filter_map(|id| by_id.get(id));
+            let found = found.filter(|one| one.phase == phase);
+            found.map(|one| one.id.clone()).collect()
+        };
+        let let_go: HashSet<&str> = decision.let_go.iter().copied().collect();
+        let mut hold = decision.hold.clone();
+        hold.retain(|id| !let_go.contains(id));
+        let mut leaving = of_phase(&decision.let_go, Phase::Held);
+        leaving.extend(of_phase(&decision.let_go, Phase::Running));
+        let after = decision.look_after.iter();
+        let after = after.filter_map(|(id, bytes)| Some((by_id.get(id)?.id.clone(), *bytes)));
+        Plan {
+            start: of_phase(&decision.run, Phase::Waiting),
+            go_on: of_phase(&decision.run, Phase::Held),
+            hold: of_phase(&hold, Phase::Running),
+            let_go: leaving,
+            look_again: decision.look_again,
+            look_after: after.collect(),
+        }
+    }
+}
+
+/// What the rules mean to the policy.
+fn settings(rules: &Scheduling) -> policy::Settings {
+    policy::Settings {
+        name: match rules.policy {
+            PolicyName::Fair => Name::Fair,
+            PolicyName::Fcfs => Name::Fcfs,
+            PolicyName::Priority => Name::Priority,
+            PolicyName::RoundRobin => Name::RoundRobin,
+            PolicyName::Pairs => Name::Pairs,
+        },
+        at_once: rules.at_once.map(|count| count as usize),
+        quota: rules.quota,
+        turns_of: match rules.turns_of {
+            TurnsOf::Owners => policy::TurnsOf::Owners,
+            TurnsOf::Pairs => policy::TurnsOf::Pairs,
+        },
+        aging: Duration::from_secs(rules.aging_seconds),
+        patience: Duration::from_secs(rules.patience_seconds),
+    }
+}
+
+/// How many the policy runs side by side at the most.
+fn at_once(rules: &Scheduling, config: &Config) -> u32 {
+    let usual = match rules.policy {
+        PolicyName::Priority | PolicyName::RoundRobin => 1,
+        PolicyName::Fair | PolicyName::Fcfs | PolicyName::Pairs => u32::MAX,
+    };
+    let count = match rules.policy {
+        // It knows no other bound than the endpoint's.
+        PolicyName::Fair => usual,
+        _ => rules.at_once.unwrap_or(usual),
+    };
+    count.min(config.limits.transfers_active)
+}
+
+fn limits(rules: &Scheduling, config: &Config) -> Limits {
+    let active = config.limits.transfers_active;
+    // Who is held has a seat, buffers and a connection; seats are for as many as may run.
+    let seats = active.saturating_sub(at_once(rules, config));
+    let mut owners = BTreeMap::new();
+    for share in &config.share {
+        if let Some(owner) = &share.owner {
+            let rules = OwnerRules {
+                weight: share.weight,
+                running_max: None,
+                activities: share.activities.clone(),
+            };
+            owners.insert(owner.clone(), rules);
+        }
+    }
+    Limits {
+        running_max: active as usize,
+        owner_max: config.limits.per_owner_active as usize,
+        peer_max: active as usize,
+        held_max: rules.held_max.min(seats) as usize,
+        owners,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chooser, Lines, Seen, limits};
+    use crate::api::types::{Scheduling, SchedulingPatch};
+    use crate::config::Config;
+    use crate::moment::Moment;
+    use dray_core::TransferId;
+    use dray_core::rate::Class;
+    use dray_sched::policy::Phase;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn config(more: &str) -> Config {
+        let text = format!(
+            "name = \"a.example\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
+             [limits]\ntransfers_active = 3\nper_owner_active = 2\n{more}"
+        );
+        Config::parse("test", &text).expect("good")
+    }
+
+    fn chooser(config: &Config) -> Chooser {
+        Chooser::new(Scheduling::from(&config.scheduling), Moment::from_ms(0))
+    }
+
+    fn patch(value: serde_json::Value) -> SchedulingPatch {
+        serde_json::from_value(value).expect("good")
+    }
+
+    fn seen(id: &str, priority: u8, phase: Phase) -> Seen {
+        Seen {
+            id: TransferId::new(id).expect("good"),
+            owner: "alice".to_owned(),
+            activity: String::new(),
+            source: "a.example".to_owned(),
+            sink: "b.example".to_owned(),
+            peer: Some("b.example".to_owned()),
+            class: Class::Background,
+            priority,
+            deadline: None,
+            submitted: u64::from(id.as_bytes()[0]),
+            phase,
+            since: Moment::from_ms(1_000),
+            served: 0,
+        }
+    }
+
+    fn words(ids: &[TransferId]) -> Vec<&str> {
+        ids.iter().map(TransferId::as_str).collect()
+    }
+
+    #[test]
+    fn a_higher_priority_holds_a_lower_one_which_goes_on_when_it_has_ended() {
+        let config = config("[scheduling]\npolicy = \"priority\"\n");
+        let mut chooser = chooser(&config);
+        let now = Moment::from_ms(2_000);
+        let both = [seen("a", 3, Phase::Running), seen("b", 7, Phase::Waiting)];
+        let plan = chooser.decide(&both, &config, now);
+        assert_eq!(
+            (words(&plan.hold), words(&plan.start)),
+            (vec!["a"], vec!["b"])
+        );
+        assert!(plan.go_on.is_empty() && plan.let_go.is_empty());
+        assert!(plan.look_again.is_some(), "it rises while it is held");
+        let held = [seen("a", 3, Phase::Held)];
+        let plan = chooser.decide(&held, &config, now);
+        assert_eq!(words(&plan.go_on), ["a"]);
+    }
+
+    #[test]
+    fn no_more_are_held_than_there_are_places_beside_those_that_run() {
+        let config = config("[scheduling]\npolicy = \"priority\"\n");
+        let mut chooser = chooser(&config);
+        let mut all = vec![seen("z", 9, Phase::Waiting), seen("r", 5, Phase::Running)];
+        for (at, id) in ["a", "b", "c"].into_iter().enumerate() {
+            let mut one = seen(id, 1, Phase::Held);
+            one.since = Moment::from_ms(1_000 + i64::try_from(at).expect("small"));
+            all.push(one);
+        }
+        let plan = chooser.decide(&all, &config, Moment::from_ms(2_000));
+        assert_eq!(words(&plan.start), ["z"]);
+        assert_eq!(
+            (words(&plan.hold), words(&plan.let_go)),
+            (vec!["r"], vec!["a", "b"])
+        );
+    }
+
+    #[test]
+    fn a_turn_is_watched_by_its_bytes_and_what_left_is_counted_once() {
+        let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
+        let mut chooser = chooser(&config);
+        let now = Moment::from_ms(2_000);
+        let mut bobs = seen("b", 3, Phase::Waiting);
+        bobs.owner = "bob".to_owned();
+        let mut own = seen("a", 3, Phase::Running);
+        let plan = chooser.decide(&[own.clone(), bobs.clone()], &config, now);
+        assert_eq!(plan.look_after, [(own.id.clone(), 100)]);
+        own.served = 100;
+        // It has left, and is queued again: what it moved is charged once.
+        chooser.left(own.clone(), now);
+        own.phase = Phase::Waiting;
+        let plan = chooser.decide(&[own.clone(), bobs.clone()], &config, now);
+        assert_eq!(words(&plan.start), ["b"]);
+        bobs.phase = Phase::Running;
+        bobs.served = 100;
+        let plan = chooser.decide(&[own, bobs], &config, now);
+        assert_eq!(
+            (words(&plan.start), words(&plan.hold)),
+            (vec!["a"], vec!["b"])
+        );
+    }
+
+    #[test]
+    fn each_policy_sees_the_lines_it_chooses_from() {
+        let config = config("");
+        let mut chooser = chooser(&config);
+        assert!(chooser.sight(&config, 0, 0).is_none(), "it holds nobody");
+        let look = |chooser: &Chooser, free| {
+            let sight = chooser.sight(&config, free, 0).expect("it looks");
+            (sight.lines, sight.per_line)
+        };
+        assert_eq!(look(&chooser, 3), (Lines::Deadlines, 2));
+        assert!(
+            chooser.sight(&config, 0, 1).is_some(),
+            "what is held goes on"
+        );
+        for (rules, lines) in [
+            (json!({"policy": "fcfs"}), (Lines::Ages, 2)),
+            (json!({"policy": "priority"}), (Lines::Ages, 1)),
+            (json!({"policy": "round_robin"}), (Lines::Ages, 1)),
+            (
+                json!({"turns_of": "pairs", "at_once": 2}),
+                (Lines::Pairs, 2),
+            ),
+            (
+                json!({"policy": "pairs", "at_once": null}),
+                (Lines::Pairs, 1),
+            ),
+        ] {
+            chooser.change(&patch(rules.clone()));
+            assert_eq!(look(&chooser, 0), lines, "{rules}");
+        }
+        assert_eq!(chooser.rules().at_once, None);
+    }
+
+    #[test]
+    fn owners_and_their_activities_have_the_weights_of_their_share() {
+        let config =
+            config("[[share]]\nowner = \"alice\"\nweight = 300\nactivities = { tape = 7 }\n");
+        let limits = limits(&Scheduling::from(&config.scheduling), &config);
+        let alice = &limits.owners["alice"];
+        assert_eq!((alice.weight, alice.activities["tape"]), (300, 7));
+        assert_eq!((limits.running_max, limits.owner_max), (3, 2));
+    }
+
+    #[test]
+    fn what_has_run_before_waits_since_its_session_ended() {
+        let config = config("");
+        let mut chooser = Chooser::new(
+            Scheduling::from(&config.scheduling),
+            Moment::from_ms(50_000),
+        );
+        let mut queued = crate::queue::QueuedTransfer {
+            id: TransferId::new("t").expect("good"),
+            version: 1,
+            owner: "alice".to_owned(),
+            activity: String::new(),
+            principal: "alice".to_owned(),
+            class: Class::Background,
+            priority: 3,
+            deadline: None,
+            waits_since: Moment::from_ms(10_000),
+            has_run: false,
+            seq: 1,
+            sent: 0,
+            source_url: "dray://b.example/data/x".to_owned(),
+            destination_url: "/data/x".to_owned(),
+        };
+        let one = chooser.waiting(&queued, &config);
+        assert_eq!(one.since, queued.waits_since);
+        assert_eq!(
+            (one.source.as_str(), one.sink.as_str()),
+            ("b.example:4735", "a.example")
+        );
+        // It ran in a process before this one.
+        queued.has_run = true;
+        assert_eq!(
+            chooser.waiting(&queued, &config).since,
+            Moment::from_ms(50_000)
+        );
+        let then = Moment::from_ms(50_000).after(Duration::from_secs(9));
+        chooser.left(one, then);
+        assert_eq!(chooser.waiting(&queued, &config).since, then);
+    }
+}

@@ -1,0 +1,111 @@
+//! What the policy is told of what has a session, and how its word reaches a session: gates that are
+//! shut and opened, and sessions that are given up.
+
+use super::choose::{Plan, Seen};
+use super::{Running, Shared};
+use crate::moment::Moment;
+use crate::queue::QueuedTransfer;
+use dray_core::rate::Class;
+use dray_core::{Result, TransferId};
+use dray_sched::policy::Phase;
+use std::collections::BTreeSet;
+
+impl Shared {
+    /// What callers have changed of what runs.
+    pub(super) fn refresh(&self) -> Result<()> {
+        let stale: Vec<TransferId> = {
+            let state = self.state();
+            let stale = state.running.iter().filter(|(_, running)| running.is_stale);
+            stale.map(|(id, _)| id.clone()).collect()
+        };
+        for id in stale {
+            if let Some(running) = self.state().running.get_mut(&id) {
+                running.is_stale = false;
+            }
+            let Some(request) = self.queue.request(&id)? else {
+                continue;
+            };
+            if let Some(running) = self.state().running.get_mut(&id) {
+                let seen = &mut running.seen;
+                (seen.class, seen.priority) = (request.class(), request.priority);
+                seen.deadline = request.deadline;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the policy says, and what it saw waiting.
+    pub(super) fn plan(&self) -> Result<(Plan, Vec<QueuedTransfer>)> {
+        let mut chooser = self.chooser();
+        let (mut seen, known, held) = {
+            let state = self.state();
+            if state.is_stopping {
+                return Ok((Plan::default(), Vec::new()));
+            }
+            let known: BTreeSet<TransferId> = state.running.keys().cloned().collect();
+            let running = state.running.values().filter(|one| !one.is_leaving);
+            let seen: Vec<Seen> = running.map(Running::seen).collect();
+            let held = seen.iter().filter(|one| one.phase == Phase::Held).count();
+            (seen, known, held)
+        };
+        let active = self.config.limits.transfers_active as usize;
+        let free = active.saturating_sub(known.len() - held);
+        let Some(sight) = chooser.sight(&self.config, free, held) else {
+            chooser.skip();
+            return Ok((Plan::default(), Vec::new()));
+        };
+        let (mut queued, next) = self.queue.runnable(sight)?;
+        chooser.go_on_from(next);
+        // Its session may not have left yet.
+        queued.retain(|one| !known.contains(&one.id));
+        seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
+        // What was promised something goes before all that was not: its plan counts on it.
+        let promises = self.queue.promises();
+        for one in &mut seen {
+            if promises.is_promised(one.id.as_str()) {
+                one.class = Class::Realtime;
+            }
+        }
+        let plan = chooser.decide(&seen, &self.config, Moment::now());
+        Ok((plan, queued))
+    }
+
+    /// Shuts the gate of what moves, or opens it again.
+    pub(super) fn hold(&self, id: &TransferId, is_held: bool) {
+        if let Some(running) = self.state().running.get_mut(id) {
+            running.seen.phase = if is_held { Phase::Held } else { Phase::Running };
+            running.seen.since = Moment::now();
+            running.moving.hold(is_held);
+        }
+        self.queue.held(id, is_held);
+    }
+
+    /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe.
+    pub(super) fn let_go(&self, id: &TransferId) {
+        let word = "it gave up its session to others, and is queued again";
+        self.queue.noticed(id, word);
+        if let Some(running) = self.state().running.get_mut(id) {
+            running.is_leaving = true;
+            running.moving.handle.cancel(false);
+        }
+    }
+
+    /// There is no seat for a transfer that is to begin: the longest held gives up its own, this
+    /// owner's first.
+    pub(super) fn make_room(&self, owner: &str) {
+        let longest = {
+            let state = self.state();
+            let held = state
+                .running
+                .values()
+                .map(|running| (running, &running.seen));
+            let held =
+                held.filter(|(running, seen)| !running.is_leaving && seen.phase == Phase::Held);
+            held.min_by_key(|(_, seen)| (seen.owner != owner, seen.since))
+                .map(|(_, seen)| seen.id.clone())
+        };
+        if let Some(id) = longest {
+            self.let_go(&id);
+        }
+    }
+}
