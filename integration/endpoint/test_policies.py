@@ -1,0 +1,175 @@
+"""Policies, carried out: who runs, who is held, and what a held transfer moves.
+
+Liu et al.'s two data sets, scaled: A comes first and is larger, B comes later and is urgent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.errors import DrayError
+from integration.simulation.scaled import KIB, MIB, OBJECT_BYTES, stage, unheld_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from dray.client import Transfer
+    from dray.testing.endpoints import Endpoint
+    from integration.simulation.scaled import Stage
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(90)]
+
+#: bytes per second of the line
+RATE = 6 * MIB
+A_BYTES, B_BYTES = 16 * MIB, 6 * MIB
+
+
+def begin(start: Callable[..., Endpoint], **rules: object) -> tuple[Endpoint, Endpoint]:
+    """Start the endpoint that drives, with these rules, and the one that is read from."""
+    # A folder of state for each; the line is the driving one's.
+    sink = start("a", config={"rate": RATE, "scheduling": rules})
+    return sink, start("b")
+
+
+def moment(at: datetime | None) -> datetime:
+    """Give the time of something that has happened."""
+    assert at is not None
+    return at
+
+
+def seconds(first: Transfer, second: Transfer) -> float:
+    """Say how long two took together."""
+    end = max(moment(first.ended_at), moment(second.ended_at))
+    return (end - moment(first.submitted_at)).total_seconds()
+
+
+def both(on: Stage, ids: tuple[str, str]) -> tuple[Transfer, Transfer]:
+    """Submit A, then B of another owner, and wait for both."""
+    on.submit(ids[0], "A", "alice")
+    on.submit(ids[1], "B", "bob")
+    return on.done(ids[0], "A"), on.done(ids[1], "B")
+
+
+def test_an_urgent_one_takes_the_place_of_another_when_the_policy_is_changed(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """First in order of submission, then by priority: changed while A moves and B waits."""
+    sink, source = begin(start_endpoint, policy="fcfs", at_once=1)
+    with stage(sink, source) as on:
+        on.make("A", A_BYTES)
+        on.make("B", B_BYTES)
+        on.submit("a", "A", priority=2)
+        on.await_sent("a", MIB)
+        on.submit("b", "B", "bob", priority=9)
+        time.sleep(0.5)
+        assert (on.show("a").held, on.show("b").state) == (False, "queued")
+        with pytest.raises(DrayError, match="administrators"):
+            on.client("bob").change_scheduling(policy="priority")
+        changed = time.monotonic()
+        assert on.client("root").change_scheduling(policy="priority", at_once=None).at_once is None
+        assert on.client("bob").endpoint().scheduling.policy == "priority"
+        held = on.until("a", lambda a: a.held)
+        print(f"held after {time.monotonic() - changed:.3f} s")
+        assert held.state == "active"
+        at_most = held.bytes.sent + unheld_bytes(RATE)
+        on.await_sent("b", 2 * MIB)
+        settled = on.show("a")
+        assert settled.held
+        print(f"moved after it was held: {settled.bytes.sent - held.bytes.sent} bytes")
+        assert settled.bytes.sent <= at_most
+        assert (settled.rate.now, settled.rate.granted) == (0, 0)
+        b = on.done("b", "B")
+        # Not a byte while the other moved.
+        assert on.show("a").bytes.sent <= settled.bytes.sent + unheld_bytes(RATE)
+        a = on.done("a", "A")
+        assert a.tries == b.tries == 1, "the same session went on"
+        assert moment(a.ended_at) > moment(b.ended_at)
+        assert a.bytes.sent <= A_BYTES + OBJECT_BYTES, "nothing is sent twice"
+
+
+def test_turns_take_as_long_as_one_after_the_other(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    quota = 1536 * KIB
+    sink, source = begin(start_endpoint, policy="fcfs", at_once=1)
+    with stage(sink, source) as on:
+        on.make("A", 12 * MIB)
+        on.make("B", 12 * MIB)
+        first, second = both(on, ("a1", "b1"))
+        assert moment(second.started_at) >= moment(first.ended_at), "in the order of submission"
+        in_order = seconds(first, second)
+        on.client("root").change_scheduling(policy="round_robin", quota=quota, at_once=None)
+        on.submit("a2", "A", "alice")
+        on.submit("b2", "B", "bob")
+        apart, turns, last = 0, 0, ""
+        while True:
+            now = [on.show(id) for id in ("a2", "b2")]
+            if any(each.is_terminal for each in now):
+                break
+            sent = [each.bytes.sent for each in now]
+            if all(sent):
+                apart = max(apart, abs(sent[0] - sent[1]))
+            held = "".join(each.id for each in now if each.held)
+            if held and held != last:
+                turns, last = turns + 1, held
+            time.sleep(0.02)
+        a, b = on.done("a2", "A"), on.done("b2", "B")
+        in_turns = seconds(a, b)
+        print(f"in order {in_order:.2f} s, in turns {in_turns:.2f} s, {turns} turns, {apart} apart")
+        assert a.tries == b.tries == 1
+        assert turns >= 6
+        # One turn ahead, and what is counted late.
+        assert apart <= quota + 2 * unheld_bytes(RATE)
+        assert in_turns <= 1.1 * in_order + 0.5
+
+
+def test_pairs_run_side_by_side_and_of_one_pair_one(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    sink, source = begin(start_endpoint, policy="pairs")
+    with stage(sink, source) as on:
+        on.make("A", B_BYTES)
+        on.make("B", B_BYTES, at=sink)
+        for id in ("a1", "a2"):
+            on.submit(id, "A")
+        on.push("b", "B", "bob")
+        on.await_sent("a1", MIB)
+        on.await_sent("b", MIB)
+        states = [on.show(id).state for id in ("a1", "a2", "b")]
+        assert states == ["active", "queued", "active"]
+        first, then = on.done("a1", "A"), on.done("a2", "A")
+        on.done("b", "B", at=source)
+        assert moment(then.started_at) >= moment(first.ended_at)
+
+
+def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """And more held than may be: the longest held gives up its session, and costs no try."""
+    sink, source = begin(start_endpoint, policy="priority", held_max=1)
+    with stage(sink, source) as on:
+        for name in ("A", "B", "C"):
+            on.make(name, B_BYTES)
+        on.submit("a", "A", priority=1)
+        on.await_sent("a", MIB)
+        on.submit("b", "B", "bob", priority=5)
+        on.await_sent("b", MIB)
+        assert on.show("a").held
+        on.submit("c", "C", priority=9)
+        let_go = on.until("a", lambda a: a.state == "queued")
+        assert "gave up its session" in " ".join(let_go.notices)
+        on.await_sent("c", MIB)
+        assert on.show("b").held
+        sink.kill()
+        sink.start()
+        on.close()
+        ended = {id: on.done(id, id.upper()) for id in ("a", "b", "c")}
+        times = [moment(ended[id].ended_at) for id in ("c", "b", "a")]
+        assert times == sorted(times)
+        # What was safe is not sent again; what was on its way is.
+        for transfer in ended.values():
+            assert transfer.bytes.sent <= B_BYTES + 2 * MIB + RATE // 2, transfer.bytes

@@ -1,0 +1,144 @@
+"""Two endpoints and a line between them: what the policies decide, carried out.
+
+One endpoint fetches trees from the other, over a line that its configuration bounds. Several owners
+submit; each tree is made of files of one size, and looked at on the disk when it has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dray.client import Place, Request, Retry, Selection
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+MIB = tree.MIB
+KIB = 1024
+#: small, so that a turn is many of them
+OBJECT_BYTES = 256 * KIB
+STREAMS = 2
+#: an endpoint counts what its sessions move so often
+COUNTED_SECONDS = 0.1
+END_SECONDS = 120.0
+PATIENT = Retry(tries=30, interval_seconds=1)
+
+
+def unheld_bytes(rate: int) -> int:
+    """Say how much of a held transfer may still arrive, and be counted, after the decision.
+
+    What its streams have already, two objects each, and one that is being read; and what had
+    arrived before the decision and was not counted yet.
+    """
+    return (2 * STREAMS + 1) * OBJECT_BYTES + int(2 * COUNTED_SECONDS * rate)
+
+
+@dataclass
+class Stage:
+    """The endpoint that drives and writes, and the one that is read from."""
+
+    sink: Endpoint
+    source: Endpoint
+    wanted: dict[str, dict[bytes, tree.Entry]] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
+
+    def client(self, owner: str = "alice") -> Client:
+        """Give an owner's client of the endpoint that drives."""
+        if owner not in self.clients:
+            self.clients[owner] = self.sink.client(subject=owner)
+        return self.clients[owner]
+
+    def make(self, name: str, size: int, *, files: int = 4, at: Endpoint | None = None) -> None:
+        """Make a tree of ``size`` bytes at the source."""
+        top = (at or self.source).root(name)
+        top.mkdir()
+        for each in range(files):
+            tree.make_file(top / f"{each}", size // files, seed=hash_of(name) + each)
+        self.wanted[name] = tree.describe(top)
+
+    def submit(self, id: str, name: str, owner: str = "alice", **more: Any) -> Transfer:  # noqa: ANN401
+        """Fetch a tree into a folder that is called as the transfer."""
+        with self.source.client() as there:
+            ticket = there.mint_ticket(id, "read", [f"/data/{name}/"], self.sink.key)
+        far = Place(self.source.place(f"{name}/"), ticket.ticket, ticket.key, ticket.address)
+        return self._submit(id, far, f"/data/{id}/", owner, **more)
+
+    def push(self, id: str, name: str, owner: str = "alice", **more: Any) -> Transfer:  # noqa: ANN401
+        """Send a tree of the driving endpoint to the other one."""
+        with self.source.client() as there:
+            ticket = there.mint_ticket(id, "write", [f"/data/{id}/"], self.sink.key)
+        far = Place(self.source.place(f"{id}/"), ticket.ticket, ticket.key, ticket.address)
+        return self._submit(id, f"/data/{name}/", far, owner, **more)
+
+    def _submit(
+        self,
+        id: str,
+        source: Place | str,
+        destination: Place | str,
+        owner: str,
+        **more: Any,  # noqa: ANN401 - the fields of a request
+    ) -> Transfer:
+        fields: dict[str, Any] = {
+            "selection": Selection(recursive=True),
+            "object_size": OBJECT_BYTES,
+            "streams": STREAMS,
+            "retry": PATIENT,
+            **more,
+        }
+        return self.client(owner).submit(Request(source, destination, id=id, **fields))
+
+    def show(self, id: str) -> Transfer:
+        """Look at a transfer, whosever it is."""
+        return self.client("root").transfer(id)
+
+    def await_sent(self, id: str, count: int) -> Transfer:
+        """Wait until it has moved so many bytes."""
+        return self.until(id, lambda transfer: transfer.bytes.sent >= count)
+
+    def until(self, id: str, is_so: Any) -> Transfer:  # noqa: ANN401 - of a transfer
+        """Wait until something is so."""
+        end = time.monotonic() + END_SECONDS
+        while not is_so(transfer := self.show(id)):
+            assert time.monotonic() < end, transfer
+            assert not transfer.is_terminal or is_so(self.show(id)), transfer
+            time.sleep(0.02)
+        return transfer
+
+    def done(self, id: str, name: str, *, at: Endpoint | None = None) -> Transfer:
+        """Wait until it has arrived, whole."""
+        transfer = self.client("root").wait(id, timeout_seconds=END_SECONDS)
+        assert transfer.state == "done", (transfer.error, transfer.failures, transfer.notices)
+        wanted = dict(self.wanted[name])
+        found = tree.describe((at or self.sink).root(id))
+        # The folder itself is the destination's: what lies in it was asked for.
+        del wanted[b""], found[b""]
+        assert tree.differences(wanted, found) == []
+        return transfer
+
+    def close(self) -> None:
+        """Close the clients."""
+        for client in self.clients.values():
+            client.close()
+        self.clients.clear()
+
+
+def hash_of(name: str) -> int:
+    """Give a number of a name, the same in each process."""
+    return sum((at + 1) * ord(letter) for at, letter in enumerate(name)) * 1_000
+
+
+@contextlib.contextmanager
+def stage(sink: Endpoint, source: Endpoint) -> Iterator[Stage]:
+    """Give a stage, and close its clients."""
+    made = Stage(sink, source)
+    try:
+        yield made
+    finally:
+        made.close()
