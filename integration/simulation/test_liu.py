@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import bde, liu, loads, plot, simulator
+from integration.simulation import bde, liu, liu_scaled, loads, plot, simulator
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -47,6 +47,24 @@ def test_the_page_of_loads_counts_who_is_late() -> None:
     assert "| 0.5-0.6 | 3 | 75.0% | 97.0% | 98.0% | 0 | 2 | 8 | 20 |" in made["loads.md"]
     assert "0.25 times as many late" in made["loads.md"]
     assert made["loads.svg"].count("<rect") > 2
+
+
+def test_the_page_of_what_was_measured_shows_what_was_measured() -> None:
+    text = (simulator.PAGES / "liu-scaled.json").read_text(encoding="utf-8")
+    for name, content in liu_scaled.files(text).items():
+        shown = (simulator.PAGES / name).read_text(encoding="utf-8")
+        assert shown == content, f"{name}: run `python -m integration.simulation.liu_scaled`"
+
+
+def test_what_was_measured_stands_in_the_order_of_the_paper() -> None:
+    text = (simulator.PAGES / "liu-scaled.json").read_text(encoding="utf-8")
+    value, runs = liu_scaled.read(text)
+    fcfs, priority, turns = (runs[policy].seconds for policy in liu_scaled.POLICIES)
+    # The first data set: soonest in order; the second: soonest by priority, then in turns.
+    assert fcfs[0] < min(priority[0], turns[0])
+    assert priority[1] < turns[1] < fcfs[1]
+    assert turns[2] <= 1.1 * fcfs[2]
+    assert runs["round_robin"].apart <= 1.5 * value["quota"]
 
 
 def test_other_results_are_another_page() -> None:
