@@ -173,3 +173,59 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
         # What was safe is not sent again; what was on its way is.
         for transfer in ended.values():
             assert transfer.bytes.sent <= B_BYTES + 2 * MIB + RATE // 2, transfer.bytes
+
+
+def test_what_is_held_hears_what_is_wished_of_it_and_of_the_endpoints_end(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """Pushed this time: the gate that is shut is the driving endpoint's own."""
+    sink, source = begin(start_endpoint, policy="priority")
+    with stage(sink, source) as on:
+        on.make("A", B_BYTES, at=sink)
+        on.make("B", A_BYTES)
+        on.make("C", B_BYTES)
+        on.push("a", "A", priority=1)
+        on.await_sent("a", MIB)
+        # Slow, so that it is there until the end of this.
+        on.submit("b", "B", "bob", priority=9, rate_max=2 * MIB)
+        held = on.until("a", lambda a: a.held)
+        on.await_sent("b", MIB)
+        assert on.show("a").bytes.sent <= held.bytes.sent + unheld_bytes(RATE)
+        on.submit("c", "C", priority=2)
+        # It is paused, as one that moves is, and leaves its session.
+        on.client().pause("a")
+        paused = on.until("a", lambda a: a.state == "paused")
+        assert not paused.held
+        on.client().resume("a")
+        on.until("a", lambda a: a.state == "queued")
+        on.client().change("c", priority=9)
+        assert on.show("c").state == "queued", "it came later"
+        began = time.monotonic()
+        sink.restart()
+        print(f"drained and started in {time.monotonic() - began:.1f} s")
+        on.close()
+        on.client("bob").change("b", rate_max=None)
+        first, second = on.done("b", "B"), on.done("c", "C")
+        last = on.done("a", "A", at=source)
+        assert moment(first.ended_at) < moment(last.ended_at)
+        assert moment(second.ended_at) < moment(last.ended_at)
+        assert last.bytes.sent <= B_BYTES + 2 * MIB
+
+
+def test_a_turn_of_what_is_owed_less_waits_for_what_is_realtime(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    sink, source = begin(start_endpoint, policy="round_robin", quota=MIB)
+    with stage(sink, source) as on:
+        on.make("A", B_BYTES)
+        on.make("B", B_BYTES)
+        on.submit("a", "A", class_="realtime")
+        on.await_sent("a", MIB // 2)
+        on.submit("b", "B", "bob")
+        seen = []
+        while not (a := on.show("a")).is_terminal:
+            seen.append(a.held)
+            time.sleep(0.02)
+        assert seen
+        assert not any(seen)
+        assert moment(on.done("b", "B").started_at) >= moment(on.done("a", "A").ended_at)

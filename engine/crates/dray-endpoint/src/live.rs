@@ -324,6 +324,12 @@ impl Live {
             .collect()
     }
 
+    /// Whether there is no place for anybody.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.table().sessions.len() >= self.0.0.sessions as usize
+    }
+
     /// What moves now and is not held: who may use a share.
     #[must_use]
     pub fn flowing(&self) -> Vec<Arc<Moving>> {
@@ -422,8 +428,9 @@ mod tests {
             .err()
             .expect("too many of one owner");
         assert_eq!(error.kind, ErrorKind::Busy);
+        assert!(!live.is_full(), "of one owner");
         let third = live.enter(moving("b")).expect("room");
-        assert!(live.enter(moving("c")).is_err(), "full");
+        assert!(live.is_full() && live.enter(moving("c")).is_err(), "full");
         drop((first, second));
         assert!(live.enter(moving("a")).is_ok());
         drop(third);

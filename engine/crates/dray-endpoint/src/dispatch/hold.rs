@@ -90,19 +90,20 @@ impl Shared {
         }
     }
 
-    /// There is no seat for a transfer that is to begin: the longest held gives up its own, this
-    /// owner's first.
+    /// There is no seat for a transfer that is to begin: the longest held of its owner gives up its
+    /// own, or, where there is no seat for anybody, the longest held of all. One at a time.
     pub(super) fn make_room(&self, owner: &str) {
+        let is_full = self.live.is_full();
         let longest = {
             let state = self.state();
-            let held = state
-                .running
-                .values()
-                .map(|running| (running, &running.seen));
-            let held =
-                held.filter(|(running, seen)| !running.is_leaving && seen.phase == Phase::Held);
-            held.min_by_key(|(_, seen)| (seen.owner != owner, seen.since))
-                .map(|(_, seen)| seen.id.clone())
+            if state.running.values().any(|running| running.is_leaving) {
+                return;
+            }
+            let held = state.running.values().map(|running| &running.seen);
+            let held = held.filter(|seen| seen.phase == Phase::Held);
+            let held = held.filter(|seen| is_full || seen.owner == owner);
+            held.min_by_key(|seen| (seen.owner != owner, seen.since))
+                .map(|seen| seen.id.clone())
         };
         if let Some(id) = longest {
             self.let_go(&id);

@@ -366,7 +366,7 @@ impl Shared {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
             let now = time(Moment::now());
-            let wait = state.look_at.map(|at| at.since(now));
+            let wait = state.look_at.take().map(|at| at.since(now));
             let wait = wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
             let waited = self.woken.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
