@@ -7,8 +7,10 @@ background, over 10 Gbit/s), with a part of the bytes and of the time; what arri
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
+import subprocess
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -233,3 +235,55 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                 if again:
                     assert here.admission(again).decision == "refuse"
     assert promised, "nothing was ever promised"
+
+
+def run(house: House, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program as alice, who is known at both ends."""
+    from dray.testing.endpoints import find_program
+
+    environment = dict(os.environ)
+    ends = (house.a, house.b)
+    keys = [f"--peer-key={end.address}={end.key}" for end in ends]
+    tokens = []
+    for end in ends:
+        file = end.folder / "token"
+        file.write_text(end.token(), encoding="ascii")
+        tokens.append(f"--token-file={end.address}={file}")
+    return subprocess.run(
+        [find_program(), *words, *keys, *tokens],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def test_the_program_asks_submits_and_shows(start_endpoint: Callable[..., Endpoint]) -> None:
+    house = House(start_endpoint)
+    make_file(house.b, 20 * MEGA, "x")
+    copy = [house.b.place("x"), house.a.place("to-x"), "--bytes=20MB"]
+    soon = run(house, "plan", *copy, "--deadline=2s")
+    assert soon.returncode == 3, soon
+    assert "would be refused" in soon.stdout
+    assert "the earliest deadline that could be promised" in soon.stdout
+    refused = run(house, "cp", *copy, "--deadline=2s", "--detach")
+    assert refused.returncode == 3, refused
+    assert "cannot be promised" in refused.stderr
+    later = run(house, "plan", *copy, "--deadline=1m")
+    assert later.returncode == 0, later
+    assert "would be promised" in later.stdout
+    taken = run(house, "cp", *copy, "--deadline=1m", "--detach", "--transfer-id=x")
+    assert taken.returncode == 0, taken
+    top = run(house, "top", house.a.address, "--once")
+    assert top.returncode == 0, top
+    print(top.stdout)
+    assert "1 transfer" in top.stdout
+    assert "kept" in top.stdout
+    seen = json.loads(run(house, "top", house.a.address, "--json").stdout)
+    assert seen["owners"]["alice"]["transfers"] == 1
+    assert seen["transfers"][0]["promised"] is True
+    shown = run(house, "show", "x", f"--endpoint={house.a.address}")
+    assert "promised for" in shown.stdout, shown
+    local = run(house, "plan", "/none", "/nothing", "--deadline=1m")
+    assert local.returncode == 2, local

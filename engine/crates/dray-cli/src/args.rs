@@ -3,8 +3,8 @@
 mod endpoint;
 
 pub(crate) use endpoint::{
-    Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Rm, RunEndpoint, ShowToken, ShowTransfer,
-    Status, Sum, Token, Transfers, Who,
+    Algorithm, Ask, At, Cancel, Class, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowToken,
+    ShowTransfer, Status, Sum, Token, Top, Transfers, Who,
 };
 
 use crate::units;
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Transfers(Transfers),
     /// Shows one transfer of an endpoint
     Show(ShowTransfer),
+    /// Shows what an endpoint moves, for whom, and which deadlines it keeps
+    Top(Top),
     /// Cancels a transfer of an endpoint
     Cancel(Cancel),
     /// Lists a folder at an endpoint
@@ -284,6 +286,9 @@ pub(crate) struct Cp {
     pub(crate) limit_target: Vec<(String, u64)>,
 
     #[command(flatten)]
+    pub(crate) owed: Owed,
+
+    #[command(flatten)]
     pub(crate) peer: Peer,
 
     #[command(flatten)]
@@ -335,6 +340,12 @@ pub(crate) struct Say {
 pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) owed: Owed,
+
+    #[command(flatten)]
+    pub(crate) who: Who,
 }
 
 #[derive(Debug, Args)]

@@ -212,6 +212,33 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
             output::result(&format!("  {words} {moment}"));
         }
     }
+    if transfer.get("promised").and_then(Value::as_bool) == Some(true) {
+        output::result(&promise_line(transfer));
+    }
+}
+
+/// What is promised of it, and how that stands.
+fn promise_line(transfer: &Value) -> String {
+    let part = |name: &str| transfer.get(name).cloned().unwrap_or_default();
+    let (request, between, miss) = (part("request"), part("eta_between"), part("miss"));
+    let mut line = match text(&request, "deadline") {
+        deadline if deadline.is_empty() => "  promised its rate".to_owned(),
+        deadline => format!("  promised for {deadline}"),
+    };
+    match number(transfer, "rate", "planned") {
+        0 => {}
+        rate => line += &format!(", {}/s planned", human(rate)),
+    }
+    let early = text(&between, "early");
+    if !early.is_empty() {
+        let late = text(&between, "late");
+        line += &format!(", done between {early} and {late}");
+    }
+    let cause = text(&miss, "cause");
+    if !cause.is_empty() {
+        line += &format!("; will be missed: {cause}");
+    }
+    line
 }
 
 /// Runs `dray cancel`.

@@ -41,7 +41,7 @@ impl Run<'_> {
 /// Runs `dray cp`.
 pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     if cp.dry_run {
-        return plan::run(&cp.what);
+        return plan::run(&cp.what, &cp.owed, &cp.peer.who);
     }
     if third_party::is_meant(&cp.what.paths) {
         let transfer = match &cp.transfer_id {
@@ -51,6 +51,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         signals::watch("stopping to watch; the transfer goes on")?;
         return third_party::run(cp, &transfer);
     }
+    third_party::refuse_owed(&cp.owed)?;
     let places = cp.what.places()?;
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {

@@ -23,6 +23,7 @@ mod signals;
 mod sweep;
 mod third_party;
 mod tokens;
+mod top;
 mod trace;
 mod units;
 
@@ -46,12 +47,13 @@ fn main() -> ExitCode {
         Command::Token(token) => tokens::run(token),
         Command::Transfers(list) => asks::transfers(list),
         Command::Show(show) => asks::show(show),
+        Command::Top(top) => top::run(top),
         Command::Cancel(cancel) => asks::cancel(cancel),
         Command::Ls(at) => asks::list(at),
         Command::Stat(at) => asks::stat(at),
         Command::Rm(rm) => asks::remove(rm),
         Command::Checksum(sum) => asks::checksum(sum),
-        Command::Plan(plan) => plan::run(&plan.what),
+        Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who),
         Command::Log(log) => log::run(log),
         Command::Version => {
             output::result(concat!("dray ", env!("CARGO_PKG_VERSION")));

@@ -1,10 +1,11 @@
 //! `dray plan`, and `dray cp --dry-run`: what a copy would do, and nothing is changed. What becomes
 //! of a file is decided by the session's own rule, from what stands at the destination and what its
-//! log says.
+//! log says. Between two other hosts the endpoint that would carry it says whether it would take it.
 
-use crate::args::What;
+use crate::args::{Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
+use crate::third_party;
 use crate::units::{count, human};
 use dray_core::options::Options;
 use dray_core::plan::object_bytes_for;
@@ -35,7 +36,11 @@ enum Fate {
 }
 
 /// Runs `dray plan`.
-pub(crate) fn run(what: &What) -> Result<Exit, Stop> {
+pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
+    if third_party::is_meant(&what.paths) {
+        return third_party::plan(what, owed, who);
+    }
+    third_party::refuse_owed(owed)?;
     let places = what.places()?;
     let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
         return Err(usage(

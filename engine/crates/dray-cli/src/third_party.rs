@@ -1,10 +1,11 @@
 //! `dray cp` between two other hosts: a ticket at one endpoint, the transfer at the other. This
 //! program only watches: it may be killed, and the transfer goes on.
 
-use crate::args::Cp;
+use crate::args::{Class, Cp, Owed, What, Who};
 use crate::asks::{exit_of, line, split, tell, wait};
 use crate::exit::{Exit, Stop, usage};
 use crate::peer::{self, odd_answer};
+use crate::units::human;
 use crate::{output, signals};
 use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::{Result, TransferId};
@@ -138,5 +139,145 @@ fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> 
     if let Some(checksum) = what.checksum {
         request["content"] = json!({"checksum": checksum.to_string()});
     }
+    owe(&mut request, &cp.owed);
     Ok(request)
+}
+
+/// What is asked for besides the copy itself.
+fn owe(request: &mut Value, owed: &Owed) {
+    if let Some(deadline) = owed.deadline {
+        request["deadline"] = json!(deadline);
+    }
+    if let Some(begin) = owed.not_before {
+        request["not_before"] = json!(begin);
+    }
+    if let Some(bytes) = owed.bytes {
+        request["bytes_expected"] = json!(bytes);
+    }
+    if let Some(rate) = owed.rate_min {
+        request["rate_min"] = json!(rate);
+    }
+    if let Some(class) = owed.class {
+        request["class"] = json!(match class {
+            Class::Realtime => "realtime",
+            Class::Deadline => "deadline",
+            Class::Background => "background",
+        });
+    }
+    if owed.best_effort {
+        request["admission"] = json!("best_effort");
+    }
+}
+
+/// Only an endpoint promises anything.
+pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
+    let mut asked = json!({});
+    owe(&mut asked, owed);
+    let named = asked.as_object().and_then(|asked| asked.keys().next());
+    match named {
+        None => Ok(()),
+        Some(name) => Err(usage(
+            format!("{name} is kept by an endpoint, and none carries this copy"),
+            "name both sides as dray://HOST/ROOT/PATH, or leave it out",
+        )),
+    }
+}
+
+/// Asks the destination's endpoint whether it would take the transfer; nothing is changed.
+pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
+    let [source, destination] = what.paths.as_slice() else {
+        return Err(usage(
+            "between two other hosts one source at a time is copied",
+            "name one file or folder, with --recursive for a folder",
+        )
+        .into());
+    };
+    let destination = url(destination)?;
+    let (to, _) = split(destination)?;
+    let mut request = json!({
+        "sources": [{"url": url(source)?}],
+        "destination": {"url": destination},
+        "selection": {"recursive": what.recursive},
+    });
+    owe(&mut request, owed);
+    let client = peer::client(who, &to)?;
+    let body = json!({"transfers": [request]});
+    let answer = client.call_and_wait(Method::POST, "/v1/admission", Some(&body))?;
+    let is_taken = answer.get("decision").and_then(Value::as_str) == Some("accept");
+    if what.json {
+        output::result(&answer.to_string());
+    } else {
+        let verdict = answer.pointer("/transfers/0");
+        for line in verdict_lines(is_taken, verdict.ok_or_else(|| odd_answer("transfers"))?) {
+            output::result(&line);
+        }
+    }
+    Ok(if is_taken { Exit::Safe } else { Exit::Refused })
+}
+
+fn verdict_lines(is_taken: bool, verdict: &Value) -> Vec<String> {
+    let is_promised = verdict.get("promised").and_then(Value::as_bool) == Some(true);
+    let mut lines = vec![match (is_taken, is_promised) {
+        (false, _) => "would be refused".to_owned(),
+        (true, true) => "would be promised".to_owned(),
+        (true, false) => "would be taken, and nothing promised".to_owned(),
+    }];
+    for (field, words) in [
+        ("rate", "planned rate"),
+        ("rate_needed", "needs"),
+        ("rate_available", "could be promised"),
+    ] {
+        if let Some(rate) = verdict.get(field).and_then(Value::as_u64) {
+            lines.push(format!("  {words} {}/s", human(rate)));
+        }
+    }
+    for (field, words) in [
+        ("finish", "done by plan at"),
+        ("latest", "done at the latest at"),
+        (
+            "earliest_finish",
+            "the earliest deadline that could be promised is",
+        ),
+    ] {
+        if let Some(moment) = verdict.get(field).and_then(Value::as_str) {
+            lines.push(format!("  {words} {}", moment.escape_debug()));
+        }
+    }
+    let reasons = verdict.get("reasons").and_then(Value::as_array);
+    let reasons = reasons.into_iter().flatten().filter_map(Value::as_str);
+    lines.extend(reasons.map(|reason| format!("  {}", reason.escape_debug())));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{refuse_owed, verdict_lines};
+    use crate::args::Owed;
+    use serde_json::json;
+
+    #[test]
+    fn a_refusal_says_what_could_be() {
+        let verdict = json!({"promised": false, "rate_needed": 5 << 20, "rate_available": 2 << 20,
+            "earliest_finish": "2030-01-01T00:00:00Z", "reasons": ["it is promised to others"]});
+        let text = verdict_lines(false, &verdict).join("\n");
+        for said in [
+            "refused",
+            "needs 5.0 MiB/s",
+            "2030-01-01",
+            "promised to others",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(verdict_lines(true, &json!({"promised": true}))[0].contains("promised"));
+    }
+
+    #[test]
+    fn nobody_promises_anything_to_a_copy_without_an_endpoint() {
+        assert!(refuse_owed(&Owed::default()).is_ok());
+        let owed = Owed {
+            best_effort: true,
+            ..Owed::default()
+        };
+        assert!(refuse_owed(&owed).is_err());
+    }
 }

@@ -2,6 +2,7 @@
 
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
+use dray_endpoint::moment::Moment;
 use dray_runtime::sweep::AGE_MIN;
 use std::time::Duration;
 
@@ -131,6 +132,13 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
     seconds
         .map(std::time::Duration::from_secs)
         .ok_or_else(wrong)
+}
+
+/// A point in time: RFC 3339, or a length of time from now.
+pub(crate) fn moment(text: &str) -> Result<Moment, String> {
+    let from_now = || time(text).map(|length| Moment::now().after(length));
+    let wrong = |_| format!("{text:?} is no time: write 2026-11-21T17:00:00Z, or 20m from now");
+    Moment::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 
 /// A time for people: `1h02m`, `3m05s`, `12s`.

@@ -2,6 +2,7 @@
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
+use dray_endpoint::moment::Moment;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -202,6 +203,60 @@ pub(crate) struct ShowTransfer {
 
     #[command(flatten)]
     pub(crate) ask: Ask,
+}
+
+/// What an endpoint moves.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// HOST[:PORT] (else DRAY_ENDPOINT)
+    #[arg(value_name = "ENDPOINT")]
+    pub(crate) endpoint: Option<String>,
+
+    /// Once, also on a terminal, where it is else shown anew each second
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+/// What a transfer between two other hosts is owed by the endpoint that carries it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Owed {
+    /// Done by then, or refused: 2026-11-21T17:00:00Z, or so long from now (30s, 20m, 12h, 7d)
+    #[arg(long, value_name = "TIME", value_parser = units::moment,
+          help_heading = "Between two other hosts")]
+    pub(crate) deadline: Option<Moment>,
+
+    /// Begins then at the earliest
+    #[arg(long, value_name = "TIME", value_parser = units::moment,
+          help_heading = "Between two other hosts")]
+    pub(crate) not_before: Option<Moment>,
+
+    /// How much it will be: a deadline is promised for so much
+    #[arg(long, value_name = "SIZE", value_parser = units::size,
+          help_heading = "Between two other hosts")]
+    pub(crate) bytes: Option<u64>,
+
+    /// At least so many bytes per second, or refused
+    #[arg(long, value_name = "RATE", value_parser = units::rate,
+          help_heading = "Between two other hosts")]
+    pub(crate) rate_min: Option<u64>,
+
+    /// Who comes first (default: background, with a deadline deadline)
+    #[arg(long, value_enum, help_heading = "Between two other hosts")]
+    pub(crate) class: Option<Class>,
+
+    /// Not refused when it cannot be promised what it asks for
+    #[arg(long, help_heading = "Between two other hosts")]
+    pub(crate) best_effort: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Class {
+    Realtime,
+    Deadline,
+    Background,
 }
 
 #[derive(Debug, Args)]
