@@ -52,6 +52,15 @@ impl Standing {
     pub const fn of(state: State) -> Self {
         Self { state, wish: None }
     }
+
+    /// Whether it still runs, and is about to be cancelled.
+    #[must_use]
+    pub const fn is_leaving(self) -> bool {
+        matches!(
+            (self.state, self.wish),
+            (State::Active, Some(Wish::Cancel | Wish::Purge))
+        )
+    }
 }
 
 /// How a session ended.
@@ -171,7 +180,9 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         (S::Done | S::Incomplete | S::Failed, Command::Retry) => to(S::Queued),
         // Its partial data is about to be removed: a new attempt would lose what it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
-        (S::Queued | S::Active | S::Waiting, Command::Retry) => stay,
+        (S::Queued | S::Waiting, Command::Retry) => stay,
+        // A cancel that is under way is not taken back: to say yes here would be to forget it.
+        (S::Active, Command::Retry) if !at.is_leaving() => stay,
 
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 
@@ -224,9 +235,10 @@ fn refused(at: Standing, verb: &str) -> Error {
             "its partial data is being removed".to_owned(),
             "try again in a moment",
         ),
-        (State::Active, Some(Wish::Cancel | Wish::Purge)) => {
-            ("it is being cancelled".to_owned(), "retry it when it is")
-        }
+        _ if at.is_leaving() => (
+            "it is being cancelled".to_owned(),
+            "ask again in a moment: when it is cancelled it can be retried",
+        ),
         (State::Paused, _) => (format!("it is {state}"), "resume it"),
         (state, _) if state.is_terminal() => (
             format!("it is {} already", state.word()),
@@ -369,6 +381,22 @@ mod tests {
         assert!(next(Standing::of(State::Done), Command::Cancel { purge: false }).is_err());
         assert!(next(Standing::of(State::Queued), Command::Delete).is_err());
         assert!(next(Standing::of(State::Active), Command::Begin).is_err());
+    }
+
+    #[test]
+    fn a_cancel_under_way_is_not_lost_to_a_retry() {
+        for wish in [Wish::Cancel, Wish::Purge] {
+            let leaving = Standing {
+                state: State::Active,
+                wish: Some(wish),
+            };
+            let error = next(leaving, Command::Retry).expect_err("refused");
+            assert_eq!(error.kind, ErrorKind::AlreadyExists);
+            assert!(error.cause.contains("being cancelled"), "{error}");
+            assert!(error.remedy.contains("in a moment"), "{error}");
+        }
+        let runs = Standing::of(State::Active);
+        assert_eq!(next(runs, Command::Retry).ok(), Some(Step::Stay));
     }
 
     #[test]

@@ -271,6 +271,10 @@ pub(super) fn take(
         renew(connection, &mut found, now)?;
         return keep_new(connection, effects, found, promising, now).inspect_err(|_| *room += 1);
     }
+    if found.standing.is_leaving() {
+        // Whoever attached would see it cancelled, and nobody would go on.
+        next(found.standing, Command::Retry)?;
+    }
     if found.essence != essence {
         return Err(conflict(
             &id,

@@ -399,6 +399,24 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
 }
 
 #[test]
+fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
+    let queue = queue();
+    let alice = who("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    queue.cancel(&alice, "t", false).expect("asked");
+    let retried = queue.retry(&alice, "t").expect_err("lost otherwise");
+    let again = queue.submit(by("alice", request("t")));
+    for error in [retried, again.expect_err("lost otherwise")] {
+        assert_eq!(error.kind, ErrorKind::AlreadyExists);
+        assert!(error.cause.contains("being cancelled"), "{error}");
+    }
+    queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    let again = queue.submit(by("alice", request("t"))).expect("taken");
+    assert!(again.is_new && again.transfer.attempt == 2);
+}
+
+#[test]
 fn a_transfer_that_breaks_off_waits_and_then_fails() {
     let queue = queue();
     let alice = who("alice");
