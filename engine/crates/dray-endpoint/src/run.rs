@@ -327,7 +327,11 @@ impl Endpoint {
         let given = Given::default();
         let ran = std::thread::scope(|scope| {
             let parts = Together { scope, stop: &stop };
-            parts.spawn(|| listener.run(&passive));
+            // One that listens nowhere would return at once, and end the others with it: an endpoint
+            // may be asked by plain HTTP alone.
+            if !listener.addresses().is_empty() {
+                parts.spawn(|| listener.run(&passive));
+            }
             parts.spawn(|| {
                 while stop.sleep(SHARES_INTERVAL) {
                     let count = shares.round();
@@ -412,9 +416,39 @@ fn limit(count: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stop, Together};
+    use super::{Endpoint, Stop, Together};
+    use crate::config::Config;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn an_endpoint_that_is_asked_by_plain_http_alone_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = format!(
+            "name = \"a.example\"\nlisten = []\nstate = {:?}\n\
+             [listen_plain]\naddresses = [\"127.0.0.1:0\"]\n\
+             [[root]]\nname = \"data\"\npath = {:?}\n",
+            folder.path().join("state"),
+            folder.path(),
+        );
+        let config = Config::parse("test", &text).expect("good");
+        let endpoint = Endpoint::open(config).expect("opened");
+        let (address, stopper) = (endpoint.plain_addresses()[0], endpoint.stopper());
+        let running = std::thread::spawn(move || endpoint.run());
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!running.is_finished(), "nobody asked it to stop");
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        stopper.stop();
+        running.join().expect("no defect").expect("ended");
+    }
 
     #[test]
     fn a_part_that_panics_or_returns_ends_the_others() {
