@@ -14,7 +14,8 @@ impl Queue {
     /// Cancels one; with `purge` its partial data is removed as well.
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` for one that has ended otherwise.
+    /// `NotFound`; `AlreadyExists` for one that has ended otherwise, unless it left partial data and
+    /// that is to go.
     pub fn cancel(&self, caller: &Principal, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }

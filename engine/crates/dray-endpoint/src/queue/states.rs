@@ -153,6 +153,10 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
             Ok(stay_or(at, Standing { wish, ..at }))
         }
         (S::Cancelled, Command::Cancel { purge: true }) => Ok(stay_or(at, granted(Wish::Purge))),
+        // It may never be possible to go on: its source is gone, or the right to it.
+        (S::Incomplete | S::Failed, Command::Cancel { purge: true }) => {
+            Ok(Step::To(granted(Wish::Purge)))
+        }
         (S::Cancelled, Command::Cancel { purge: false }) => stay,
         (S::Cancelled, Command::Purged) => Ok(stay_or(at, Standing::of(S::Cancelled))),
         (_, Command::Purged) => stay,

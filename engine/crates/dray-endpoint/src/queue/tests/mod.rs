@@ -399,6 +399,44 @@ fn what_never_began_has_nothing_to_be_purged_unless_it_began_before() {
 }
 
 #[test]
+fn partial_data_of_what_failed_can_be_given_up() {
+    let queue = queue();
+    let alice = who("alice");
+    let endings = [
+        ("failed", Ending::Failed(lost())),
+        ("incomplete", Ending::Incomplete),
+        ("done", Ending::Done),
+    ];
+    for (name, ending) in endings {
+        queue.submit(by("alice", request(name))).expect("taken");
+        begin(&queue, name);
+        queue.ended(&id(name), ending).expect("ended");
+        let error = queue.cancel(&alice, name, false).expect_err("it ended");
+        assert_eq!(error.kind, ErrorKind::AlreadyExists);
+    }
+    assert!(
+        queue.cancel(&alice, "done", true).is_err(),
+        "nothing is partial"
+    );
+    for name in ["failed", "incomplete"] {
+        let asked = queue.cancel(&alice, name, true).expect("asked");
+        assert_eq!(asked.state, State::Cancelled);
+        assert!(
+            queue.retry(&alice, name).is_err(),
+            "not while it is removed"
+        );
+    }
+    let shown = queue.show(&alice, "failed").expect("there");
+    assert!(shown.error.is_some(), "why it failed can still be read");
+    let jobs = queue.to_purge(10).expect("read");
+    assert_eq!(jobs.iter().filter(|job| job.has_begun).count(), 2);
+    for name in ["failed", "incomplete"] {
+        queue.purged(&id(name), None).expect("written");
+        queue.retry(&alice, name).expect("a new attempt");
+    }
+}
+
+#[test]
 fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     let queue = queue();
     let alice = who("alice");
