@@ -42,7 +42,7 @@ pub(crate) fn quoted(text: &str) -> String {
 /// The text of a field, escaped for a terminal; nothing for what is none.
 fn text(value: &Value, field: &str) -> String {
     match value.get(field) {
-        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(Value::String(text)) => output::one_line(text),
         Some(Value::Null) | None => String::new(),
         Some(other) => other.to_string(),
     }

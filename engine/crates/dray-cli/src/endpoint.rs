@@ -233,7 +233,7 @@ fn status(status: &Status) -> Result<Exit, Stop> {
         return Ok(Exit::Safe);
     }
     let text = |value: &Value, field: &str| match value.get(field) {
-        Some(Value::String(text)) => text.escape_debug().to_string(),
+        Some(Value::String(text)) => output::one_line(text),
         Some(other) => other.to_string(),
         None => String::new(),
     };

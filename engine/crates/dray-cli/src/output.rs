@@ -61,19 +61,30 @@ fn error_line(line: &str) {
 }
 
 /// A word of another end may hold anything; it must neither break the line nor drive the terminal.
-fn one_line(line: &str) -> String {
-    if !line.chars().any(char::is_control) {
+/// What can do neither stays as it is, quotes and backslashes included: people read it.
+pub(crate) fn one_line(line: &str) -> String {
+    if !line.chars().any(drives) {
         return line.to_owned();
     }
     let mut safe = String::with_capacity(line.len());
     for character in line.chars() {
-        if character.is_control() {
+        if drives(character) {
             safe.extend(character.escape_default());
         } else {
             safe.push(character);
         }
     }
     safe
+}
+
+/// Whether a terminal does something else with it than show it: controls, and what turns the
+/// direction of the text around it (Unicode Bidi_Control) or ends a line.
+fn drives(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 #[cfg(test)]
@@ -83,6 +94,8 @@ mod tests {
     #[test]
     fn a_peer_cannot_drive_the_terminal() {
         assert_eq!(one_line("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(one_line("a\u{202e}b\u{2028}c"), "a\\u{202e}b\\u{2028}c");
         assert_eq!(one_line("plain \\ ü"), "plain \\ ü");
+        assert_eq!(one_line("an \"endpoint's\""), "an \"endpoint's\"");
     }
 }

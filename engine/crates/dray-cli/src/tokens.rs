@@ -95,16 +95,7 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
     for (name, value) in &claims {
-        let words = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        // Somebody else's text on a terminal.
-        output::result(&format!(
-            "{}: {}",
-            name.escape_debug(),
-            words.escape_debug()
-        ));
+        output::result(&claim_line(name, value));
     }
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {
@@ -116,8 +107,39 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
+/// A claim in one line. Somebody else's text on a terminal.
+fn claim_line(name: &str, value: &Value) -> String {
+    let words = match value {
+        Value::String(text) => text.clone(),
+        // Several audiences, or groups: as the scopes are written.
+        Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_string) => {
+            let all: Vec<_> = all.iter().filter_map(Value::as_str).collect();
+            all.join(" ")
+        }
+        other => other.to_string(),
+    };
+    output::one_line(&format!("{name}: {words}"))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::claim_line;
+    use serde_json::json;
+
+    #[test]
+    fn claims_are_shown_as_people_write_them() {
+        let audiences = json!(["https://a.example", "https://b.example"]);
+        assert_eq!(
+            claim_line("aud", &audiences),
+            "aud: https://a.example https://b.example"
+        );
+        assert_eq!(claim_line("sub", &json!("it's \"me\"")), "sub: it's \"me\"");
+        assert_eq!(claim_line("exp", &json!(1)), "exp: 1");
+        assert_eq!(claim_line("a", &json!([])), "a: []");
+        let driven = claim_line("s\x1bub", &json!(["a\nb"]));
+        assert_eq!(driven, "s\\u{1b}ub: a\\nb");
+    }
+
     #[test]
     fn nothing_is_signed_that_no_endpoint_reads() {
         let root = dray_core::RelPath::root();
