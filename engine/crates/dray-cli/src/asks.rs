@@ -200,21 +200,37 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
     for notice in notices.into_iter().flatten().filter_map(Value::as_str) {
         output::result(&format!("  {notice}"));
     }
-    for (field, words) in [
-        ("submitted_at", "submitted"),
-        ("started_at", "started"),
-        ("ended_at", "ended"),
-        ("next_try_at", "tried again"),
-        ("eta", "done about"),
-    ] {
-        let moment = text(transfer, field);
-        if !moment.is_empty() {
-            output::result(&format!("  {words} {moment}"));
-        }
+    for line in moments(transfer) {
+        output::result(&format!("  {line}"));
     }
     if transfer.get("promised").and_then(Value::as_bool) == Some(true) {
         output::result(&promise_line(transfer));
     }
+}
+
+/// When things of a transfer were, or will be.
+fn moments(transfer: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut add = |words: &str, moment: String| {
+        if !moment.is_empty() {
+            all.push(format!("{words} {moment}"));
+        }
+    };
+    add("submitted", text(transfer, "submitted_at"));
+    // Of interest as long as it may be what it waits for.
+    if matches!(text(transfer, "state").as_str(), "queued" | "paused") {
+        let request = transfer.get("request").unwrap_or(&Value::Null);
+        add("begins not before", text(request, "not_before"));
+    }
+    for (field, words) in [
+        ("started_at", "started"),
+        ("ended_at", "ended"),
+        ("next_try_at", "next try at"),
+        ("eta", "done about"),
+    ] {
+        add(words, text(transfer, field));
+    }
+    all
 }
 
 /// What is promised of it, and how that stands.
@@ -386,7 +402,21 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{quoted, split};
+    use super::{moments, quoted, split};
+    use serde_json::json;
+
+    #[test]
+    fn what_is_to_come_is_told_as_such() {
+        let waiting = json!({"state": "waiting", "submitted_at": "T1", "started_at": "T2",
+            "next_try_at": "T3", "request": {"not_before": "T0"}});
+        assert_eq!(
+            moments(&waiting),
+            ["submitted T1", "started T2", "next try at T3"]
+        );
+        let queued = json!({"state": "queued", "submitted_at": "T1", "started_at": null,
+            "request": {"not_before": "T9"}});
+        assert_eq!(moments(&queued), ["submitted T1", "begins not before T9"]);
+    }
 
     #[test]
     fn nothing_of_a_path_gets_out_of_its_place_in_a_query() {
