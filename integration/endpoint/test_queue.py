@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,23 @@ def test_cancelling_says_how_it_ended(endpoint: Endpoint) -> None:
         # Nothing is left to do: answered as it stands.
         assert "\n  purged: no partial data" in cancel("--purge")
         assert json.loads(cancel("--json"))["state"] == "cancelled"
+
+
+def test_who_waits_right_after_a_start_is_answered(endpoint: Endpoint) -> None:
+    with endpoint.client() as client:
+        client.submit(request("t"))
+        client.wait("t", timeout_seconds=END_SECONDS)
+    words = ("show", "t", "--endpoint", endpoint.address)
+    keys = {"DRAY_TOKEN": endpoint.token(), "DRAY_PEER_KEY": endpoint.key}
+    endpoint.stop()
+    assert run(*words, **keys).returncode == 4
+    with ThreadPoolExecutor(1) as pool:
+        shown = pool.submit(run, *words, "--wait", **keys)
+        time.sleep(1.0)
+        assert not shown.done(), shown.result()
+        endpoint.start()
+        assert shown.result().returncode == 0, shown.result()
+        assert shown.result().stdout.startswith("t done: 1 file")
 
 
 SOON_SECONDS = 2.0

@@ -10,7 +10,7 @@ use dray_endpoint::client::Client;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Entries that one answer may hold.
 const PAGE: u32 = 1_000;
@@ -23,6 +23,11 @@ const POLL_SECONDS: u64 = 30;
 
 /// Wait before an endpoint is asked again that could not be reached.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// How long an endpoint that is waited for may take to answer for the first time: it is asked right
+/// after a start, too. A wrong address should not take longer than a person looks at it (guess,
+/// revisit).
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Text of a query with all that may not stand in one as it is written as `%HH`.
 pub(crate) fn quoted(text: &str) -> String {
@@ -136,6 +141,7 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
 pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> Result<Value> {
     let mut version = 0;
     let mut was_there = false;
+    let begun = Instant::now();
     loop {
         // Answered when its state or its request changes; counters alone do not.
         let path = format!(
@@ -152,7 +158,9 @@ pub(crate) fn wait(client: &Client, id: &str, mut seen: impl FnMut(&Value)) -> R
                 }
             }
             // An endpoint that restarts comes back, and the transfer with it.
-            Err(error) if was_there && is_away(&error) => std::thread::sleep(AGAIN),
+            Err(error) if is_away(&error) && (was_there || begun.elapsed() < FIRST_ANSWER) => {
+                std::thread::sleep(AGAIN);
+            }
             Err(error) => return Err(error),
         }
     }
