@@ -30,9 +30,9 @@ A_BYTES, B_BYTES = 16 * MIB, 6 * MIB
 
 def begin(start: Callable[..., Endpoint], **rules: object) -> tuple[Endpoint, Endpoint]:
     """Start the endpoint that drives, with these rules, and the one that is read from."""
-    # A folder of state for each; the line is the driving one's.
+    # Each end bounds the line, and shares it among what moves.
     sink = start("a", config={"rate": RATE, "scheduling": rules})
-    return sink, start("b")
+    return sink, start("b", config={"rate": RATE})
 
 
 def moment(at: datetime | None) -> datetime:

@@ -91,6 +91,8 @@ pub struct Moving {
     /// Bytes that have been sent or have arrived.
     moved: AtomicU64,
     gate: Mutex<Gate>,
+    /// Whether the other end has shut its own.
+    is_held_there: AtomicBool,
     /// Bytes at which `alarm` is called; `u64::MAX` for never.
     alarm_at: AtomicU64,
     alarm: Mutex<Option<Alarm>>,
@@ -115,6 +117,7 @@ impl Moving {
             is_changed: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             gate: Mutex::default(),
+            is_held_there: AtomicBool::new(false),
             alarm_at: AtomicU64::new(u64::MAX),
             alarm: Mutex::default(),
         }
@@ -157,6 +160,8 @@ impl Moving {
                 .saturating_sub(progress.bytes_resumed),
         );
         self.moved.fetch_max(moved, Ordering::Relaxed);
+        self.is_held_there
+            .store(progress.is_held_there, Ordering::Relaxed);
         self.ring();
     }
 
@@ -330,11 +335,11 @@ impl Live {
         self.table().sessions.len() >= self.0.0.sessions as usize
     }
 
-    /// What moves now and is not held: who may use a share.
+    /// What moves now and is held at neither end: who may use a share.
     #[must_use]
     pub fn flowing(&self) -> Vec<Arc<Moving>> {
         let mut all = self.all();
-        all.retain(|moving| !moving.is_held());
+        all.retain(|moving| !moving.is_held() && !moving.is_held_there.load(Ordering::Relaxed));
         all
     }
 
@@ -470,6 +475,16 @@ mod tests {
         };
         assert_eq!(numbers(live.flowing()), [other.moving.number()]);
         assert_eq!(live.all().len(), 2, "it keeps its place");
+        // What the other end holds is as still.
+        let mut progress = dray_session::Progress {
+            is_held_there: true,
+            ..dray_session::Progress::default()
+        };
+        other.moving.note(&progress);
+        assert_eq!(numbers(live.flowing()), [0; 0]);
+        progress.is_held_there = false;
+        other.moving.note(&progress);
+        assert_eq!(numbers(live.flowing()), [other.moving.number()]);
         // What is given meanwhile waits for it.
         seat.moving.grant(None);
         assert_eq!(seat.moving.handle.rate(), Some(Some(0)));

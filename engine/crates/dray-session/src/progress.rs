@@ -6,6 +6,8 @@ use dray_wire::message::Totals;
 /// Counters of one end. All bytes are of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
+    /// Whether the other end has shut its gate: nothing moves until it opens it.
+    pub is_held_there: bool,
     /// Entries listed so far.
     pub entries_listed: u64,
     /// Files among them.

@@ -315,7 +315,8 @@ impl Sink {
                     .cause("the source ended the session");
                 self.on_peer_lost(peer, error);
             }
-            Message::Pong(_) | Message::Stall { .. } | Message::Rate(_) => {}
+            Message::Rate(rate) => self.on_rate(peer, rate),
+            Message::Pong(_) | Message::Stall { .. } => {}
             Message::Hello(_)
             | Message::Connect(_)
             | Message::Accept(_)

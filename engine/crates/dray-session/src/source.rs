@@ -224,6 +224,10 @@ impl Source {
             Input::Cancel { purge } => self.on_cancel(purge, now),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => {
+                // The sink's end shares among those that move: it hears of a gate that is shut.
+                if (self.own_rate == Some(0)) != (rate == Some(0)) {
+                    self.out.push_back(Effect::Message(Message::Rate(rate)));
+                }
                 self.own_rate = rate;
                 self.apply_rate(now);
             }
@@ -349,6 +353,7 @@ impl Source {
                 }
             }
             Message::Rate(rate) => {
+                self.progress.is_held_there = rate == Some(0);
                 self.peer_rate = rate;
                 self.apply_rate(now);
             }

@@ -459,3 +459,38 @@ fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
     done.insert(ByteRange::between(0, 1), Sums::of(b"a"));
     assert_ne!(effects, found(3, None, Some(resume(done))).1);
 }
+
+#[test]
+fn a_sink_is_held_by_its_sources_when_all_of_them_have_shut_their_gates() {
+    let mut sink = started();
+    let other = PeerId(7);
+    step(&mut sink, Input::PeerUp(other));
+    let mut say = |peer, rate| {
+        let message = Message::Rate(rate);
+        step(&mut sink, Input::Message(peer, message));
+        sink.progress().is_held_there
+    };
+    assert!(!say(PEER, Some(0)), "the other one moves");
+    assert!(say(other, Some(0)));
+    assert!(!say(PEER, None));
+    assert!(!say(PEER, Some(1)), "slow is not shut");
+    assert!(say(PEER, Some(0)));
+}
+
+#[test]
+fn a_rate_is_parted_among_the_sources_and_never_to_nothing() {
+    let mut sink = started();
+    step(&mut sink, Input::PeerUp(PeerId(7)));
+    for (rate, part) in [
+        (Some(9), Some(4)),
+        (Some(1), Some(1)),
+        (Some(0), Some(0)),
+        (None, None),
+    ] {
+        let effects = step(&mut sink, Input::SetRate(rate));
+        let told = effects.iter().filter(
+            |effect| matches!(effect, Effect::Message(_, Message::Rate(found)) if *found == part),
+        );
+        assert_eq!(told.count(), 2, "{rate:?}: {effects:?}");
+    }
+}

@@ -39,6 +39,8 @@ pub(super) struct Peer {
     credit: BTreeMap<TargetId, u32>,
     /// Targets it asked for credit of and got none since.
     wants_credit: BTreeSet<TargetId>,
+    /// Whether it has shut its gate.
+    is_shut: bool,
     /// Whether its side has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,
@@ -72,6 +74,14 @@ impl Sink {
             self.out
                 .push_back(Effect::Message(*peer, Message::Rate(part)));
         }
+    }
+
+    /// A source keeps to its own rate; all that counts here is whether any moves.
+    pub(super) fn on_rate(&mut self, peer: PeerId, rate: Option<u64>) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.is_shut = rate == Some(0);
+        }
+        self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
     }
 
     /// Our number of a source's entry; one that is nobody's if it is not live.
@@ -269,6 +279,7 @@ impl Sink {
             }
         }
         if !self.peers.is_empty() {
+            self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
             self.go_on_without(lost.own.into_values().collect(), lost.has_ended_list, error);
             return;
         }
