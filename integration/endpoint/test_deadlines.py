@@ -237,6 +237,30 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
     assert promised, "nothing was ever promised"
 
 
+def test_what_is_promised_begins_in_time_though_all_places_are_taken(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    house = House(start_endpoint, limits={"transfers_active": 1})
+    with house.a.client() as here, house.b.client() as there:
+        here.submit(house.request("long", 120 * MEGA, there))
+        until = time.monotonic() + 10
+        while here.transfer("long").state != "active":
+            assert time.monotonic() < until, here.transfer("long")
+            time.sleep(0.05)
+        begin, deadline = in_seconds(2), in_seconds(7)
+        wanted = house.request("reserved", 12 * MEGA, there, deadline=deadline, not_before=begin)
+        assert here.submit(wanted).promised
+        assert here.submit(house.request("behind", MEGA, there)).state == "queued"
+        ended = done(here, "reserved")
+        assert ended.started_at is not None
+        assert ended.ended_at is not None
+        assert begin <= ended.started_at
+        assert ended.ended_at <= deadline, (ended.ended_at, deadline)
+        assert here.transfer("behind").state == "queued"
+        for id in ("behind", "long"):
+            here.cancel(id, purge=True)
+
+
 def run(house: House, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the program as alice, who is known at both ends."""
     from dray.testing.endpoints import find_program

@@ -190,6 +190,12 @@ impl Dispatcher {
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
         shared.refresh()?;
+        // The plan counts on them, whoever waits besides and however many run.
+        for promised in shared.queue.promised_runnable()? {
+            if !shared.is_running(&promised.id) {
+                self.begin_one(&promised)?;
+            }
+        }
         let (plan, queued) = shared.plan()?;
         // First what makes room.
         for id in &plan.hold {
@@ -202,34 +208,9 @@ impl Dispatcher {
             shared.hold(id, false);
         }
         for id in &plan.start {
-            let Some(chosen) = queued.iter().find(|one| one.id == *id) else {
-                continue;
-            };
-            // As patched by now; it may be gone.
-            let Some(request) = shared.queue.request(&chosen.id)? else {
-                continue;
-            };
-            let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
-            let allowed = shared.ask_again(chosen, &request, is_staging);
-            let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
-                Ok(seat) => seat,
-                Err(error) if error.kind == ErrorKind::Busy => {
-                    shared.make_room(&chosen.owner);
-                    continue;
-                }
-                Err(error) => {
-                    // It names nothing that is here any more, or what its owner may not touch: the
-                    // configuration was changed.
-                    if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
-                        shared.write_down(&chosen.id, Ending::Failed(error));
-                    }
-                    continue;
-                }
-            };
-            let Some(job) = shared.queue.begin(&chosen.id, chosen.version)? else {
-                continue;
-            };
-            self.start(job, chosen, seat);
+            if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
+                self.begin_one(chosen)?;
+            }
         }
         self.watch(&plan);
         Ok(())
@@ -260,6 +241,37 @@ impl Dispatcher {
                 }
             });
         }
+    }
+
+    /// Begins one, if it still may and there is a place.
+    fn begin_one(&self, chosen: &QueuedTransfer) -> Result<()> {
+        let shared = &self.0;
+        // As patched by now; it may be gone.
+        let Some(request) = shared.queue.request(&chosen.id)? else {
+            return Ok(());
+        };
+        let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
+        let allowed = shared.ask_again(chosen, &request, is_staging);
+        let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
+            Ok(seat) => seat,
+            Err(error) if error.kind == ErrorKind::Busy => {
+                shared.make_room(&chosen.owner);
+                return Ok(());
+            }
+            Err(error) => {
+                // It names nothing that is here any more, or what its owner may not touch: the
+                // configuration was changed.
+                if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
+                    shared.write_down(&chosen.id, Ending::Failed(error));
+                }
+                return Ok(());
+            }
+        };
+        let Some(job) = shared.queue.begin(&chosen.id, chosen.version)? else {
+            return Ok(());
+        };
+        self.start(job, chosen, seat);
+        Ok(())
     }
 
     /// Gives a session its thread.
@@ -373,6 +385,11 @@ impl Shared {
         }
         state.is_woken = false;
         !state.is_stopping
+    }
+
+    fn is_running(&self, id: &TransferId) -> bool {
+        let state = self.state();
+        state.is_stopping || state.running.contains_key(id)
     }
 
     fn is_stopping(&self) -> bool {

@@ -320,6 +320,14 @@ impl Promises {
         self.desk().by_id.contains_key(id)
     }
 
+    /// Whether a promised transfer is to move now by plan; so is one that no plan has been made with yet.
+    #[must_use]
+    pub fn is_moving(&self, id: &str) -> bool {
+        let desk = self.desk();
+        let key = desk.by_id.get(id);
+        key.is_some_and(|key| desk.rates.get(key).is_none_or(|rate| rate.planned.0 > 0))
+    }
+
     /// What is promised to a transfer, as it stands.
     #[must_use]
     pub fn view(&self, id: &str) -> View {

@@ -5,7 +5,7 @@
 
 use super::row::Row;
 use super::schema::sql;
-use super::{Queue, Refused};
+use super::{Queue, QueuedTransfer, Refused};
 use crate::api::types::{Event, EventKind, MissAnswer, State};
 use crate::moment::Moment;
 use crate::promises::{Ask, NotAdmitted, Promise, Promises, asks_promise};
@@ -14,6 +14,9 @@ use rusqlite::{Connection, OptionalExtension};
 
 /// Transfers that are asked for again in one look, when a capacity has become known.
 const AGAIN_MAX: u32 = 100;
+
+/// Promised transfers that are begun in one look.
+const BEGUN_MAX: u32 = 256;
 
 /// What a row asks for.
 pub(super) fn ask(row: &Row) -> Ask<'_> {
@@ -306,6 +309,46 @@ impl Queue {
         };
         self.hub.publish(Some(owner.into()), event);
         Ok(())
+    }
+
+    /// Queued transfers that the plan has moving now, those first that are due first.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn promised_runnable(&self) -> Result<Vec<QueuedTransfer>> {
+        let statement = format!(
+            "{} WHERE t.id IN (SELECT transfer FROM promises) AND t.state = 'queued'
+             AND t.held_until IS NULL ORDER BY t.deadline IS NULL, t.deadline, t.seq
+             LIMIT {BEGUN_MAX}",
+            super::row::SELECT
+        );
+        let found = self.read(|connection| super::run::rows(connection, &statement, ()))?;
+        let moving = found
+            .into_iter()
+            .filter(|row| self.promises.is_moving(&row.id));
+        moving
+            .map(|row| {
+                let source = row.request.sources.get(row.source as usize);
+                let source = source.or(row.request.sources.first());
+                let waits_since = row.request.not_before.unwrap_or(row.submitted_at);
+                Ok(QueuedTransfer {
+                    id: TransferId::new(row.id)?,
+                    version: row.version,
+                    owner: row.owner,
+                    principal: row.principal,
+                    activity: row.request.activity.clone().unwrap_or_default(),
+                    has_run: row.started_at.is_some(),
+                    sent: row.counters.bytes.sent,
+                    class: row.request.class(),
+                    priority: row.request.priority,
+                    deadline: row.request.deadline,
+                    seq: row.seq,
+                    waits_since: waits_since.max(row.submitted_at),
+                    source_url: source.map_or_else(String::new, |place| place.url.clone()),
+                    destination_url: row.request.destination.url.clone(),
+                })
+            })
+            .collect()
     }
 
     /// Something has become known that promises need: those that have none are asked for again.

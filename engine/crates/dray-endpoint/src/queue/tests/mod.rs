@@ -445,7 +445,7 @@ fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     queue.cancel(&alice, "t", false).expect("asked");
     let retried = queue.retry(&alice, "t").expect_err("lost otherwise");
     let again = queue.submit(by("alice", request("t")));
-    for error in [retried, again.expect_err("lost otherwise")] {
+    for error in [retried, again.expect_err("lost otherwise").error] {
         assert_eq!(error.kind, ErrorKind::AlreadyExists);
         assert!(error.cause.contains("being cancelled"), "{error}");
     }
