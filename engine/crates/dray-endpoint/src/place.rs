@@ -7,6 +7,7 @@
 
 use crate::config::Config;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use std::borrow::Cow;
 
 /// Longest path or URL as text (three characters for a byte at the worst; guess, revisit).
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
@@ -112,11 +113,7 @@ impl Side {
         };
         let slash = rest.find('/').ok_or_else(|| invalid_url(url))?;
         let (authority, path) = rest.split_at(slash);
-        let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
-        if !authority.bytes().all(is_host) {
-            return Err(invalid_url(url));
-        }
-        let address = dray_runtime::place::with_port(authority).ok_or_else(|| invalid_url(url))?;
+        let address = host_of(authority).ok_or_else(|| invalid_url(url))?;
         let path = ApiPath::parse(path)?;
         Ok(match config.is_own(&address) {
             true => Self::Local(path),
@@ -136,6 +133,37 @@ impl Side {
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
+    }
+}
+
+/// `HOST:PORT`, if it is one.
+fn host_of(authority: &str) -> Option<String> {
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
+    let is_plain = authority.bytes().all(is_host);
+    is_plain.then(|| dray_runtime::place::with_port(authority))?
+}
+
+/// A place or a path as it can be noted and quoted. Somebody may have written a name and a password
+/// before the host, or signed a URL of another kind behind its question mark: of what is no place of
+/// ours those parts are left out.
+#[must_use]
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    let of_ours = text.strip_prefix(SCHEME);
+    let authority = of_ours.map(|rest| rest.split('/').next().unwrap_or_default());
+    if text.starts_with('/') || authority.and_then(host_of).is_some() {
+        return Cow::Borrowed(text);
+    }
+    let is_scheme = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric());
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
+        _ => ("", text),
+    };
+    // A password may hold a slash or a question mark itself.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    match scheme {
+        "" => Cow::Borrowed(rest),
+        scheme => Cow::Owned(format!("{scheme}://{rest}")),
     }
 }
 
@@ -163,6 +191,7 @@ fn in_path(error: Error, text: &str) -> Error {
 /// Enough of a text to know it again.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
+    let text = &*without_secrets(text);
     match text.char_indices().nth(CHARACTERS_MAX) {
         Some((at, _)) => format!("{}...", &text[..at]),
         None => text.to_owned(),
@@ -221,7 +250,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ApiPath, Side, decode, encode};
+    use super::{ApiPath, Side, decode, encode, without_secrets};
     use crate::config::Config;
     use dray_core::ErrorKind;
     use proptest::prelude::*;
@@ -276,6 +305,28 @@ mod tests {
         }
         let long = format!("/data/{}", "x".repeat(20_000));
         assert!(ApiPath::parse(&long).expect_err("long").to_string().len() < 1000);
+    }
+
+    #[test]
+    fn no_secret_of_a_place_is_noted_or_quoted() {
+        let config = "name = \"a\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n";
+        let config = Config::parse("test", config).expect("good");
+        for (written, noted) in [
+            ("dray://user:secretpw@h:1/data/x", "dray://h:1/data/x"),
+            ("dray://user:secretpw/@h/data/x", "dray://h/data/x"),
+            ("dray://user:secretpw?@h/data/x", "dray://h/data/x"),
+            ("user:secretpw@h/data/x", "h/data/x"),
+            ("user:secretpw@h://data/x", "h://data/x"),
+            ("https://h/x?sig=secretpw", "https://h/x"),
+            ("https://h/x#secretpw", "https://h/x"),
+        ] {
+            assert_eq!(without_secrets(written), noted);
+            let error = Side::parse(written, &config).expect_err(written);
+            assert!(!error.to_string().contains("secretpw"), "{error}");
+        }
+        for plain in ["/data/a@b?c#d", "dray://h:1/data/a@b?c", "dray://h/x"] {
+            assert_eq!(without_secrets(plain), plain);
+        }
     }
 
     #[test]

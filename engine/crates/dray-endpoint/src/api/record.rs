@@ -4,6 +4,7 @@
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
+use crate::place::without_secrets;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use dray_core::{End, Error, ErrorKind};
@@ -37,7 +38,8 @@ impl Record {
     /// What it is about is known.
     pub(super) fn about(&self, paths: Vec<String>) {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.paths = paths;
+        let noted = paths.iter().map(|path| without_secrets(path).into_owned());
+        slots.paths = noted.collect();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The API as callers meet it, without a socket.
 
+mod audit;
 mod calls;
 mod follow;
 mod no_tickets;
@@ -9,6 +10,7 @@ use super::types::{Scheduling, SchedulingPatch};
 use super::{About, Api, Parts, openapi, router};
 use crate::access::testing::Names;
 use crate::accounts::Accounts;
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
@@ -86,7 +88,7 @@ fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -
         access: Arc::new(Names),
         tickets: Arc::new(NoTickets),
         scheduler: Arc::new(Rules(Mutex::new(Scheduling::from(&config.scheduling)))),
-        audit: Arc::default(),
+        audit: Arc::new(Audit::open(Some(&at("calls.jsonl"))).expect("opened")),
         accounts: Arc::new(accounts),
         metrics: Arc::new(Metrics::default()),
         about: About {
@@ -105,6 +107,20 @@ fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -
 }
 
 impl House {
+    /// The newest line of the audit log about such a call, once it is written.
+    async fn audited(&self, what: &str) -> Value {
+        for _ in 0..500 {
+            let text = std::fs::read_to_string(self.place.join("calls.jsonl")).expect("read");
+            let lines = text.lines().rev();
+            let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            if let Some(line) = lines.find(|line| line["what"] == what) {
+                return line;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("no line of {what}");
+    }
+
     async fn send(&self, request: Request<Body>) -> (StatusCode, Value) {
         let router = self.router.clone();
         let response = router.oneshot(request).await.expect("answered");
