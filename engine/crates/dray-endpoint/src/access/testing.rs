@@ -1,4 +1,5 @@
-//! Access for tests: a token is an owner's name; `NAME-reads` may only read.
+//! Access for tests: a token is an owner's name; `NAME-reads` may only read,
+//! and nothing that is called `hidden`.
 
 use super::{Access, Action, Credentials, Future, Principal, Rights};
 use crate::place::ApiPath;
@@ -35,7 +36,8 @@ impl Access for Names {
 
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
         match (&principal.rights, action) {
-            (Rights::Rules, _) | (_, Action::Read) => Ok(()),
+            (Rights::Rules, _) => Ok(()),
+            (_, Action::Read) if !path.text().contains("hidden") => Ok(()),
             (Rights::Scopes { .. }, action) => {
                 Err(
                     Error::new(ErrorKind::PermissionDenied, End::Here, "use the path")

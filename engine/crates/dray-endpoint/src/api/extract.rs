@@ -70,9 +70,19 @@ impl Drop for Taken {
 #[derive(Debug)]
 pub(super) struct Caller {
     principal: Principal,
+    record: Option<Record>,
     _taken: Taken,
     /// Its connection keeps its place meanwhile.
     _busy: Option<Busy>,
+}
+
+impl Caller {
+    /// Notes which transfer the call turned out to be about.
+    pub(super) fn concerns(&self, transfer: &str) {
+        if let Some(record) = &self.record {
+            record.concerns(transfer);
+        }
+    }
 }
 
 impl Deref for Caller {
@@ -119,13 +129,15 @@ impl FromRequestParts<Arc<Api>> for Caller {
             certificates: &certificates.0,
         };
         let principal = api.access.authenticate(credentials).await?;
-        if let Some(record) = parts.extensions.get::<Record>() {
+        let record = parts.extensions.get::<Record>().cloned();
+        if let Some(record) = &record {
             record.by(&principal);
         }
         let most = api.config.limits.connections_per_owner;
         let taken = api.places.take(&principal.owner, most)?;
         Ok(Self {
             principal,
+            record,
             _taken: taken,
             _busy: parts.extensions.get::<Sitting>().map(Sitting::works),
         })
@@ -156,16 +168,23 @@ impl FromRequestParts<Arc<Api>> for Id {
             .await
             .map_err(|error| bad("read the id", error))?;
         let id = params.iter().find(|(name, _)| *name == "id");
-        Ok(Self(id.map_or_else(String::new, |(_, id)| id.to_owned())))
+        let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
+        // A ticket has an id of its own.
+        let is_ticket = parts.uri.path().starts_with("/v1/tickets/");
+        match parts.extensions.get::<Record>() {
+            Some(record) if !is_ticket => record.concerns(&id),
+            _ => {}
+        }
+        Ok(Self(id))
     }
 }
 
 fn bad(operation: &str, cause: impl std::fmt::Display) -> Refusal {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
-    Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+    let error = Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(cause)
-        .remedy("see GET /v1/openapi.json for what each field may hold")
-        .into()
+        .remedy("see GET /v1/openapi.json for what each field may hold");
+    Refusal::from(error).quoting()
 }
 
 /// The part of a URL behind the question mark.
@@ -180,6 +199,9 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
         let read: T = serde_html_form::from_str(text)
             .map_err(|error| bad("read the query of the URL", error))?;
         read.check()?;
+        if let Some(record) = parts.extensions.get::<Record>() {
+            record.about(&read);
+        }
         Ok(Self(read))
     }
 }
@@ -196,7 +218,7 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
         let bytes = bytes(request, api).await?;
         let body: T = read(&bytes)?;
         if let Some(record) = record {
-            record.about(body.about());
+            record.about(&body);
         }
         Ok(Self(body))
     }

@@ -35,7 +35,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dray_core::{End, Error, ErrorKind, Result};
 use extract::Places;
-use refusal::Answer;
+use refusal::{Answer, Told};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
@@ -320,7 +320,7 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let method = request.method().clone();
     let call = record::Call::of(&mut request);
     let work = next.run(request);
-    let response = if LASTING.contains(&route.as_str()) {
+    let mut response = if LASTING.contains(&route.as_str()) {
         work.await
     } else {
         match tokio::time::timeout(CALL_TIME, work).await {
@@ -336,9 +336,10 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
     let status = response.status();
+    let told = response.extensions_mut().remove().map(|Told(error)| error);
     // A line is written, to a disk that may be slow.
     let audit = Arc::clone(&api.audit);
-    tokio::task::spawn_blocking(move || call.answered(&audit, &route, status));
+    tokio::task::spawn_blocking(move || call.answered(&audit, &route, status, told));
     response
 }
 

@@ -1,6 +1,7 @@
 //! What calls are written into the audit log: those that change something, and those that are
 //! refused for who calls.
 
+use super::types::Check;
 use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
@@ -21,6 +22,7 @@ const ASKS: [&str; 4] = [
 #[derive(Debug, Default)]
 struct Slots {
     principal: Option<(String, String)>,
+    transfer: Option<String>,
     paths: Vec<String>,
 }
 
@@ -36,11 +38,26 @@ impl Record {
     }
 
     /// What it is about is known.
-    pub(super) fn about(&self, paths: Vec<String>) {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn about(&self, what: &impl Check) {
+        if let Some(transfer) = what.transfer() {
+            self.concerns(transfer);
+        }
+        let paths = what.about();
         let noted = paths.iter().map(|path| without_secrets(path).into_owned());
-        slots.paths = noted.collect();
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.paths.extend(noted);
     }
+
+    /// The transfer that it is about is known.
+    pub(super) fn concerns(&self, transfer: &str) {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.transfer = Some(shortened(transfer));
+    }
+}
+
+/// As much of the caller's own words as is written down.
+fn shortened(text: &str) -> String {
+    text.chars().take(256).collect()
 }
 
 /// A call before it is answered.
@@ -61,43 +78,49 @@ impl Call {
             peer: peer.map_or_else(String::new, |peer| peer.0.to_string()),
             method: request.method().clone(),
             // Without the query: it is about what is asked, and may be long.
-            path: request.uri().path().chars().take(256).collect(),
+            path: shortened(request.uri().path()),
         }
     }
 
-    /// Writes it down, if it is one that is.
-    pub(super) fn answered(self, audit: &Audit, route: &str, status: StatusCode) {
+    /// Writes it down, if it is one that is; `told` is the error that the caller was told.
+    pub(super) fn answered(
+        self,
+        audit: &Audit,
+        route: &str,
+        status: StatusCode,
+        told: Option<Error>,
+    ) {
         let changes = !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
             && !ASKS.contains(&route);
-        let kind = match status {
+        let refused = match status {
             StatusCode::UNAUTHORIZED => Some(ErrorKind::Unauthorized),
             StatusCode::FORBIDDEN => Some(ErrorKind::PermissionDenied),
             _ => None,
         };
-        let refused = kind
-            .map(|kind| Error::new(kind, End::Here, "answer the call").cause(status.to_string()));
-        let failed = (refused.is_none() && !status.is_success()).then(|| {
-            Error::new(ErrorKind::Other, End::Here, "answer the call").cause(status.to_string())
-        });
         if !changes && refused.is_none() {
             return;
         }
+        let by_code = || {
+            let kind = refused.unwrap_or(ErrorKind::Other);
+            Error::new(kind, End::Here, "answer the call").cause(status.to_string())
+        };
         let slots = self.record.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
-        if let (true, Some(error)) = (principal.is_empty(), &refused) {
-            // A stranger: as often as he likes, so not each time.
-            audit.stranger(&self.peer, error);
+        if principal.is_empty() && refused.is_some() {
+            // A stranger: as often as he likes, so not each time, and nothing of what he says.
+            audit.stranger(&self.peer, &by_code());
             return;
         }
+        let error = (!status.is_success()).then(|| told.unwrap_or_else(by_code));
         let deed = Deed {
             owner,
             principal,
             peer: self.peer,
             what: format!("{} {}", self.method, self.path),
-            transfer: None,
+            transfer: slots.transfer.clone(),
             paths: slots.paths.clone(),
         };
         drop(slots);
-        audit.call(&deed, refused.or(failed).as_ref());
+        audit.call(&deed, error.as_ref());
     }
 }

@@ -16,7 +16,13 @@ pub struct Refusal {
     error: Error,
     code: StatusCode,
     admission: Option<Box<Admitted>>,
+    /// Its cause repeats what was sent, which may be a secret in the wrong place.
+    is_quoting: bool,
 }
+
+/// The error that a caller was told, as the audit log may hold it.
+#[derive(Debug, Clone)]
+pub(super) struct Told(pub(super) Error);
 
 /// What a handler answers with.
 pub(super) type Answer<T> = std::result::Result<T, Refusal>;
@@ -29,7 +35,14 @@ impl Refusal {
             error,
             code,
             admission: None,
+            is_quoting: false,
         }
+    }
+
+    /// The same, of which the audit log does not get the cause: it repeats what was sent.
+    pub(super) const fn quoting(mut self) -> Self {
+        self.is_quoting = true;
+        self
     }
 
     /// The caller's own limits: others are served meanwhile.
@@ -117,6 +130,11 @@ impl IntoResponse for Refusal {
             }
             _ => {}
         }
+        let told = match self.is_quoting {
+            true => self.error.cause("what was sent does not fit"),
+            false => self.error,
+        };
+        response.extensions_mut().insert(Told(told));
         response
     }
 }

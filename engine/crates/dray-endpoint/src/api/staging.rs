@@ -38,6 +38,7 @@ async fn stage(
             stager.stage(&principal, request, direction)
         })
         .await?;
+    caller.concerns(&staged.transfer);
     let code = if is_new {
         StatusCode::CREATED
     } else {

@@ -83,9 +83,11 @@ pub(super) async fn change(
     Body(patch): Body<TicketPatch>,
 ) -> Answer<Json<Ticket>> {
     let principal = caller.clone();
-    api.call(move |api| api.tickets.change(&principal, &id, &patch))
-        .await
-        .map(Json)
+    let ticket = api
+        .call(move |api| api.tickets.change(&principal, &id, &patch))
+        .await?;
+    caller.concerns(&ticket.transfer);
+    Ok(Json(ticket))
 }
 
 /// Takes a ticket back.
@@ -95,9 +97,11 @@ pub(super) async fn change(
         (status = "default", description = "Refused.", body = ErrorAnswer)))]
 pub(super) async fn revoke(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Ticket>> {
     let principal = caller.clone();
-    api.call(move |api| api.tickets.revoke(&principal, &id))
-        .await
-        .map(Json)
+    let ticket = api
+        .call(move |api| api.tickets.revoke(&principal, &id))
+        .await?;
+    caller.concerns(&ticket.transfer);
+    Ok(Json(ticket))
 }
 
 /// Makes a ticket good for longer; by the holder of its key.

@@ -57,6 +57,7 @@ pub(super) async fn submit(
             Ok(api.queue.submit(submission))
         })
         .await??;
+    caller.concerns(done.transfer.id.as_str());
     Ok(submitted(done))
 }
 

@@ -1,7 +1,7 @@
 //! What the audit log says of calls.
 
 use super::house;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_password_in_a_refused_url_is_not_noted() {
@@ -17,4 +17,85 @@ async fn a_password_in_a_refused_url_is_not_noted() {
     assert!(!answer.to_string().contains("secretpw"), "{answer}");
     let paths = json!(["dray://h.example:4811/data/x", "/slow/x"]);
     assert_eq!(line["paths"], paths, "what is left is");
+}
+
+#[tokio::test]
+async fn the_audit_log_says_what_the_caller_was_told_and_of_what() {
+    let house = house();
+    let request = json!({
+        "id": "t1",
+        "sources": [{"url": "/slow/x"}],
+        "destination": {"url": "/fast/x"},
+    });
+    house
+        .call("alice", "POST /v1/transfers", request.clone())
+        .await;
+    let line = house.audited("POST /v1/transfers").await;
+    assert_eq!(line["transfer"], "t1");
+    assert_eq!(line["paths"], json!(["/slow/x", "/fast/x"]));
+    assert_eq!(line["error"], Value::Null);
+
+    let (code, _) = house
+        .call("alice", "DELETE /v1/transfers/t1", Value::Null)
+        .await;
+    assert_eq!(code, 409, "it lives");
+    let line = house.audited("DELETE /v1/transfers/t1").await;
+    assert_eq!(line["transfer"], "t1");
+    assert_eq!(line["error"]["kind"], "already_exists");
+    assert_eq!(line["error"]["status"], "permanent");
+    assert_eq!(line["error"]["cause"], "it is queued");
+
+    let mut nameless = request;
+    nameless.as_object_mut().expect("an object").remove("id");
+    let (_, made) = house
+        .call("bob", "POST /v1/transfers/batch", json!({}))
+        .await;
+    assert!(made["error"].is_object());
+    house.call("bob", "POST /v1/transfers", nameless).await;
+    let (_, listed) = house.get("bob", "/v1/transfers").await;
+    let mut line = house.audited("POST /v1/transfers").await;
+    for _ in 0..500 {
+        if line["owner"] == "bob" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        line = house.audited("POST /v1/transfers").await;
+    }
+    assert_eq!(
+        line["transfer"], listed["transfers"][0]["id"],
+        "the id that it was given"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_read_is_noted_with_its_path_and_no_body_is_quoted() {
+    let house = house();
+    let call = "POST /v1/storage/rm";
+    let body = json!({"path": "/slow/secret"});
+    let (code, told) = house.call("carol-reads", call, body).await;
+    assert_eq!(code, 403);
+    let line = house.audited(call).await;
+    assert_eq!(line["paths"], json!(["/slow/secret"]));
+    assert_eq!(line["error"], told["error"]);
+
+    let call = "POST /v1/transfers";
+    let body = json!({"sources": "drt_secret"});
+    let (code, told) = house.call("alice", call, body).await;
+    assert_eq!(code, 400);
+    assert!(
+        told.to_string().contains("drt_secret"),
+        "the caller sees his own: {told}"
+    );
+    let line = house.audited(call).await;
+    assert_eq!(line["error"]["kind"], "invalid_request");
+    assert!(!line.to_string().contains("drt_secret"), "{line}");
+
+    // A read that is answered is not noted; of one that is refused the path is the question.
+    let (code, _) = house
+        .get("carol-reads", "/v1/storage/list?path=/slow/hidden")
+        .await;
+    assert_eq!(code, 403);
+    let line = house.audited("GET /v1/storage/list").await;
+    assert_eq!(line["paths"], json!(["/slow/hidden"]));
+    assert_eq!(line["error"]["kind"], "permission_denied");
 }

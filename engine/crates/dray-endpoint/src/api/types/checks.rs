@@ -14,6 +14,11 @@ pub trait Check {
         Ok(())
     }
 
+    /// The transfer that it is about, for the audit log.
+    fn transfer(&self) -> Option<&str> {
+        None
+    }
+
     /// Paths and names that it is about, for the audit log: no secrets.
     fn about(&self) -> Vec<String> {
         Vec::new()

@@ -405,10 +405,13 @@ pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
 }
 
 impl Check for Request {
+    fn transfer(&self) -> Option<&str> {
+        self.id.as_ref().map(TransferId::as_str)
+    }
+
     fn about(&self) -> Vec<String> {
-        let id = self.id.iter().map(ToString::to_string);
         let places = self.sources.iter().chain([&self.destination]);
-        id.chain(places.map(|place| place.url.clone())).collect()
+        places.map(|place| place.url.clone()).collect()
     }
 
     fn check(&self) -> Result<()> {

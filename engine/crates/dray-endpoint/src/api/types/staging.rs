@@ -87,6 +87,10 @@ const fn three() -> u8 {
 }
 
 impl Check for StagingRequest {
+    fn transfer(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
     fn about(&self) -> Vec<String> {
         std::iter::once(self.path.clone())
             .chain(self.to.clone())

@@ -50,7 +50,11 @@ pub struct PathQuery {
     pub path: String,
 }
 
-impl Check for PathQuery {}
+impl Check for PathQuery {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+}
 
 /// A folder to list.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
@@ -69,6 +73,10 @@ pub struct ListQuery {
 }
 
 impl Check for ListQuery {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+
     fn check(&self) -> Result<()> {
         checks::page("limit", self.limit.into())
     }
@@ -167,7 +175,11 @@ pub struct ChecksumRequest {
     pub algorithm: Algorithm,
 }
 
-impl Check for ChecksumRequest {}
+impl Check for ChecksumRequest {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+}
 
 /// Where a checksum comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -52,9 +52,12 @@ pub struct TicketRequest {
 }
 
 impl Check for TicketRequest {
+    fn transfer(&self) -> Option<&str> {
+        Some(&self.transfer)
+    }
+
     fn about(&self) -> Vec<String> {
-        let names = [self.transfer.clone()];
-        names.into_iter().chain(self.paths.clone()).collect()
+        self.paths.clone()
     }
 
     fn check(&self) -> Result<()> {

@@ -291,7 +291,11 @@ pub struct BatchRequest {
 
 impl Check for BatchRequest {
     fn about(&self) -> Vec<String> {
-        self.transfers.iter().flat_map(Check::about).collect()
+        let about = |request: &Request| {
+            let id = request.transfer().map(ToOwned::to_owned);
+            id.into_iter().chain(request.about())
+        };
+        self.transfers.iter().flat_map(about).collect()
     }
 
     fn check(&self) -> Result<()> {
