@@ -31,7 +31,7 @@ impl Given {
     }
 }
 
-/// Why none of a set was taken on.
+/// Why none of a set was taken on: all that is to be said of it.
 #[derive(Debug, Clone)]
 pub struct NotAdmitted {
     /// Which of the requests does not fit.
@@ -40,6 +40,24 @@ pub struct NotAdmitted {
     pub answers: Vec<Admitted>,
     /// The same in words.
     pub error: Error,
+}
+
+impl NotAdmitted {
+    /// What did not fit when it was asked for does by now.
+    pub(super) fn late(asks: &[Ask<'_>]) -> Self {
+        let error = Error::new(
+            ErrorKind::NotAdmitted,
+            End::Here,
+            "promise what was asked for",
+        )
+        .cause("it did not fit, and does by now")
+        .remedy("submit it again");
+        Self {
+            at: 0,
+            answers: asks.iter().map(|_| Admitted::default()).collect(),
+            error,
+        }
+    }
 }
 
 pub(super) fn granted(grant: &Grant) -> Admitted {

@@ -27,6 +27,46 @@ pub struct Ask<'a> {
     pub done: u64,
 }
 
+/// The same, kept for later.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    key: u64,
+    id: String,
+    owner: String,
+    request: Request,
+    source: u32,
+    bytes: Option<u64>,
+    done: u64,
+}
+
+impl Asked {
+    pub(super) fn ask(&self) -> Ask<'_> {
+        Ask {
+            key: self.key,
+            id: &self.id,
+            owner: &self.owner,
+            request: &self.request,
+            source: self.source,
+            bytes: self.bytes,
+            done: self.done,
+        }
+    }
+}
+
+impl From<&Ask<'_>> for Asked {
+    fn from(ask: &Ask<'_>) -> Self {
+        Self {
+            key: ask.key,
+            id: ask.id.to_owned(),
+            owner: ask.owner.to_owned(),
+            request: ask.request.clone(),
+            source: ask.source,
+            bytes: ask.bytes,
+            done: ask.done,
+        }
+    }
+}
+
 /// Whether a request asks for something that can be promised.
 #[must_use]
 pub const fn asks_promise(request: &Request) -> bool {

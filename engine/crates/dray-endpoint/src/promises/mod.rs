@@ -18,7 +18,7 @@ mod look;
 mod tests;
 
 pub use answer::{Given, NotAdmitted};
-pub use ask::{Ask, asks_promise};
+pub use ask::{Ask, Asked, asks_promise};
 pub use look::{Look, Seen, Told};
 
 use crate::api::types::{Admitted, MissAnswer, ReasonWord};
@@ -37,6 +37,9 @@ use std::time::Duration;
 /// What a transfer needs besides the time of its bytes: to be begun, to be synced, to be given its name.
 /// It is planned to have moved everything so long before its deadline. Guess, revisit.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// Promises beside which an estimate is made: it follows the plans of all of them. Guess, revisit.
+const ETA_PROMISES_MAX: usize = 32;
 
 /// A promise as it is kept in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,40 +168,74 @@ impl Promises {
     /// Promises these, all or none: the caller writes down what [`Given::promise`] says.
     ///
     /// # Errors
-    /// As [`Promises::would`].
-    pub fn take(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Box<NotAdmitted>> {
+    /// Those that cannot be promised: what could be is told by [`Promises::explain`]. That is looked for
+    /// with many plans, and whoever writes the queue has no time for it.
+    pub fn take(&self, asks: &[Ask<'_>], now: Moment) -> Result<Vec<Given>, Vec<Asked>> {
         if !asks.iter().any(Ask::wants) {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
             return Ok(asks.iter().map(plain).collect());
         }
         let mut desk = self.desk();
         let desk = &mut *desk;
-        let given = self.decide(&mut desk.broker, &desk.held, asks, now);
-        // A refusal's offer is kept free for a while: rates may change.
+        let must = asks
+            .iter()
+            .filter(|ask| ask.wants() && !ask.is_best_effort());
+        let must: Vec<Wish> = must.map(|ask| self.places.wish(ask)).collect();
+        let given = match desk.broker.fits(&must, time(now)) {
+            true => self.decide(&mut desk.broker, &desk.held, asks, now).ok(),
+            false => None,
+        };
+        let Some(given) = given else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(asks.iter().map(Asked::from).collect());
+        };
         desk.is_changed = true;
-        match &given {
-            Ok(given) => {
-                for (ask, given) in asks.iter().zip(given) {
-                    let Some(promise) = &given.promise else {
-                        continue;
-                    };
-                    desk.is_touched = true;
-                    desk.hold(ask.owner, promise.clone());
-                }
-            }
-            Err(_) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        for (ask, given) in asks.iter().zip(&given) {
+            if let Some(promise) = &given.promise {
+                desk.is_touched = true;
+                desk.hold(ask.owner, promise.clone());
             }
         }
-        given
+        Ok(given)
+    }
+
+    /// What those that were refused are told. What is offered to them is kept free for a while.
+    #[must_use]
+    pub fn explain(&self, asked: &[Asked], now: Moment) -> Box<NotAdmitted> {
+        let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
+        let desk = self.desk();
+        let mut broker = desk.broker.clone();
+        let held = desk.held.clone();
+        drop(desk);
+        for ask in &asks {
+            // What a change would have put another wish in the place of.
+            broker.end(TransferKey(ask.key));
+        }
+        let Err(refused) = self.decide(&mut broker, &held, &asks, now) else {
+            return Box::new(NotAdmitted::late(&asks));
+        };
+        let must = asks.iter().zip(&refused.answers);
+        let must = must.filter(|(ask, _)| ask.wants() && !ask.is_best_effort());
+        let (wishes, offers): (Vec<Wish>, Vec<_>) = must
+            .filter_map(|(ask, answer)| {
+                let earliest = due(answer.earliest_finish?);
+                Some((self.places.wish(ask), (TransferKey(ask.key), earliest)))
+            })
+            .unzip();
+        if !wishes.is_empty() {
+            let mut desk = self.desk();
+            desk.broker.remember(&wishes, &offers, time(now));
+            desk.is_changed = true;
+        }
+        refused
     }
 
     /// Puts another wish in the place of what a transfer was promised. When that cannot be, it keeps
     /// what it had.
     ///
     /// # Errors
-    /// As [`Promises::would`].
-    pub fn change(&self, ask: &Ask<'_>, now: Moment) -> Result<Given, Box<NotAdmitted>> {
+    /// As [`Promises::take`].
+    pub fn change(&self, ask: &Ask<'_>, now: Moment) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
         let old = {
             let mut desk = self.desk();
@@ -345,11 +382,14 @@ impl Promises {
     }
 
     /// Between which times a promised transfer will be done: with all that is spare, and with what is
-    /// planned alone. O(promises) times the work of a plan.
+    /// planned alone. O(promises) times the work of a plan; nothing where there are too many for that.
     #[must_use]
     pub fn eta(&self, id: &str, now: Moment) -> Option<(Moment, Option<Moment>)> {
         let desk = self.desk();
         let key = *desk.by_id.get(id)?;
+        if desk.held.len() > ETA_PROMISES_MAX {
+            return None;
+        }
         let deadline = desk.held.get(&key)?.promise.deadline;
         let late = match desk.misses.get(&key) {
             Some(miss) => miss.earliest_finish,

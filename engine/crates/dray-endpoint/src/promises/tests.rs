@@ -1,6 +1,6 @@
 //! What is promised, at which rates, and what is said when it cannot be kept.
 
-use super::{Ask, Promises, Seen, Told};
+use super::{Ask, NotAdmitted, Promises, Seen, Told};
 use crate::api::types::{ReasonWord, Request};
 use crate::config::Config;
 use crate::moment::Moment;
@@ -65,6 +65,11 @@ fn take(promises: &Promises, key: u64, id: &str, request: &Request) -> bool {
     given.is_ok_and(|given| given[0].promise.is_some())
 }
 
+fn refused(promises: &Promises, asks: &[Ask<'_>]) -> Box<NotAdmitted> {
+    let asked = promises.take(asks, noon()).expect_err("it does not fit");
+    promises.explain(&asked, noon())
+}
+
 fn moves(session: u64, id: &str, moved: u64, is_hungry: bool) -> Seen<'_> {
     Seen {
         session,
@@ -81,8 +86,7 @@ fn what_does_not_fit_is_refused_with_an_offer_that_is_taken() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
     let wanted = due(5_000, 101);
-    let refused = promises.take(&[ask(2, "two", &wanted)], noon());
-    let refused = refused.expect_err("10 seconds' too much");
+    let refused = refused(&promises, &[ask(2, "two", &wanted)]);
     assert_eq!(refused.error.kind, ErrorKind::NotAdmitted);
     let answer = &refused.answers[0];
     let obstacle = answer.obstacle.clone().expect("named");
@@ -120,9 +124,10 @@ fn every_offer_is_admitted_when_it_is_submitted() {
         let dry = promises.would(&[ask(key, &id, &request)], noon());
         let taken = promises.take(&[ask(key, &id, &request)], noon());
         assert_eq!(dry.is_ok(), taken.is_ok(), "{id}");
-        let (Err(dry), Err(taken)) = (dry, taken) else {
+        let (Err(dry), Err(asked)) = (dry, taken) else {
             continue;
         };
+        let taken = promises.explain(&asked, noon());
         refusals += 1;
         assert_eq!(dry.answers, taken.answers, "{id}");
         let earliest = taken.answers[0].earliest_finish.expect("offered");
@@ -140,7 +145,7 @@ fn a_set_is_taken_whole_or_not_at_all() {
     let promises = link();
     let (one, two) = (due(6_000, 101), due(5_000, 101));
     let set = [ask(1, "one", &one), ask(2, "two", &two)];
-    let refused = promises.take(&set, noon()).expect_err("too much");
+    let refused = refused(&promises, &set);
     assert_eq!(refused.at, 1);
     assert!(refused.answers[0].reasons[0].contains("two is refused"));
     assert!(!promises.is_promised("one") && !promises.is_promised("two"));
@@ -193,8 +198,7 @@ fn a_root_and_a_floor_of_others_bound_what_is_promised() {
     let promises = link();
     let mut tape = due(3_000, 101);
     tape.destination.url = "/tape/x".to_owned();
-    let refused = promises.take(&[ask(1, "one", &tape)], noon());
-    let refused = refused.expect_err("30 MB/s of 20");
+    let refused = refused(&promises, &[ask(1, "one", &tape)]);
     let obstacle = refused.answers[0].obstacle.clone().expect("named");
     assert_eq!(obstacle.resource.as_deref(), Some("root:tape"));
     let owed =

@@ -71,9 +71,9 @@ impl Queue {
             if asks_else && row.standing.state != State::Paused {
                 let promises = &effects.promises;
                 if let Err(refused) = promised::change(connection, promises, &mut row, now) {
-                    return match refused.admission {
-                        Some(_) => Ok(Err(refused)),
-                        None => Err(refused.error),
+                    return match refused.untold.is_none() {
+                        true => Err(refused.error),
+                        false => Ok(Err(refused)),
                     };
                 }
             }
@@ -85,7 +85,11 @@ impl Queue {
                 effects.changes.push(TransferId::new(row.id.as_str())?);
             }
             Ok(Ok(row))
-        })??;
+        })?;
+        let row = row.map_err(|mut refused: Refused| {
+            self.explain(&mut refused);
+            refused
+        })?;
         self.remember(&row);
         Ok(self.view(row))
     }

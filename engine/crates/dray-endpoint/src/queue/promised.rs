@@ -8,8 +8,8 @@ use super::schema::sql;
 use super::{Queue, QueuedTransfer, Refused};
 use crate::api::types::{Event, EventKind, MissAnswer, State};
 use crate::moment::Moment;
-use crate::promises::{Ask, NotAdmitted, Promise, Promises, asks_promise};
-use dray_core::{Result, TransferId};
+use crate::promises::{Ask, Asked, Promise, Promises, asks_promise};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 
 /// Transfers that are asked for again in one look, when a capacity has become known.
@@ -42,10 +42,10 @@ pub(super) fn take(
     row: &mut Row,
     now: Moment,
 ) -> std::result::Result<(), Refused> {
-    take_set(connection, promises, &mut [row], now).map_err(|refused| (*refused).into_one().1)
+    take_set(connection, promises, &mut [row], now).map_err(|refused| refused.into_refused())
 }
 
-/// The same for many: all or none. The error says which one does not fit.
+/// The same for many: all or none.
 pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
@@ -75,29 +75,27 @@ pub(super) fn take_set(
 
 /// Why a set has no promise: it cannot be, or it could not be written down.
 pub(super) enum NotPromised {
-    Refused(Box<NotAdmitted>),
+    Refused(Vec<Asked>),
     Broken(dray_core::Error),
 }
 
 impl NotPromised {
-    /// Which of the set, and what it is told.
-    pub(super) fn into_one(self) -> (usize, Refused) {
+    /// What one of the set is told at first; all of it follows outside of the write.
+    pub(super) fn into_refused(self) -> Refused {
         match self {
-            Self::Refused(refused) => {
-                let at = refused.at;
-                let answer = refused.answers.into_iter().nth(at);
-                let error = refused.error;
-                let admission = answer.map(Box::new);
-                (at, Refused { error, admission })
+            Self::Refused(asked) => {
+                let operation = "promise what was asked for";
+                let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation);
+                Refused::untold(error, asked)
             }
-            Self::Broken(error) => (0, error.into()),
+            Self::Broken(error) => error.into(),
         }
     }
 }
 
-impl From<Box<NotAdmitted>> for Box<NotPromised> {
-    fn from(refused: Box<NotAdmitted>) -> Self {
-        Self::new(NotPromised::Refused(refused))
+impl From<Vec<Asked>> for Box<NotPromised> {
+    fn from(asked: Vec<Asked>) -> Self {
+        Self::new(NotPromised::Refused(asked))
     }
 }
 
@@ -115,7 +113,7 @@ pub(super) fn change(
     now: Moment,
 ) -> std::result::Result<(), Refused> {
     let changed = promises.change(&ask(row), now);
-    let given = changed.map_err(|refused| NotPromised::Refused(refused).into_one().1)?;
+    let given = changed.map_err(|asked| NotPromised::Refused(asked).into_refused())?;
     remove(connection, &row.id)?;
     match &given.promise {
         Some(promise) => put(connection, promise, now)?,
@@ -141,8 +139,8 @@ pub(super) fn ask_again(
     }
     match take(connection, promises, row, now) {
         Ok(()) => Ok(promises.is_promised(&row.id)),
-        Err(refused) if refused.admission.is_some() => {
-            row.note(format!("not promised: {}", refused.error.cause));
+        Err(refused) if refused.untold.is_some() => {
+            row.note("not promised: it does not fit beside what is promised by now".to_owned());
             Ok(false)
         }
         Err(refused) => Err(refused.error),
@@ -245,6 +243,18 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
 }
 
 impl Queue {
+    /// Says to those that were refused what could be: outside of the write, which many wait for. Answers
+    /// with the one that does not fit.
+    pub(super) fn explain(&self, refused: &mut Refused) -> usize {
+        let Some(untold) = refused.untold.take() else {
+            return 0;
+        };
+        let said = *self.promises.explain(&untold.asked, Moment::now());
+        refused.error = said.error;
+        refused.admission = said.answers.into_iter().nth(said.at).map(Box::new);
+        said.at
+    }
+
     /// What is promised.
     #[must_use]
     pub const fn promises(&self) -> &std::sync::Arc<Promises> {

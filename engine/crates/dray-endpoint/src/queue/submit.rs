@@ -8,7 +8,7 @@ use super::states::{Command, Standing, next};
 use super::{Effects, Queue, Whom, next_seq, promised};
 use crate::api::types::{Admitted, Event, EventKind, Request, State, Transfer};
 use crate::moment::Moment;
-use crate::promises::asks_promise;
+use crate::promises::{Asked, asks_promise};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
@@ -40,6 +40,26 @@ pub struct Refused {
     pub error: Error,
     /// Of what cannot be promised: what could be.
     pub admission: Option<Box<Admitted>>,
+    /// What is not looked for within the write.
+    pub(super) untold: Option<Box<Untold>>,
+}
+
+/// What was asked for by those who are still to be told why they were refused.
+#[derive(Debug, Clone)]
+pub(super) struct Untold {
+    pub(super) asked: Vec<Asked>,
+    /// Where they stand among the requests of a batch.
+    places: Vec<usize>,
+}
+
+impl Refused {
+    pub(super) fn untold(error: Error, asked: Vec<Asked>) -> Self {
+        let places = Vec::new();
+        Self {
+            untold: Some(Box::new(Untold { asked, places })),
+            ..Self::from(error)
+        }
+    }
 }
 
 impl From<Error> for Refused {
@@ -47,6 +67,7 @@ impl From<Error> for Refused {
         Self {
             error,
             admission: None,
+            untold: None,
         }
     }
 }
@@ -90,6 +111,17 @@ impl Queue {
         let taken = self.write(move |connection, effects| {
             take_all(connection, effects, submissions, atomic, live_max)
         })?;
+        let mut taken = taken;
+        for at in 0..taken.len() {
+            if let Err(refused) = &mut taken[at] {
+                let untold = refused.untold.as_mut();
+                let places = untold.map(|untold| std::mem::take(&mut untold.places));
+                let of_set = self.explain(refused);
+                // The one of a set that does not fit is told so, in its place.
+                let place = places.and_then(|places| places.get(of_set).copied());
+                taken.swap(at, place.unwrap_or(at));
+            }
+        }
         let viewed = taken.into_iter().map(|taken| {
             let (row, is_new) = taken?;
             let mut transfer = self.view(row);
@@ -166,16 +198,20 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
         .unzip();
     let noted: Vec<usize> = rows.iter().map(|row| row.notices.len()).collect();
     let promised = promised::take_set(connection, &effects.promises, &mut rows, now)
-        .map_err(|refused| (*refused).into_one());
+        .map_err(|refused| refused.into_refused());
     let written = promised.and_then(|()| {
-        let changed = rows.iter().zip(&noted).enumerate();
-        for (at, (row, _)) in changed.filter(|(_, (row, noted))| row.notices.len() != **noted) {
-            row.write(connection).map_err(|error| (at, error.into()))?;
-        }
-        Ok(())
+        let mut changed = rows.iter().zip(&noted);
+        changed.try_for_each(|(row, noted)| match row.notices.len() == *noted {
+            true => Ok(()),
+            false => row.write(connection).map_err(Refused::from),
+        })
     });
-    if let Err((at, refused)) = written {
-        taken[places.get(at).copied().unwrap_or(0)] = Err(refused);
+    if let Err(mut refused) = written {
+        let first = places.first().copied().unwrap_or(0);
+        if let Some(untold) = &mut refused.untold {
+            untold.places = places;
+        }
+        taken[first] = Err(refused);
     }
 }
 
@@ -318,10 +354,7 @@ fn keep_new(
             Err(_) => "ROLLBACK TO one; RELEASE one",
         };
         connection.execute_batch(end).map_err(&failed)?;
-        if kept
-            .as_ref()
-            .is_err_and(|refused| refused.admission.is_none())
-        {
+        if kept.as_ref().is_err_and(|refused| refused.untold.is_none()) {
             promised::load(connection, &effects.promises)?;
         }
         kept?;

@@ -145,7 +145,8 @@ impl Broker {
     }
 
     /// Plans leave room for what was offered, as it was offered, until it is asked for or time is up.
-    fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
+    /// [`Broker::admit`] does that by itself; this is for who was answered by a copy of the broker.
+    pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
         let until = now + self.config.offer_holds;
         let offered = wishes.iter().map(|wish| {
             let deadline = offer.iter().find(|(key, _)| *key == wish.key);
