@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import bde, liu, liu_scaled, loads, plot, simulator
+from integration.simulation import bde, bde_real, liu, liu_scaled, loads, plot, simulator
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -26,6 +26,15 @@ def test_the_page_of_rates_shows_the_results() -> None:
         shown = (simulator.PAGES / name).read_text(encoding="utf-8")
         assert shown == content, f"{name}: run `python -m integration.simulation.bde`"
     assert "**no**" in bde.files(text)["bde.md"], "some rule is late"
+
+
+def test_the_page_of_rates_for_real_shows_the_results() -> None:
+    runs = json.loads((simulator.PAGES / "bde-real.json").read_text(encoding="utf-8"))
+    shown = (simulator.PAGES / "bde-real.md").read_text(encoding="utf-8")
+    assert shown == bde_real.page(runs), "run `python -m integration.simulation.bde_real`"
+    by_rule = {run["rule"]: run["seconds"] for run in runs}
+    assert by_rule["broker"]["T2"] <= 300 < by_rule["fair"]["T2"]
+    assert by_rule["broker"]["T1"] <= 1800
 
 
 def test_the_page_of_loads_counts_who_is_late() -> None:

@@ -1,0 +1,192 @@
+"""BigData Express's three tasks on two endpoints, beside what the fluid model says of them.
+
+``python -m integration.simulation.bde_real`` runs them, with a tenth of the time and a 2 000th of
+the bytes, and writes ``bde-real.json`` and ``bde-real.md`` into docs/explanation/experiments. Four
+minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dray.client import Place, Request, Retry
+from dray.errors import DrayError
+from dray.testing.endpoints import Endpoint
+from integration.harness.program import find_program
+from integration.simulation import bde, simulator
+
+if TYPE_CHECKING:
+    from dray.client import Client
+
+#: of the experiment's time
+TIME_PART = 10
+#: of its bytes
+BYTES_PART = 2_000
+#: bytes per second: 10.5 Gbit/s
+LINK = 10_500_000_000 // 8 * TIME_PART // BYTES_PART
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the paper, as it stands there."""
+
+    id: str
+    gigabytes: int
+    begin_seconds: int
+    within_seconds: int | None
+
+
+TASKS = (Task("T3", 800, 0, None), Task("T1", 300, 60, 1_800), Task("T2", 200, 200, 300))
+FOURTH = Task("T4", 200, 210, 200)
+
+
+@dataclass
+class Run:
+    """Two endpoints, and when the run began."""
+
+    a: Endpoint
+    b: Endpoint
+    here: Client
+    there: Client
+    began: float = 0.0
+
+    def request(self, task: Task, *, is_promised: bool) -> Request:
+        """Write the request for a task, whose file is made."""
+        size = task.gigabytes * GB // BYTES_PART
+        with self.b.root(task.id).open("wb") as file:
+            block = os.urandom(1 << 20)
+            for offset in range(0, size, len(block)):
+                file.seek(offset)
+                file.write(block[: size - offset])
+        ticket = self.there.mint_ticket(task.id, "read", [f"/data/{task.id}"], self.a.key)
+        far = Place(self.b.place(task.id), ticket.ticket, ticket.key, ticket.address)
+        wanted = Request(
+            far,
+            f"/data/{task.id}",
+            id=task.id,
+            bytes_expected=size,
+            object_size=256 << 10,
+            durability="object",
+            retry=Retry(tries=60, interval_seconds=1),
+        )
+        if not is_promised or task.within_seconds is None:
+            return wanted
+        within = timedelta(seconds=task.within_seconds / TIME_PART)
+        return replace(wanted, deadline=datetime.now(timezone.utc) + within)
+
+    def wait_for(self, seconds: int) -> None:
+        """Wait until so much of the experiment's time has passed."""
+        time.sleep(max(0.0, self.began + seconds / TIME_PART - time.monotonic()))
+
+    def took(self, id: str) -> float:
+        """Wait until a task is done; give the experiment's seconds since it was submitted."""
+        ended = self.here.wait(id, timeout_seconds=600)
+        assert ended.state == "done", (id, ended.error)
+        assert ended.ended_at is not None
+        assert ended.submitted_at is not None
+        return (ended.ended_at - ended.submitted_at).total_seconds() * TIME_PART
+
+
+def offered(run: Run) -> dict[str, Any]:
+    """Ask for the fourth, which is refused, and submit it as it is offered."""
+    wanted = run.request(FOURTH, is_promised=True)
+    submitted = datetime.now(timezone.utc)
+    try:
+        run.here.submit(wanted)
+    except DrayError as error:
+        if error.kind != "not_admitted":
+            raise
+    else:
+        raise AssertionError("the fourth was not refused")
+    earliest = run.here.admission([wanted]).transfers[0].earliest_finish
+    assert earliest is not None
+    assert run.here.submit(replace(wanted, deadline=earliest)).promised
+    within = (earliest - submitted).total_seconds() * TIME_PART
+    return {"asked_seconds": FOURTH.within_seconds, "offered_seconds": round(within)}
+
+
+def run(folder: Path, rule: str) -> dict[str, Any]:
+    """Run the three tasks, with deadlines that are promised or without any."""
+    is_promised = rule == "broker"
+    made: dict[str, Any] = {"rule": rule}
+    ends = [
+        Endpoint(folder / name, name, config={"rate": LINK} if name == "a" else None).start()
+        for name in ("a", "b")
+    ]
+    try:
+        with ends[0].client() as here, ends[1].client() as there:
+            run = Run(ends[0], ends[1], here, there)
+            run.began = time.monotonic()
+            for task in TASKS:
+                run.wait_for(task.begin_seconds)
+                here.submit(run.request(task, is_promised=is_promised))
+            if is_promised:
+                run.wait_for(FOURTH.begin_seconds)
+                made["fourth"] = offered(run)
+            took = {task.id: run.took(task.id) for task in TASKS}
+            if is_promised:
+                made["fourth"]["took_seconds"] = round(run.took(FOURTH.id))
+            made["seconds"] = {id: round(seconds) for id, seconds in sorted(took.items())}
+    finally:
+        for end in ends:
+            end.close()
+    return made
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """Write the page."""
+    model = json.loads((simulator.PAGES / "bde.json").read_text(encoding="utf-8"))["runs"]
+    head = ["rule", *(f"{task}, {where}" for task in bde.TASKS for where in ("model", "real"))]
+    head.insert(5, "T2 in 300 s, real")
+    rows = []
+    for each in runs:
+        there = next(
+            one for one in model if (one["place"], one["rule"]) == ("shared", each["rule"])
+        )
+        real = each["seconds"]
+        cells = [bde.RULES[each["rule"]]]
+        for task, seconds in zip(bde.TASKS, there["seconds"], strict=True):
+            cells += [f"{seconds:.0f}", f"{real[task]:.0f}"]
+        cells.insert(5, "yes" if real["T2"] <= 300 else "**no**")
+        rows.append(cells)
+    fourth = next(each["fourth"] for each in runs if "fourth" in each)
+    return f"""\
+# Rates: the three tasks for real
+
+The tasks of [the model](bde.md) on two endpoints on one host, a tenth of the time and a 2 000th
+of the bytes: a line of {LINK / 1e6:.2f} MB/s is the endpoint's `rate`. Seconds are the
+experiment's, ten times those of the clock.
+
+`python -m integration.simulation.bde_real` runs it and writes this page anew.
+
+{simulator.table(head, rows)}
+
+T1 and T3 are done later under the broker than in the model: the fourth task, which the model has
+in a run of its own, is in this one. Asked for within {fourth["asked_seconds"]} s it was refused,
+offered {fourth["offered_seconds"]} s, submitted with that, and took {fourth["took_seconds"]} s.
+"""
+
+
+def main(folder: Path = simulator.PAGES) -> None:
+    """Run both rules and write the files."""
+    if "DRAY_PROGRAM" not in os.environ:
+        os.environ["DRAY_PROGRAM"] = str(find_program())
+    runs = []
+    for rule in ("broker", "fair"):
+        with tempfile.TemporaryDirectory(prefix="dray-bde-") as name:
+            runs.append(run(Path(name), rule))
+        print(json.dumps(runs[-1]), flush=True)
+    text = json.dumps(runs, indent=1) + "\n"
+    simulator.write(folder, {"bde-real.json": text, "bde-real.md": page(runs)})
+
+
+if __name__ == "__main__":
+    main()
