@@ -150,8 +150,10 @@ impl Endpoint {
         let bounds = bounds(&config);
         let live = Live::new(bounds);
         let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
-        let audit = Arc::new(Audit::open(audit)?);
-        let access: Arc<dyn Access> = Arc::new(Door::open(&config, roots.clone())?);
+        let audit = Arc::new(configured("audit.file", Audit::open(audit))?);
+        let door = Door::open(&config, roots.clone());
+        let door = configured("tls.client_ca, tls.crl or issuer_local.key", door)?;
+        let access: Arc<dyn Access> = Arc::new(door);
         let listener = listen(&config, &identity, &bounds)?;
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
@@ -164,7 +166,7 @@ impl Endpoint {
         )?;
         let peers_ca = config.tls.peers_ca.as_deref();
         let authority = match peers_ca {
-            Some(_) => Some(authorities(peers_ca)?),
+            Some(_) => Some(configured("tls.peers_ca", authorities(peers_ca))?),
             // A system without authorities is no fault: other endpoints are known by their keys.
             None => authorities(None).ok(),
         };
@@ -367,9 +369,40 @@ impl Endpoint {
     }
 }
 
+/// What went wrong with a file that the configuration names as `key` is a mistake in the
+/// configuration: started again it would end the same way, so it is told as one.
+fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
+    opened.map_err(|error| match error.kind {
+        ErrorKind::Io
+        | ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::InvalidRequest => {
+            let remedy = match error.remedy.is_empty() {
+                true => format!("correct {key} in the configuration"),
+                false => format!("{} ({key} in the configuration)", error.remedy),
+            };
+            Error {
+                kind: ErrorKind::InvalidRequest,
+                ..error.remedy(remedy)
+            }
+        }
+        _ => error,
+    })
+}
+
 fn open_identity(config: &Config) -> Result<Identity> {
     match (&config.tls.certificate, &config.tls.key) {
-        (Some(certificate), Some(key)) => Identity::from_files(certificate, key),
+        (Some(certificate), Some(key)) => {
+            let identity = Identity::from_files(certificate, key).and_then(|identity| {
+                server_config(&identity).map_err(|error| {
+                    let (certificate, key) = (certificate.display(), key.display());
+                    let cause = format!("{certificate}, {key}: {}", error.cause);
+                    error.cause(cause)
+                })?;
+                Ok(identity)
+            });
+            configured("tls.certificate, tls.key", identity)
+        }
         _ => {
             let names = std::iter::once(&config.name).chain(&config.aliases);
             let names: Vec<String> = names.cloned().collect();
@@ -418,10 +451,80 @@ fn limit(count: u32) -> usize {
 mod tests {
     use super::{Endpoint, Stop, Together};
     use crate::config::Config;
+    use dray_core::{Error, ErrorKind};
+    use dray_runtime::net::Identity;
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::os::unix::fs::PermissionsExt;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
     use std::time::{Duration, Instant};
+
+    /// What is said of a configuration that names `more`, relative to `folder`.
+    fn refused(folder: &Path, more: &str) -> Error {
+        let more = more.replace("HERE", &folder.display().to_string());
+        let text = format!(
+            "name = \"a.example\"\nlisten = [\"127.0.0.1:0\"]\nstate = {:?}\n\
+             [[root]]\nname = \"data\"\npath = {folder:?}\n{more}",
+            folder.join("state"),
+        );
+        let config = Config::parse("test", &text).expect("good");
+        Endpoint::open(config).map(|_| ()).expect_err("a mistake")
+    }
+
+    #[test]
+    fn a_file_that_the_configuration_names_and_that_is_not_good_is_a_mistake_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = folder.path();
+        for (more, word) in [
+            ("[audit]\nfile = \"HERE/none/audit\"\n", "audit.file"),
+            (
+                "[tls]\nclient_ca = \"HERE\"\ncrl = \"HERE/none\"\n",
+                "tls.crl",
+            ),
+            (
+                "[tls]\ncertificate = \"HERE/none\"\nkey = \"HERE/none\"\n",
+                "tls.certificate",
+            ),
+            ("[tls]\npeers_ca = \"HERE/none\"\n", "tls.peers_ca"),
+        ] {
+            let error = refused(here, more);
+            assert_eq!(error.kind, ErrorKind::InvalidRequest, "{error}");
+            let said = error.to_string();
+            assert!(said.contains(word) && said.contains("none"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_another_certificates_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = folder.path();
+        let parts = ["a", "b"].map(|name| {
+            let own = here.join(name);
+            let made = Identity::load_or_create_for(&own, &[name.to_owned()]);
+            drop(made.expect("made"));
+            let pem = std::fs::read_to_string(own.join("identity.pem")).expect("read");
+            let begin = |label: &str| format!("-----BEGIN {label}-----");
+            let (key, certificate) = (begin("PRIVATE KEY"), begin("CERTIFICATE"));
+            let section = |from: &str, other: &str| {
+                let at = pem.find(from).expect("there");
+                let rest = &pem[at..];
+                rest[..rest.find(other).unwrap_or(rest.len())].to_owned()
+            };
+            (section(&certificate, &key), section(&key, &certificate))
+        });
+        std::fs::write(here.join("cert.pem"), &parts[0].0).expect("written");
+        std::fs::write(here.join("key.pem"), &parts[1].1).expect("written");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(here.join("key.pem"), private).expect("set");
+        let more = "[tls]\ncertificate = \"HERE/cert.pem\"\nkey = \"HERE/key.pem\"\n";
+        let error = refused(here, more);
+        assert_eq!(error.kind, ErrorKind::InvalidRequest, "{error}");
+        let said = error.to_string();
+        for word in ["key.pem", "tls.key", "not the certificate's"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
 
     #[test]
     fn an_endpoint_that_is_asked_by_plain_http_alone_stays() {

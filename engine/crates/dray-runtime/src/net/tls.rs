@@ -239,7 +239,8 @@ impl ClientCertVerifier for AnyHolder {
 /// What a listener needs to prove that it is `identity`.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::Internal`] when the key is of a kind the library cannot use.
+/// [`dray_core::ErrorKind::InvalidRequest`] when the key is another certificate's,
+/// [`dray_core::ErrorKind::Internal`] when it is of a kind the library cannot use.
 pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
     let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -249,7 +250,14 @@ pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
             provider().signature_verification_algorithms,
         )))
         .with_single_cert(identity.certificates().to_vec(), identity.key())
-        .map_err(wrong)?;
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                Error::new(ErrorKind::InvalidRequest, End::Here, "set up TLS")
+                    .cause("the key is not the certificate's")
+                    .remedy("name a certificate and the key that it was made for")
+            }
+            other => wrong(other),
+        })?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
