@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -158,6 +159,19 @@ def test_who_waits_right_after_a_start_is_answered(endpoint: Endpoint) -> None:
         endpoint.start()
         assert shown.result().returncode == 0, shown.result()
         assert shown.result().stdout.startswith("t done: 1 file")
+
+
+def test_an_error_of_a_file_that_gets_another_name_names_its_source(endpoint: Endpoint) -> None:
+    endpoint.root("out").mkdir()
+    os.mkfifo(endpoint.root("pipe"))
+    with endpoint.client() as client:
+        for name, kind in (("nothing", "not_found"), ("pipe", "unsupported")):
+            client.submit(Request(sources=f"/data/{name}", destination="/data/out/x", id=name))
+            failed = client.wait(name, timeout_seconds=END_SECONDS)
+            errors = [failure.error for failure in failed.failures]
+            assert [error.kind for error in errors] == [kind], failed
+            assert f"(its source is {name}: " in errors[0].message, errors[0].message
+            assert [failure.path for failure in failed.failures] == ["x"]
 
 
 SOON_SECONDS = 2.0

@@ -238,6 +238,22 @@ impl Error {
         self
     }
 
+    /// Names the file as it is called at the destination, where callers look for it. If it came with
+    /// another name, its source's, the cause keeps that.
+    #[must_use]
+    pub fn file_copied_as(mut self, file: &RelPath) -> Self {
+        let source = self.file.replace(file.clone());
+        let Some(source) = source.filter(|own| file.name().is_some() && own.name() != file.name())
+        else {
+            return self;
+        };
+        let cause = match self.cause.is_empty() {
+            true => format!("its source is {source}"),
+            false => format!("its source is {source}: {}", self.cause),
+        };
+        self.cause(cause)
+    }
+
     /// Says why.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
@@ -304,6 +320,24 @@ mod tests {
             );
         }
         assert_eq!(ErrorKind::from_code(65_000), ErrorKind::Other);
+    }
+
+    #[test]
+    fn a_copy_under_another_name_tells_its_source() {
+        let path = |text: &str| RelPath::parse(text.as_bytes()).expect("a path");
+        let error = |file| {
+            let error = Error::new(ErrorKind::NotFound, End::Source, "list");
+            error.file(&path(file)).cause("gone")
+        };
+        let told = error("fast/huge").file_copied_as(&path("huge1"));
+        assert_eq!(told.file, Some(path("huge1")));
+        assert_eq!(told.cause, "its source is fast/huge: gone");
+        assert_eq!(
+            error("fast/huge").file_copied_as(&path("huge")).cause,
+            "gone"
+        );
+        let told = error("pw").cause("").file_copied_as(&path("p"));
+        assert_eq!(told.cause, "its source is pw");
     }
 
     #[test]

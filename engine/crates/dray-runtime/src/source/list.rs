@@ -314,7 +314,7 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
         .into_iter()
         .try_fold(RelPath::root(), |joined, name| joined.join(&name))
     {
-        Ok(path) => error.file(&path),
+        Ok(path) => error.file_copied_as(&path),
         Err(_) => error,
     }
 }

@@ -72,7 +72,7 @@ fn read(parts: &[ReadJobPart], buffer: &mut [u8], segments_max: usize) -> ReadOu
             Err(error) => {
                 outcome
                     .failed
-                    .push((part.file, error.at(End::Source).file(&part.path)));
+                    .push((part.file, error.at(End::Source).file_copied_as(&part.path)));
             }
         }
     }
