@@ -486,6 +486,7 @@ mod tests {
                 "[tls]\ncertificate = \"HERE/none\"\nkey = \"HERE/none\"\n",
                 "tls.certificate",
             ),
+            ("[tls]\ncrl = \"HERE/none\"\n", "tls.crl"),
             ("[tls]\npeers_ca = \"HERE/none\"\n", "tls.peers_ca"),
         ] {
             let error = refused(here, more);

@@ -78,6 +78,21 @@ pub(super) fn source(issuer: &Issuer) -> Source {
     }
 }
 
+/// What is wrong with an issuer's file of keys, now.
+pub(super) fn keys_missing(issuer: &Issuer) -> Option<String> {
+    let file = issuer.keys.as_deref();
+    let file = file.filter(|file| !file.starts_with("https://"))?;
+    let keys = read(Path::new(file));
+    let cause = match keys.map(|json| KeySet::parse(&json, super::now())) {
+        Ok(Ok(_)) => return None,
+        Ok(Err(error)) | Err(error) => error,
+    };
+    Some(format!(
+        "tokens of {} are refused until the keys in {file} can be read: {cause}",
+        issuer.url
+    ))
+}
+
 impl Fetch for Place {
     fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>> {
         Box::pin(async move {
@@ -184,5 +199,38 @@ pub fn authorities(path: Option<&Path>) -> Result<Authority> {
     match path {
         Some(path) => Authority::new(certificates(path)?),
         None => Authority::new(rustls_native_certs::load_native_certs().certs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keys_missing;
+    use crate::config::Config;
+
+    #[test]
+    fn a_file_of_keys_that_is_not_good_is_told_of_with_its_issuer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("keys.jwks");
+        let told = |keys: &str| {
+            let text = format!(
+                "name = \"a\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
+                 [[issuer]]\nurl = \"https://i.example\"\naudiences = [\"a\"]\n{keys}"
+            );
+            let config = Config::parse("test", &text).expect("good");
+            keys_missing(&config.issuer[0])
+        };
+        let of_file = format!("keys = {file:?}\n");
+        for content in [None, Some("no keys at all")] {
+            if let Some(content) = content {
+                std::fs::write(&file, content).expect("written");
+            }
+            let word = told(&of_file).expect("told");
+            for part in ["https://i.example", "keys.jwks"] {
+                assert!(word.contains(part), "{word}");
+            }
+        }
+        // Who is asked over the net is not asked before a token needs it.
+        assert_eq!(told(""), None);
+        assert_eq!(told("keys = \"https://i.example/keys\"\n"), None);
     }
 }

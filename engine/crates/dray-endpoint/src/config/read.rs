@@ -130,6 +130,17 @@ impl Config {
             if !issuer.base.starts_with('/') {
                 return Err(("base", format!("{:?} does not begin with /", issuer.base)));
             }
+            let first = issuer.base.split('/').nth(1).unwrap_or_default();
+            let is_known = |root: &super::Root| root.name.as_str() == first;
+            if !first.is_empty() && !self.root.iter().any(is_known) {
+                // Its tokens would be believed, and allow nothing.
+                return Err(("base", format!("{:?} is in no root", issuer.base)));
+            }
+            let keys = issuer.keys.as_deref().unwrap_or("/");
+            if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {
+                let cause = format!("{keys:?} is neither an absolute path nor an https:// URL");
+                return Err(("keys", cause));
+            }
             if issuer.audiences.is_empty() {
                 let cause = format!("{} needs an audience that means this endpoint", issuer.url);
                 return Err(("audiences", cause));
@@ -228,6 +239,8 @@ mod tests {
 
     const SMALL: &str = "name = \"a.example\"\nstate = \"/var/lib/dray\"\n\
                          [[root]]\nname = \"data\"\npath = \"/data\"\nread = \"*\"\n";
+
+    const ISSUER: &str = "[[issuer]]\nurl = \"https://i.example\"\naudiences = [\"a\"]\n";
 
     fn fails(text: &str) -> String {
         let error = Config::parse("drayd.toml", text).expect_err(text);
@@ -351,6 +364,11 @@ mod tests {
             ),
             (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
             (format!("listen = []\n{SMALL}"), "nowhere"),
+            (format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"), "in no root"),
+            (
+                format!("{SMALL}{ISSUER}keys = \"rel.jwks\"\n"),
+                "absolute path",
+            ),
             (
                 SMALL.replace("a.example", "a.example:4735"),
                 "without a port",
@@ -358,6 +376,17 @@ mod tests {
         ] {
             let said = fails(&text);
             assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+
+    #[test]
+    fn an_issuer_of_a_root_with_its_keys_is_good() {
+        for more in [
+            "base = \"/\"\nkeys = \"/k.jwks\"\n",
+            "base = \"/data\"\nkeys = \"https://i.example/k\"\n",
+            "base = \"/data/x/y\"\n",
+        ] {
+            Config::parse("drayd.toml", &format!("{SMALL}{ISSUER}{more}")).expect(more);
         }
     }
 
