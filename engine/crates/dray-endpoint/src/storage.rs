@@ -1,12 +1,13 @@
 //! What callers do with files and folders beside transferring them: look, make, remove, rename,
 //! sum.
 //!
-//! Calls block. Memory does not grow with what is listed or removed. A call whose caller has gone
+//! Calls block. Memory does not grow with what is listed or removed, past a bound ([`Listings`]). A call whose caller has gone
 //! away is given up between two entries ([`Given`]).
 //!
 //! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
 
 mod free;
+mod listings;
 mod remove;
 
 use crate::api::types::{
@@ -23,8 +24,12 @@ use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use listings::Names;
 
 pub use free::{Freed, Judge, Seen, free};
+pub use listings::Listings;
 pub use remove::remove;
 
 /// Bytes read at once to sum a file.
@@ -116,49 +121,56 @@ fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
     }
 }
 
-/// A page of a folder, sorted by name. Each page looks at all names and keeps its own: a folder of
-/// any size is listed in the memory of a page.
+/// Which part of a folder, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub struct PageOf<'a> {
+    /// Who asks.
+    pub owner: &'a str,
+    /// Entries at most.
+    pub limit: u32,
+    /// Where the page before ended.
+    pub cursor: Option<&'a str>,
+}
+
+/// A page of a folder, sorted by name. Names of later pages that were read with it are kept for
+/// moments: a big folder is not read once for each page, and never held whole.
 ///
 /// # Errors
 /// `NotFound`, `NotADirectory`; `InvalidRequest` for a cursor that is none.
 pub fn list(
     root: &Root,
     path: &ApiPath,
-    limit: u32,
-    cursor: Option<&str>,
+    page: PageOf<'_>,
+    listings: &Listings,
     given: &Given,
 ) -> Result<EntryList> {
     let operation = "list the folder";
     let wrong = failed(operation, &path.path);
-    let after = cursor.map(place::decode).transpose()?;
+    let after = page.cursor.map(place::decode).transpose()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let folder = root.beneath(&path.path, flags).map_err(&wrong)?;
-    let limit = limit as usize;
-    // The first names behind the cursor, the last of them on top; one more than a page tells
-    // whether there is a next one.
-    let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::with_capacity(limit + 2);
-    for item in rustix::fs::Dir::read_from(&folder).map_err(&wrong)? {
-        given.check(operation)?;
-        let item = item.map_err(&wrong)?;
-        let name = item.file_name().to_bytes();
-        if is_hidden(name) || after.as_deref().is_some_and(|after| name <= after) {
-            continue;
-        }
-        if page.len() > limit && page.peek().is_some_and(|last| name >= last.as_slice()) {
-            continue;
-        }
-        page.push(name.to_vec());
-        if page.len() > limit + 1 {
-            page.pop();
-        }
+    let (text, limit) = (path.text(), page.limit as usize);
+    let known = after
+        .as_deref()
+        .and_then(|after| listings.take(page.owner, &text, after, limit));
+    let mut behind = match known {
+        Some(known) => known,
+        None => read_names(
+            &folder,
+            after.as_deref(),
+            listings.names_max.max(limit),
+            || given.check(operation),
+            &wrong,
+        )?,
+    };
+    let rest = behind.names.split_off(limit.min(behind.names.len()));
+    let names = std::mem::replace(&mut behind.names, rest);
+    let has_more = !(behind.is_all && behind.names.is_empty());
+    let last = names.back().filter(|_| has_more);
+    let next = last.map(|name| place::encode(name));
+    if let Some(last) = last.filter(|_| !behind.names.is_empty()) {
+        listings.keep(page.owner, &text, last, behind);
     }
-    let mut names = page.into_sorted_vec();
-    let has_more = names.len() > limit;
-    names.truncate(limit);
-    let next = names
-        .last()
-        .filter(|_| has_more)
-        .map(|name| place::encode(name));
     let mut entries = Vec::with_capacity(names.len());
     for name in names {
         let name = Name::new(&name)?;
@@ -171,6 +183,42 @@ pub fn list(
         }
     }
     Ok(EntryList { entries, next })
+}
+
+/// The first names of a folder behind `after`, in the memory of `max` of them.
+fn read_names(
+    folder: &OwnedFd,
+    after: Option<&[u8]>,
+    max: usize,
+    check: impl Fn() -> Result<()>,
+    wrong: impl Fn(Errno) -> Error,
+) -> Result<Names> {
+    let read_at = Instant::now();
+    // The last of them on top.
+    let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
+    let mut is_all = true;
+    for item in rustix::fs::Dir::read_from(folder).map_err(&wrong)? {
+        check()?;
+        let item = item.map_err(&wrong)?;
+        let name = item.file_name().to_bytes();
+        if is_hidden(name) || after.is_some_and(|after| name <= after) {
+            continue;
+        }
+        if first.len() < max {
+            first.push(name.to_vec());
+            continue;
+        }
+        is_all = false;
+        if first.peek().is_some_and(|last| name < last.as_slice()) {
+            first.pop();
+            first.push(name.to_vec());
+        }
+    }
+    Ok(Names {
+        names: first.into_sorted_vec().into(),
+        is_all,
+        read_at,
+    })
 }
 
 fn is_hidden(name: &[u8]) -> bool {

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::ports::{Admission, Scheduler, Tickets};
 use crate::queue::Queue;
 use crate::roots::Roots;
-use crate::storage::Given;
+use crate::storage::{Given, Listings};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
@@ -101,6 +101,7 @@ pub struct Api {
     places: Arc<Places>,
     calls: Arc<Semaphore>,
     storage_calls: Turns,
+    listings: Listings,
     stopping: watch::Sender<bool>,
     document: String,
 }
@@ -155,6 +156,7 @@ impl Api {
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
             storage_calls: Turns::new(STORAGE_CALLS_MAX),
+            listings: Listings::default(),
             stopping: watch::Sender::new(false),
             document,
         }))

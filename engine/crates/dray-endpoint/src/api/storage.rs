@@ -66,8 +66,12 @@ pub(super) async fn list(
         storage::list(
             &*api.accounts.root(root)?,
             &path,
-            query.limit,
-            query.cursor.as_deref(),
+            storage::PageOf {
+                owner: principal.owner.as_str(),
+                limit: query.limit,
+                cursor: query.cursor.as_deref(),
+            },
+            &api.listings,
             given,
         )
     })

@@ -1,4 +1,6 @@
-use super::{Given, Seen, checksum, free, list, make_folder, remove, rename, space, stat};
+use super::{
+    Given, Listings, PageOf, Seen, checksum, free, list, make_folder, remove, rename, space, stat,
+};
 use crate::api::types::{Algorithm, EntryType, SumOrigin};
 use crate::config::Config;
 use crate::place::ApiPath;
@@ -8,6 +10,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The first entries, for somebody.
+const FIRST: PageOf<'static> = PageOf {
+    owner: "alice",
+    limit: 10,
+    cursor: None,
+};
 
 struct House {
     _folder: tempfile::TempDir,
@@ -49,7 +59,29 @@ fn names(
     limit: u32,
     cursor: Option<&str>,
 ) -> (String, Option<String>) {
-    let page = list(&house.root, &path(folder), limit, cursor, &Given::default()).expect("listed");
+    names_kept(
+        house,
+        folder,
+        (limit, cursor),
+        "alice",
+        &Listings::default(),
+    )
+}
+
+fn names_kept(
+    house: &House,
+    folder: &str,
+    (limit, cursor): (u32, Option<&str>),
+    owner: &str,
+    listings: &Listings,
+) -> (String, Option<String>) {
+    let page = PageOf {
+        owner,
+        limit,
+        cursor,
+    };
+    let (root, folder) = (&house.root, path(folder));
+    let page = list(root, &folder, page, listings, &Given::default()).expect("listed");
     let names: Vec<_> = page.entries.into_iter().map(|entry| entry.name).collect();
     (names.join(" "), page.next)
 }
@@ -95,7 +127,16 @@ fn nothing_behind_a_link_is_seen_or_touched() {
             );
         }
     }
-    assert!(list(root, &path("/data/link"), 10, None, &given).is_err());
+    assert!(
+        list(
+            root,
+            &path("/data/link"),
+            FIRST,
+            &Listings::default(),
+            &given
+        )
+        .is_err()
+    );
     assert!(checksum(root, &path("/data/a/inner"), Algorithm::Crc32c, &given).is_err());
     let link = stat(root, &path("/data/link")).expect("the link itself");
     assert_eq!(
@@ -130,15 +171,56 @@ fn a_folder_is_listed_in_pages_by_name() {
     let file = list(
         &house.root,
         &path("/data/a/file"),
-        10,
-        None,
+        FIRST,
+        &Listings::default(),
         &Given::default(),
     );
     assert_eq!(file.expect_err("a file").kind, ErrorKind::NotADirectory);
     let gone = Given::default();
     gone.up();
-    let stopped = list(&house.root, &path("/data/many"), 10, None, &gone);
+    let stopped = list(
+        &house.root,
+        &path("/data/many"),
+        FIRST,
+        &Listings::default(),
+        &gone,
+    );
     assert_eq!(stopped.expect_err("given up").kind, ErrorKind::Cancelled);
+}
+
+#[test]
+fn a_folder_is_not_read_again_for_each_page() {
+    let house = house();
+    let folder = house.inside.join("many");
+    fs::create_dir(&folder).expect("made");
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        fs::write(folder.join(name), b"").expect("written");
+    }
+    let minute = Duration::from_secs(60);
+    let listings = Listings::new(5, minute);
+    let page =
+        |cursor, owner, listings| names_kept(&house, "/data/many", (2, cursor), owner, listings);
+    let next = |text: &str| Some(text.to_owned());
+    assert_eq!(page(None, "alice", &listings), ("a b".into(), next("b")));
+    // Made and removed since: seen by a page that is read, and what is gone by none.
+    fs::write(folder.join("bb"), b"").expect("written");
+    fs::remove_file(folder.join("d")).expect("removed");
+    let read = ("bb c".into(), next("c"));
+    assert_eq!(page(Some("b"), "bob", &listings), read, "another's");
+    assert_eq!(page(Some("b"), "alice", &listings), ("c".into(), next("d")));
+    // One name is left of what may be held, and there are others: read again, to the end.
+    assert_eq!(
+        page(Some("d"), "alice", &listings),
+        ("e f".into(), next("f"))
+    );
+    assert_eq!(page(Some("f"), "alice", &listings), ("g".into(), None));
+    let aged = Listings::new(5, Duration::ZERO);
+    assert_eq!(page(None, "alice", &aged), ("a b".into(), next("b")));
+    fs::write(folder.join("ba"), b"").expect("written");
+    assert_eq!(
+        page(Some("b"), "alice", &aged),
+        ("ba bb".into(), next("bb"))
+    );
 }
 
 #[test]
