@@ -39,12 +39,19 @@ impl ApiPath {
         let mut parts = whole.splitn(2, |b| *b == b'/');
         let root = parts.next().unwrap_or_default();
         let rest = parts.next();
+        if root.is_empty() {
+            return Err(invalid(text, "it names no root"));
+        }
         let root = Name::new(root).map_err(|error| in_path(error, text))?;
         let root = str::from_utf8(root.as_bytes())
             .map_err(|_| invalid(text, "the names of roots are plain text"))?
             .to_owned();
         let below = rest.unwrap_or_default();
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);
+        // A doubled slash does not climb.
+        if trimmed.starts_with(b"/") {
+            return Err(invalid(text, "an empty name between two slashes"));
+        }
         let path = RelPath::parse(trimmed).map_err(|error| in_path(error, text))?;
         if path.components().any(|name| name.is_reserved()) {
             return Err(invalid(text, "names that begin with .dray- are dray's own"));
@@ -283,12 +290,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_a_path_is_said() {
+        for (bad, words) in [
+            ("/", "\"/\": it names no root"),
+            ("//a", "\"//a\": it names no root"),
+            (
+                "/data//a",
+                "\"/data//a\": an empty name between two slashes",
+            ),
+        ] {
+            assert_eq!(ApiPath::parse(bad).expect_err(bad).cause, words);
+        }
+    }
+
+    #[test]
     fn tricks_are_refused() {
         for (bad, kind) in [
             ("/data/../etc", ErrorKind::PathEscapes),
             ("/data/%2e%2e/etc", ErrorKind::PathEscapes),
             ("/data/a%2F..%2Fb", ErrorKind::PathEscapes),
-            ("/data//a", ErrorKind::PathEscapes),
+            ("/data//a", ErrorKind::InvalidName),
             ("/../etc", ErrorKind::InvalidName),
             ("data/a", ErrorKind::InvalidName),
             ("", ErrorKind::InvalidName),
