@@ -328,7 +328,7 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, 
     };
     match TransferId::new(text) {
         Ok(id) if reserved_id(id.as_str()) => Err(serde::de::Error::custom(format!(
-            "id: {id:?} is a word of the API's paths"
+            "id: \"{id}\" is a word of the API's paths; choose another"
         ))),
         Ok(id) => Ok(Some(id)),
         Err(error) => Err(serde::de::Error::custom(format!("id: {}", error.cause))),
@@ -552,6 +552,9 @@ mod tests {
                 "{field}: {bad}"
             );
         }
+        let taken = request(|v| v["id"] = json!("batch")).expect_err("taken");
+        let words = "id: \"batch\" is a word of the API's paths; choose another";
+        assert!(taken.to_string().contains(words), "{taken}");
         let high = request(|v| {
             v["rate_min"] = json!(5);
             v["rate_max"] = json!(4);
