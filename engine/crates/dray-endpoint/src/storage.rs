@@ -1,8 +1,8 @@
 //! What callers do with files and folders beside transferring them: look, make, remove, rename,
 //! sum.
 //!
-//! Calls block. Memory does not grow with what is listed or removed, past a bound ([`Listings`]). A call whose caller has gone
-//! away is given up between two entries ([`Given`]).
+//! Calls block. Memory does not grow with what is listed or removed, past a bound ([`Listings`]).
+//! A call whose caller has gone away is given up between two entries ([`Given`]).
 //!
 //! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
 
