@@ -18,6 +18,7 @@ from integration.endpoint.raw import dray as run
 from integration.harness import tree
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
     from dray.client import Client, Transfer
@@ -148,12 +149,16 @@ def test_who_waits_right_after_a_start_is_answered(endpoint: Endpoint) -> None:
     with endpoint.client() as client:
         client.submit(request("t"))
         client.wait("t", timeout_seconds=END_SECONDS)
-    words = ("show", "t", "--endpoint", endpoint.address)
-    keys = {"DRAY_TOKEN": endpoint.token(), "DRAY_PEER_KEY": endpoint.key}
+    token = endpoint.token()
+
+    def show(*more: str) -> subprocess.CompletedProcess[str]:
+        words = ("show", "t", "--endpoint", endpoint.address, *more)
+        return run(*words, DRAY_TOKEN=token, DRAY_PEER_KEY=endpoint.key)
+
     endpoint.stop()
-    assert run(*words, **keys).returncode == 4
+    assert show().returncode == 4
     with ThreadPoolExecutor(1) as pool:
-        shown = pool.submit(run, *words, "--wait", **keys)
+        shown = pool.submit(show, "--wait")
         time.sleep(1.0)
         assert not shown.done(), shown.result()
         endpoint.start()
