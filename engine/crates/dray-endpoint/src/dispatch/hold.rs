@@ -66,7 +66,18 @@ impl Shared {
                 one.class = Class::Realtime;
             }
         }
-        let plan = chooser.decide(&seen, &self.config, Moment::now());
+        let mut plan = chooser.decide(&seen, &self.config, Moment::now());
+        // Whom admission bounds no policy holds, whatever its own bounds are; one that was held before
+        // it was promised goes on.
+        let is_promised = |id: &TransferId| promises.is_promised(id.as_str());
+        plan.hold.retain(|id| !is_promised(id));
+        plan.let_go.retain(|id| !is_promised(id));
+        let held = seen.iter().filter(|one| one.phase == Phase::Held);
+        let mut going_on: Vec<TransferId> = held
+            .filter(|one| is_promised(&one.id) && !plan.go_on.contains(&one.id))
+            .map(|one| one.id.clone())
+            .collect();
+        plan.go_on.append(&mut going_on);
         Ok((plan, queued))
     }
 
@@ -101,6 +112,8 @@ impl Shared {
             }
             let held = state.running.values().map(|running| &running.seen);
             let held = held.filter(|seen| seen.phase == Phase::Held);
+            let promises = self.queue.promises();
+            let held = held.filter(|seen| !promises.is_promised(seen.id.as_str()));
             let held = held.filter(|seen| is_full || seen.owner == owner);
             held.min_by_key(|seen| (seen.owner != owner, seen.since))
                 .map(|seen| seen.id.clone())

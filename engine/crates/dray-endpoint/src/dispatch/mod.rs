@@ -220,20 +220,16 @@ impl Dispatcher {
     fn watch(&self, plan: &Plan) {
         let mut state = self.0.state();
         state.look_at = plan.look_again;
-        for (id, bytes) in &plan.look_after {
-            let Some(running) = state.running.get(id) else {
-                continue;
-            };
+        let watched = plan.look_after.iter().filter_map(|(id, bytes)| {
+            let running = state.running.get(id)?;
+            let left = bytes.saturating_sub(running.base);
+            Some((Arc::clone(&running.moving), left))
+        });
+        let watched: Vec<_> = watched.collect();
+        // Who has moved so much already rings at once, and takes this lock.
+        drop(state);
+        for (moving, bytes) in watched {
             let shared = Arc::downgrade(&self.0);
-            // Not from here, where the state is locked: it may be reached already.
-            let (moving, bytes) = (
-                Arc::clone(&running.moving),
-                bytes.saturating_sub(running.base),
-            );
-            if moving.moved() >= bytes {
-                state.is_woken = true;
-                continue;
-            }
             moving.call_at(bytes, move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.state().is_woken = true;

@@ -215,7 +215,11 @@ impl Desk {
         let mut uses = HashMap::new();
         let is_busy = seen.iter().any(|seen| seen.is_hungry);
         for one in seen {
-            let mut used = self.uses.remove(&one.session).unwrap_or_default();
+            // One that was not seen before may have moved a lot before it was held.
+            let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
+                last: one.moved,
+                ..Use::default()
+            });
             moved += used.look(one, at);
             if let Some(key) = one.own.and_then(|id| self.by_id.get(id)).copied() {
                 if let Some(bound) = used.news(at) {

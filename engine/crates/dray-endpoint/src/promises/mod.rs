@@ -222,8 +222,10 @@ impl Promises {
                 Some((self.places.wish(ask), (TransferKey(ask.key), earliest)))
             })
             .unzip();
-        if !wishes.is_empty() {
-            let mut desk = self.desk();
+        let mut desk = self.desk();
+        // What is promised already is not put aside for what could be promised instead.
+        let is_free = |wish: &Wish| !desk.held.contains_key(&wish.key);
+        if !wishes.is_empty() && wishes.iter().all(is_free) {
             desk.broker.remember(&wishes, &offers, time(now));
             desk.is_changed = true;
         }

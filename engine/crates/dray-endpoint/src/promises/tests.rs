@@ -296,3 +296,40 @@ fn a_link_that_is_measured_can_be_promised_of() {
     assert!(promises.take(&[ask(1, "one", &wanted)], at(5)).is_err());
     assert!(take(&promises, 1, "one", &due(7_000, 106)));
 }
+
+#[test]
+fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
+    let promises = promises("");
+    let session = |moved| Seen {
+        session: 1,
+        own: None,
+        moved,
+        done: 0,
+        listed: None,
+        is_hungry: true,
+    };
+    for second in 0..5 {
+        promises.look(&[session(second * 80 * MEGA)], at(second));
+    }
+    // Held for a while, and then it goes on.
+    promises.look(&[], at(5));
+    promises.look(&[session(900_000 * MEGA)], at(6));
+    promises.look(&[session(900_080 * MEGA)], at(7));
+    assert!(!take(&promises, 1, "one", &due(9_000, 107)));
+}
+
+#[test]
+fn who_asks_for_more_and_is_refused_keeps_what_was_promised() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    let planned = |now| {
+        let look = promises.look(&[moves(7, "one", 0, true)], now);
+        look.planned.get(&7).copied().unwrap_or(0)
+    };
+    assert!(planned(noon()) >= 60 * MEGA);
+    let sooner = due(6_000, 30);
+    let asked = promises.change(&ask(1, "one", &sooner), noon());
+    let asked = asked.expect_err("no link is that fast");
+    assert!(promises.explain(&asked, noon()).answers.len() == 1);
+    assert!(planned(at(1)) >= 60 * MEGA, "{}", planned(at(1)));
+}

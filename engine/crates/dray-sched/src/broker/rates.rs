@@ -134,7 +134,9 @@ impl Broker {
             high: &high,
         };
         // The latest offers first, each if it still fits.
-        let offers = self.offers.iter().rev().filter(|(until, _)| *until > now);
+        let stands = |offered: &[Wish]| !offered.iter().any(|wish| wishes.contains_key(&wish.key));
+        let offers = self.offers.iter().rev();
+        let offers = offers.filter(|(until, offered)| *until > now && stands(offered));
         let mut with_offers = wishes.clone();
         let mut kept = None;
         for (_, offered) in offers {
