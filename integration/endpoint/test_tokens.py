@@ -285,6 +285,7 @@ SCOPES = {
     "modify-other-root": ("storage.modify:/data2",),
     "read-one-file": ("storage.read:/data/in/file",),
     "modify-sub": ("storage.modify:/data/in/sub",),
+    "create-sub": ("storage.create:/data/in/sub", "storage.read:/data/in"),
     "read-and-create": ("storage.read:/data/in", "storage.create:/data/in/new"),
 }
 #: what a capability allows (docs/design/endpoint.md, "Who is who")
@@ -343,6 +344,12 @@ CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
         "/v1/transfers",
         {"sources": [{"url": FILE}], "destination": {"url": NEW}, **ALWAYS},
     ),
+    "submit-into": (
+        [("read", FILE), ("create", "/data/in")],
+        "POST",
+        "/v1/transfers",
+        {"sources": [{"url": FILE}], "destination": {"url": "/data/in/"}, **NEVER},
+    ),
     "submit-abroad": (
         [("read", FILE)],
         "POST",
@@ -371,6 +378,12 @@ CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
         "POST",
         "/v1/tickets",
         {"transfer": "t", "direction": "write", "paths": [NEW], "peer_key": KEY, **NEVER},
+    ),
+    "ticket-into": (
+        [("create", "/data/in")],
+        "POST",
+        "/v1/tickets",
+        {"transfer": "t", "direction": "write", "paths": ["/data/in/"], "peer_key": KEY, **NEVER},
     ),
     "ticket-replace": (
         [("modify", NEW)],
@@ -431,6 +444,7 @@ def test_a_token_allows_what_its_scopes_say_and_nothing_else(
         (("storage.modify:/data/in",), "never", 0, False),
         (("storage.create:/data/in",), "always", 0, False),
         (("storage.create:/data/in",), "never", 0, False),
+        (("storage.create:/data/in/sub",), "never", 3, False),
         (("storage.read:/data/in",), "always", 3, False),
         (("storage.modify:/data/in/sub",), "always", 3, False),
         (("storage.modify:/data2",), "always", 3, False),

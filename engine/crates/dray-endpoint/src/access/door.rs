@@ -175,9 +175,7 @@ impl Access for Door {
         let has_scopes = matches!(principal.rights, Rights::Scopes(_));
         self.ask_root(&principal.owner, has_scopes, action, path)?;
         match &principal.rights {
-            Rights::Scopes(scopes) => {
-                scopes.demand(scope_action(action, path.is_folder), &resource(path)?)
-            }
+            Rights::Scopes(scopes) => scopes.demand(scope_action(action), &resource(path)?),
             Rights::Rules => Ok(()),
         }
     }
@@ -214,14 +212,14 @@ impl Door {
         path: &ApiPath,
     ) -> Result<()> {
         let root = self.roots.find(path)?;
-        let changes = matches!(action, Action::Create | Action::Modify);
+        let changes = matches!(action, Action::Create | Action::MakeFolder | Action::Modify);
         if changes && root.is_read_only {
             let cause = format!("the root {} may only be read", root.name());
             return Err(denied(action, path, cause));
         }
         let (verb, rule) = match action {
             Action::Read => ("read", &root.read),
-            Action::Create | Action::Modify => ("write", &root.write),
+            Action::Create | Action::MakeFolder | Action::Modify => ("write", &root.write),
             Action::Stage => ("stage", &root.stage),
         };
         let is_ruled_out = match rule {
@@ -248,18 +246,19 @@ const fn words(action: Action) -> &'static str {
     match action {
         Action::Read => "read",
         Action::Create => "create",
+        Action::MakeFolder => "make the folder",
         Action::Modify => "change",
         Action::Stage => "stage",
     }
 }
 
-const fn scope_action(action: Action, is_folder: bool) -> dray_auth::Action {
-    match (action, is_folder) {
-        (Action::Read, _) => dray_auth::Action::Read,
-        (Action::Create, true) => dray_auth::Action::MakeFolder,
-        (Action::Create, false) => dray_auth::Action::Create,
-        (Action::Modify, _) => dray_auth::Action::Replace,
-        (Action::Stage, _) => dray_auth::Action::Stage,
+const fn scope_action(action: Action) -> dray_auth::Action {
+    match action {
+        Action::Read => dray_auth::Action::Read,
+        Action::Create => dray_auth::Action::Create,
+        Action::MakeFolder => dray_auth::Action::MakeFolder,
+        Action::Modify => dray_auth::Action::Replace,
+        Action::Stage => dray_auth::Action::Stage,
     }
 }
 

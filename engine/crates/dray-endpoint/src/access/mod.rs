@@ -78,8 +78,11 @@ impl Principal {
 pub enum Action {
     /// Read, list, stat, checksum.
     Read,
-    /// Write what is not there yet, make folders.
+    /// Write what is not there yet: a file, or into a folder.
     Create,
+    /// Make an empty folder. Who may write a path may make the folders that lead to it, without
+    /// being allowed to write into those.
+    MakeFolder,
     /// Replace, rename, remove.
     Modify,
     /// Stage.

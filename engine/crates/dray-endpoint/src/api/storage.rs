@@ -92,7 +92,7 @@ pub(super) async fn mkdir(
     let principal = caller.clone();
     let (entry, is_made) = api
         .storage_call(&caller, move |api, _| {
-            let (root, path) = api.allowed(&principal, Action::Create, &request.path)?;
+            let (root, path) = api.allowed(&principal, Action::MakeFolder, &request.path)?;
             storage::make_folder(&*api.accounts.root(root)?, &path, request.parents)
         })
         .await?;
