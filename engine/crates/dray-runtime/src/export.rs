@@ -195,7 +195,8 @@ impl Export {
     /// As [`Export::destination`] for a path.
     pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
         let scope = match links {
-            Links::Follow => LinkScope::BeneathRoot,
+            // Rights were asked for these paths and for nothing else that lies in the root.
+            Links::Follow => LinkScope::Beneath(tops(paths)?),
             Links::Keep | Links::Refuse => LinkScope::Never,
         };
         let store = self.targets.open(&self.root, End::Source, scope, false)?;
@@ -275,6 +276,12 @@ impl Export {
             machine: prepare::source_config(options, buffers, limits, connect.attempt),
         })
     }
+}
+
+/// The paths of a request, beneath the root.
+fn tops(paths: &[Vec<u8>]) -> Result<Arc<[RelPath]>> {
+    let top = |path: &Vec<u8>| Ok(beneath(path, End::Source)?.0);
+    paths.iter().map(top).collect()
 }
 
 /// A driver may ask for any object size; memory is this host's to give.

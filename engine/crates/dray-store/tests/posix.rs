@@ -79,6 +79,50 @@ fn special_files_are_named_and_the_rest_is_listed() {
 }
 
 #[test]
+fn followed_links_stay_beneath_what_is_read() {
+    let folder = TempDir::new().expect("a folder");
+    let root = folder.path();
+    for name in ["alice/own", "bob", "alice/.dray-left"] {
+        fs::create_dir_all(root.join(name)).expect("folders");
+        fs::write(root.join(name).join("file"), name).expect("a file");
+    }
+    symlink("own", root.join("alice/inside")).expect("a link");
+    symlink("own/file", root.join("alice/inside-file")).expect("a link");
+    symlink("../bob", root.join("alice/out")).expect("a link");
+    symlink("../bob/file", root.join("alice/out-file")).expect("a link");
+    symlink(".dray-left", root.join("alice/left")).expect("a link");
+    symlink(".dray-left/file", root.join("alice/left-file")).expect("a link");
+    symlink("alice", root.join("way")).expect("a link");
+
+    let store = open(
+        root,
+        End::Source,
+        LinkScope::Beneath([path("alice")].into()),
+    );
+    let kind = |at: &str| {
+        let opened = store.open_read(&path(at), ReadPurpose::Transfer);
+        opened.map(|_| ()).map_err(|error| error.kind)
+    };
+    for good in [
+        "alice/own/file",
+        "alice/inside/file",
+        "alice/inside-file",
+        "bob/file",
+    ] {
+        assert_eq!(kind(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "alice/out/file",
+        "alice/out-file",
+        "alice/left/file",
+        "alice/left-file",
+        "way/own/file",
+    ] {
+        assert_eq!(kind(bad), Err(ErrorKind::PathEscapes), "{bad}");
+    }
+}
+
+#[test]
 fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let outside = TempDir::new().expect("a folder");
     fs::write(outside.path().join("secret"), b"secret").expect("a file");
@@ -93,7 +137,11 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
     symlink("../../../../../../etc", root.join("out-relative")).expect("a link");
     symlink(outside.path(), root.join("out")).expect("a link");
 
-    let store = open(root, End::Source, LinkScope::BeneathRoot);
+    let store = open(
+        root,
+        End::Source,
+        LinkScope::Beneath([RelPath::root()].into()),
+    );
     let (good, bad) = list(&store, Links::Follow);
     let mut found = names(&good);
     found.sort();

@@ -41,7 +41,7 @@ const BUFFER_BYTES: usize = 32 * 1024;
 impl PosixStore {
     pub(super) fn lister(&self, top: &RelPath, options: &ListOptions) -> Result<PosixLister> {
         let place = self.place(top);
-        if options.links == Links::Follow && self.root.scope() == LinkScope::Never {
+        if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
                 .file(top)
                 .cause("links are to be followed, and this root allows none")

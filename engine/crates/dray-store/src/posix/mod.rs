@@ -33,13 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How far symbolic links on a path are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LinkScope {
     /// Not at all: a link in the way is an error. What a sink needs.
     #[default]
     Never,
-    /// As long as they stay beneath the root (relative links only).
-    BeneathRoot,
+    /// As long as they stay beneath the one of these paths that is read (relative links only), and
+    /// do not lead to dray's own files. On the way to it none is followed.
+    Beneath(Arc<[RelPath]>),
     /// Wherever they lead: only for a local user who could go there anyway.
     Anywhere,
 }

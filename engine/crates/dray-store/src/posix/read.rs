@@ -26,7 +26,7 @@ impl PosixStore {
         });
         let fd = match opened {
             // The last name is a link, and links may be followed: the kernel judges where it leads.
-            Err(Errno::LOOP) if self.root.scope() != super::LinkScope::Never => {
+            Err(Errno::LOOP) if *self.root.scope() != super::LinkScope::Never => {
                 self.root.open(path.as_bytes(), FILE)
             }
             other => other,

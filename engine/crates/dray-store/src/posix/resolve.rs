@@ -4,10 +4,13 @@
 //! takes. Where `openat2` is missing or forbidden (Linux before 5.6, some sandboxes) each component
 //! is opened by itself with `O_NOFOLLOW`: slower, and no link is followed at all then.
 
-use super::LinkScope;
+use super::{LinkScope, place_of};
+use dray_core::{Name, RelPath};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Component;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest path handed to the kernel at once: `PATH_MAX` (4096) with its final zero, less some air.
@@ -21,6 +24,9 @@ pub(super) const FOLDER: OFlags = OFlags::RDONLY
 
 /// A folder that one may pass through but not read.
 const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Follow nothing, and stay beneath.
+const STRAIGHT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// An exported root.
 #[derive(Debug)]
@@ -43,8 +49,8 @@ impl Root {
         self.fd.as_fd()
     }
 
-    pub(super) const fn scope(&self) -> LinkScope {
-        self.scope
+    pub(super) const fn scope(&self) -> &LinkScope {
+        &self.scope
     }
 
     /// Opens the folder at `path` (names joined by slashes, empty for the root), for reading if
@@ -59,33 +65,58 @@ impl Root {
 
     /// Opens what stands at `path`, following links as far as this root allows.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        match &self.scope {
+            LinkScope::Never => self.open_from(None, path, flags, STRAIGHT),
+            LinkScope::Anywhere => self.open_from(None, path, flags, ResolveFlags::empty()),
+            LinkScope::Beneath(tops) => {
+                let within = |top| Some((top, beneath(RelPath::as_bytes(top), path)?));
+                // What is read itself, and what lies elsewhere, is reached on its own path.
+                let Some((top, rest)) = tops.iter().find_map(within) else {
+                    return self.open_from(None, path, flags, STRAIGHT);
+                };
+                let top = self.open_from(None, top.as_bytes(), PASSAGE, STRAIGHT)?;
+                let opened = self.open_from(Some(top), rest, flags, ResolveFlags::BENEATH)?;
+                refuse_own(&opened)?;
+                Ok(opened)
+            }
+        }
+    }
+
+    /// Opens what stands at `path` beneath `base`, or beneath the root.
+    fn open_from(
+        &self,
+        mut base: Option<OwnedFd>,
+        path: &[u8],
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Result<OwnedFd> {
         let mut rest = path;
-        let mut base: Option<OwnedFd> = None;
         while rest.len() > PIECE_BYTES_MAX {
             // A name has at most 255 bytes, so there is a slash.
             let cut = rest[..PIECE_BYTES_MAX]
                 .iter()
                 .rposition(|b| *b == b'/')
                 .ok_or(Errno::NAMETOOLONG)?;
-            let next = self.open_piece(self.base(&base), &rest[..cut], PASSAGE)?;
+            let next = self.open_piece(self.base(&base), &rest[..cut], PASSAGE, resolve)?;
             base = Some(next);
             rest = &rest[cut + 1..];
         }
         let rest = if rest.is_empty() { b"." } else { rest };
-        self.open_piece(self.base(&base), rest, flags)
+        self.open_piece(self.base(&base), rest, flags, resolve)
     }
 
     fn base<'a>(&'a self, base: &'a Option<OwnedFd>) -> BorrowedFd<'a> {
         base.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd)
     }
 
-    fn open_piece(&self, base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        let mut resolve = ResolveFlags::NO_MAGICLINKS;
-        match self.scope {
-            LinkScope::Never => resolve |= ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-            LinkScope::BeneathRoot => resolve |= ResolveFlags::BENEATH,
-            LinkScope::Anywhere => {}
-        }
+    fn open_piece(
+        &self,
+        base: BorrowedFd<'_>,
+        path: &[u8],
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Result<OwnedFd> {
+        let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
         if self.has_openat2.load(Ordering::Relaxed) {
             let opened = rustix::io::retry_on_intr(|| {
                 match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
@@ -121,6 +152,27 @@ impl Root {
             ResolveFlags::NO_MAGICLINKS,
         )
         .is_ok()
+    }
+}
+
+/// The rest of `path` where it lies beneath `top`.
+fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    match top {
+        b"" => (!path.is_empty()).then_some(path),
+        top => path.strip_prefix(top)?.strip_prefix(b"/"),
+    }
+}
+
+/// Refuses what a link led to when it lies among dray's own files: what others have left unfinished
+/// is nobody's to read.
+fn refuse_own(fd: &OwnedFd) -> Result<()> {
+    let place = place_of(fd.as_fd()).ok_or(Errno::LOOP)?;
+    let is_own = |part: Component<'_>| {
+        Name::new(part.as_os_str().as_bytes()).is_ok_and(|name| name.is_reserved())
+    };
+    match place.components().any(is_own) {
+        true => Err(Errno::LOOP),
+        false => Ok(()),
     }
 }
 
