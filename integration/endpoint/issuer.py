@@ -140,18 +140,33 @@ class Served:
 
     :param folder: of its own; must exist.
     :param seconds: how long each answer takes.
+    :param host: its name. One that is no address is one of many behind one address: who does not
+        say which it wants (RFC 6066, 3) gets the certificate of another.
     """
 
-    def __init__(self, folder: Path, authority: Authority, *, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        authority: Authority,
+        *,
+        seconds: float = 0.0,
+        host: str = "127.0.0.1",
+    ) -> None:
         """Make it; it serves until :meth:`stop`."""
         self.seconds = seconds
         #: what was asked for
         self.asked: list[str] = []
         self._authority = authority
-        names = "basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:127.0.0.1\n"
-        certificate = authority.issue("issuer", extensions=names)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate.file())
+        kind = "IP" if host == "127.0.0.1" else "DNS"
+        context = _context(authority, f"{kind}:{host}")
+        if kind == "DNS":
+            named, context = context, _context(authority, "DNS:another.example")
+
+            def choose(socket: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+                if name == host:
+                    socket.context = named
+
+            context.sni_callback = choose
         served = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -174,7 +189,7 @@ class Served:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"https://127.0.0.1:{self._server.server_address[1]}/realm"
+        self.url = f"https://{host}:{self._server.server_address[1]}/realm"
         self.issuer = Issuer(folder, self.url, name="served")
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -196,6 +211,15 @@ class Served:
             self._server.shutdown()
             self._thread.join()
             self._server.server_close()
+
+
+def _context(authority: Authority, name: str) -> ssl.SSLContext:
+    """Be a server of that name."""
+    extensions = f"basicConstraints = critical,CA:FALSE\nsubjectAltName = {name}\n"
+    certificate = authority.issue(name.replace(":", "-"), extensions=extensions)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.file())
+    return context
 
 
 def _fixed(der: bytes) -> bytes:

@@ -82,6 +82,19 @@ def test_all_good_tokens_are_believed_while_a_slow_issuer_is_asked_once(
     assert len(served.asked) == 2, served.asked
 
 
+def test_an_issuer_that_is_one_of_many_behind_its_address_is_asked_by_name(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    (tmp_path / "ca").mkdir()
+    served = Served(tmp_path, Authority(tmp_path / "ca"), host="localhost")
+    try:
+        endpoint = start_endpoint("a", config={"issuer": [served.config()]})
+        code, text, _ = called(endpoint, served.issuer.token("storage.read:/"))
+        assert code == 200, text
+    finally:
+        served.stop()
+
+
 def test_strangers_cannot_make_an_endpoint_knock_at_an_issuer(
     start_endpoint: Callable[..., Endpoint], served: Served, tmp_path: Path
 ) -> None:

@@ -177,7 +177,9 @@ pub fn client_config(
     };
     // Connections are few and long; a resumed one would skip the look at the key.
     config.resumption = rustls::client::Resumption::disabled();
-    config.enable_sni = false;
+    // A pinned end is known by its key and gives no name to pick one by; behind a public name there
+    // may be many hosts, each with a certificate of its own.
+    config.enable_sni = matches!(trust, Trust::Authority(_));
     Ok((Arc::new(config), pinned))
 }
 
