@@ -106,6 +106,7 @@ impl Shares {
                 done: bytes.durable.saturating_add(on_the_way),
                 listed: counted.files.listing_done.then_some(bytes.listed),
                 is_hungry: wants.is_none(),
+                granted: moving.granted(),
             }
         });
         let seen: Vec<Seen<'_>> = seen.collect();

@@ -10,12 +10,24 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// revisit).
 const NEW_PART: u64 = 32;
 
+/// What the sessions show of the link, from that which says least to that which says most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Shown {
+    /// Nobody wanted more than there was.
+    #[default]
+    Nothing,
+    /// Somebody without a gate may have wanted more, or may have listed a tree, or waited for a disk.
+    Perhaps,
+    /// The gates let through as much as the link is thought to give, and somebody used up their own.
+    Enough,
+}
+
 /// The busy throughput: what has moved while somebody wanted more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link {
     rate: Option<u64>,
     window: Option<(Time, u64)>,
-    was_busy: bool,
+    shown: Shown,
 }
 
 impl Link {
@@ -27,33 +39,34 @@ impl Link {
         self.rate = Some(rate);
     }
 
-    /// `moved` bytes of all sessions ever; `is_busy` when somebody could have used more. Answers when a
+    /// `moved` bytes of all sessions ever; `shown` by the sessions since the last look. Answers when a
     /// window has ended that says something.
     ///
     /// More than ever is believed at once: it has been seen. Less is believed slowly, and only of
-    /// windows in which somebody wanted more all the time.
-    pub(super) fn look(&mut self, now: Time, moved: u64, is_busy: bool) -> Option<u64> {
+    /// windows in which enough was let through all the time: who has no gate, or a low one, may move
+    /// little for reasons of their own.
+    pub(super) fn look(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
         let Some((since, before)) = self.window else {
             self.window = Some((now, moved));
-            self.was_busy = is_busy;
+            self.shown = shown;
             return None;
         };
-        self.was_busy &= is_busy;
+        self.shown = self.shown.min(shown);
         let length = now.since(since);
         if length < WINDOW {
             return None;
         }
         self.window = Some((now, moved));
-        let was_busy = std::mem::replace(&mut self.was_busy, is_busy);
+        let was_shown = std::mem::replace(&mut self.shown, shown);
         // Sessions that have ended took their bytes along.
         let bytes = moved.checked_sub(before)?;
         let seen = u128::from(bytes) * 1_000_000_000 / length.as_nanos().max(1);
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
         let rate = match self.rate {
-            None if was_busy && seen > 0 => seen,
+            None if was_shown > Shown::Nothing && seen > 0 => seen,
             None => return None,
             Some(rate) if seen >= rate => seen,
-            Some(rate) if was_busy => {
+            Some(rate) if was_shown == Shown::Enough => {
                 let lower = u128::from(rate - seen) * u128::from(NEW_PART) / 256;
                 rate - u64::try_from(lower).unwrap_or(0)
             }
@@ -66,7 +79,7 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::Link;
+    use super::{Link, Shown};
     use dray_core::Time;
 
     const MEGA: u64 = 1_000_000;
@@ -78,20 +91,38 @@ mod tests {
     #[test]
     fn what_is_seen_is_believed_and_what_nobody_wanted_says_nothing() {
         let mut link = Link::default();
-        assert_eq!(link.look(at(0), 0, true), None);
-        assert_eq!(link.look(at(1), 80 * MEGA, true), Some(80 * MEGA));
+        let enough = Shown::Enough;
+        assert_eq!(link.look(at(0), 0, enough), None);
+        assert_eq!(link.look(at(1), 80 * MEGA, enough), Some(80 * MEGA));
         // Idle.
-        assert_eq!(link.look(at(2), 81 * MEGA, false), None);
-        assert_eq!(link.look(at(3), 82 * MEGA, true), None, "not all the time");
-        assert_eq!(link.look(at(4), 182 * MEGA, true), Some(100 * MEGA));
+        assert_eq!(link.look(at(2), 81 * MEGA, Shown::Nothing), None);
+        assert_eq!(
+            link.look(at(3), 82 * MEGA, enough),
+            None,
+            "not all the time"
+        );
+        assert_eq!(link.look(at(4), 182 * MEGA, enough), Some(100 * MEGA));
         let mut moved = 182 * MEGA;
         for second in 5..60 {
             moved += 50 * MEGA;
-            link.look(at(second), moved, true);
+            link.look(at(second), moved, enough);
         }
         let learned = link.rate().expect("known");
         assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
         // A session went, and its bytes with it.
-        assert_eq!(link.look(at(61), 5, true), None);
+        assert_eq!(link.look(at(61), 5, enough), None);
+    }
+
+    #[test]
+    fn who_has_no_gate_teaches_more_and_never_less() {
+        let mut link = Link::default();
+        let perhaps = Shown::Perhaps;
+        link.look(at(0), 0, perhaps);
+        assert_eq!(link.look(at(1), 80 * MEGA, perhaps), Some(80 * MEGA));
+        assert_eq!(link.look(at(2), 180 * MEGA, perhaps), Some(100 * MEGA));
+        for second in 3..60 {
+            assert_eq!(link.look(at(second), 180 * MEGA, perhaps), None);
+        }
+        assert_eq!(link.rate(), Some(100 * MEGA));
     }
 }

@@ -2,6 +2,7 @@
 //! has to be said of it.
 
 use super::answer::Names;
+use super::link::Shown;
 use super::{Desk, LINK, Promises, time};
 use crate::api::types::{MissAnswer, ReasonWord};
 use crate::moment::Moment;
@@ -34,6 +35,8 @@ pub struct Seen<'a> {
     pub listed: Option<u64>,
     /// Whether it could use more than it gets.
     pub is_hungry: bool,
+    /// What its gate lets through; nothing where it has none.
+    pub granted: Option<u64>,
 }
 
 /// What a round says.
@@ -213,7 +216,7 @@ impl Desk {
     fn follow(&mut self, seen: &[Seen<'_>], at: Time, is_measured: bool) {
         let mut moved = 0;
         let mut uses = HashMap::new();
-        let is_busy = seen.iter().any(|seen| seen.is_hungry);
+        let shown = self.shown(seen);
         for one in seen {
             // One that was not seen before may have moved a lot before it was held.
             let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
@@ -239,13 +242,29 @@ impl Desk {
             }
         }
         self.moved = self.moved.saturating_add(moved);
-        if is_measured && let Some(rate) = self.link.look(at, self.moved, is_busy) {
+        if is_measured && let Some(rate) = self.link.look(at, self.moved, shown) {
             self.has_news |= self
                 .broker
                 .capacity(LINK)
                 .is_none_or(|link| link.present().is_none());
             let is_news = self.broker.measure(LINK, BytesPerSecond(rate), at);
             self.is_changed |= is_news && !self.held.is_empty();
+        }
+    }
+
+    /// What these say of the link.
+    fn shown(&self, seen: &[Seen<'_>]) -> Shown {
+        let hungry = || seen.iter().filter(|seen| seen.is_hungry);
+        let granted = seen.iter().filter_map(|seen| seen.granted);
+        let granted = granted.fold(0u64, u64::saturating_add);
+        // Where the gates let through less, it is they that are in the way: an own `rate_max`, a share.
+        let is_open = self.link.rate().is_some_and(|rate| granted >= rate);
+        if is_open && hungry().any(|seen| seen.granted.is_some()) {
+            Shown::Enough
+        } else if hungry().next().is_some() {
+            Shown::Perhaps
+        } else {
+            Shown::Nothing
         }
     }
 

@@ -78,6 +78,7 @@ fn moves(session: u64, id: &str, moved: u64, is_hungry: bool) -> Seen<'_> {
         done: moved,
         listed: None,
         is_hungry,
+        granted: Some(u64::MAX),
     }
 }
 
@@ -287,6 +288,7 @@ fn a_link_that_is_measured_can_be_promised_of() {
         done: 0,
         listed: None,
         is_hungry: true,
+        granted: None,
     };
     for second in 0..5 {
         promises.look(&[other(second * 80 * MEGA)], at(second));
@@ -307,6 +309,7 @@ fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
         done: 0,
         listed: None,
         is_hungry: true,
+        granted: None,
     };
     for second in 0..5 {
         promises.look(&[session(second * 80 * MEGA)], at(second));
@@ -332,4 +335,36 @@ fn who_asks_for_more_and_is_refused_keeps_what_was_promised() {
     let asked = asked.expect_err("no link is that fast");
     assert!(promises.explain(&asked, noon()).answers.len() == 1);
     assert!(planned(at(1)) >= 60 * MEGA, "{}", planned(at(1)));
+}
+
+#[test]
+fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
+    for granted in [None, Some(10 * MEGA)] {
+        let promises = promises("");
+        let session = |moved, granted| Seen {
+            session: 1,
+            own: None,
+            moved,
+            done: 0,
+            listed: None,
+            is_hungry: true,
+            granted,
+        };
+        for second in 0..5 {
+            promises.look(&[session(second * 80 * MEGA, None)], at(second));
+        }
+        // It lists a tree, or its own `rate_max` is low.
+        for second in 5..200 {
+            let moved = (400 + 10 * (second - 5)) * MEGA;
+            promises.look(&[session(moved, granted)], at(second));
+        }
+        assert_eq!(promises.measured(), Some(80 * MEGA), "{granted:?}");
+        // A gate as wide as the link, used up, does.
+        for second in 200..300 {
+            let moved = (2_340 + 40 * (second - 199)) * MEGA;
+            promises.look(&[session(moved, Some(90 * MEGA))], at(second));
+        }
+        let measured = promises.measured().expect("known");
+        assert!((40 * MEGA..42 * MEGA).contains(&measured), "{measured}");
+    }
 }
