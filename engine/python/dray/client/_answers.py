@@ -337,7 +337,7 @@ class Obstacle:
     """What is in a request's way.
 
     :param kind: ``resource``, ``rate_max``, ``deadline``, ``full`` or ``twice``.
-    :param resource: ``link``, ``root:NAME`` or ``peer:NAME``.
+    :param resource: ``link``, ``root:NAME``, ``peer:NAME`` or ``owner:NAME``.
     :param promises: how many others need it in the same time.
     :param transfers: those of them that are the caller's.
     """

@@ -23,7 +23,7 @@ const CLASS_WEIGHTS: (u32, u32, u32) = (512, 8, 1);
 /// group.
 const ON_THE_WAY_MAX: u64 = 64 << 20;
 
-/// Times that rates of roots and of the endpoint are fitted to each other in a round.
+/// Times that rates of roots, of owners and of the endpoint are fitted to each other in a round.
 const FITS: usize = 3;
 
 /// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
@@ -42,6 +42,23 @@ pub struct Shares {
 
 /// A place in the tree: the other endpoint, then the owner.
 type Place = (String, String);
+
+/// What is passed by sessions that stand in several places of the tree.
+#[derive(Debug, Clone, Copy)]
+enum Across<'a> {
+    Root(&'a str),
+    /// Whoever the other endpoint is.
+    Owner(&'a str),
+}
+
+impl Across<'_> {
+    fn is_passed_by(self, moving: &Moving) -> bool {
+        match self {
+            Self::Root(name) => moving.roots.iter().any(|root| root == name),
+            Self::Owner(name) => moving.owner.as_str() == name,
+        }
+    }
+}
 
 impl Shares {
     /// Nobody has anything yet.
@@ -158,7 +175,7 @@ impl Shares {
         }
     }
 
-    /// The rates of all, no root above its own.
+    /// The rates of all, no root and no owner above their own.
     fn fitted(
         &self,
         all: &[Arc<Moving>],
@@ -169,17 +186,20 @@ impl Shares {
             .map(|moving| look.planned.get(&moving.number()).copied().unwrap_or(0))
             .collect();
         let roots = self.config.root.iter();
-        let roots: Vec<(&str, u64)> = roots
-            .filter_map(|root| Some((root.name.as_str(), root.rate?.0)))
-            .collect();
+        let roots = roots.filter_map(|root| Some((Across::Root(root.name.as_str()), root.rate?.0)));
+        let owners = self.config.share.iter().filter_map(|share| {
+            let owner = share.owner.as_deref()?;
+            Some((Across::Owner(owner), share.rate_max?.0))
+        });
+        let across: Vec<(Across<'_>, u64)> = roots.chain(owners).collect();
         let mut rates = self.given(all, wants, &planned, look.link);
-        if roots.is_empty() {
+        if across.is_empty() {
             return rates;
         }
         for _ in 0..FITS {
             let mut bounds = wants.to_vec();
-            for (name, rate) in &roots {
-                bound_root((*name, *rate), all, &rates, &planned, &mut bounds);
+            for (across, rate) in &across {
+                bound_across((*across, *rate), all, &rates, &planned, &mut bounds);
             }
             rates = self.given(all, &bounds, &planned, look.link);
         }
@@ -325,17 +345,17 @@ impl Shares {
     }
 }
 
-/// Lowers what those can use who pass a root, so that together they stay within its rate. Who gets less
-/// than their part elsewhere leaves the rest to the others.
-fn bound_root(
-    (name, rate): (&str, u64),
+/// Lowers what those can use who pass a root, or are an owner's, so that together they stay within its
+/// rate. Who gets less than their part elsewhere leaves the rest to the others.
+fn bound_across(
+    (across, rate): (Across<'_>, u64),
     all: &[Arc<Moving>],
     rates: &[Option<u64>],
     planned: &[u64],
     bounds: &mut [Option<BytesPerSecond>],
 ) {
-    let passes = |at: &usize| all[*at].roots.iter().any(|root| root == name);
-    let here: Vec<usize> = (0..all.len()).filter(passes).collect();
+    let here = (0..all.len()).filter(|at| across.is_passed_by(&all[*at]));
+    let here: Vec<usize> = here.collect();
     let mut tree = Tree::new(Some(BytesPerSecond(rate)));
     let root = tree.root();
     let leaves: Vec<NodeId> = (here.iter())
@@ -393,5 +413,60 @@ fn share(wish: Wish) -> Share {
         weight: wish.weight.saturating_mul(class_weight(wish.class)),
         floor: BytesPerSecond(wish.rate_min.unwrap_or(0)),
         cap: wish.rate_max.map(BytesPerSecond),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shares;
+    use crate::config::Config;
+    use crate::events::Hub;
+    use crate::live::{Bounds, Live, Moving, Way, Wish};
+    use crate::moment::Moment;
+    use crate::promises::Look;
+    use crate::queue::Queue;
+    use dray_core::TransferId;
+    use std::sync::Arc;
+
+    const MEGA: u64 = 1_000_000;
+
+    fn shares(state: &std::path::Path, live: &Live) -> Shares {
+        let text = format!(
+            "name = \"a.example\"\nstate = {state:?}\nrate = \"1GB/s\"\n\
+             [[share]]\nowner = \"alice\"\nrate_max = \"100MB/s\"\n\
+             [[root]]\nname = \"data\"\npath = \"/data\"\n"
+        );
+        let config = Config::parse("test", &text).expect("good");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        Shares::new(Arc::new(config), live.clone(), queue)
+    }
+
+    #[test]
+    fn an_owner_has_so_much_at_most_with_all_peers_together() {
+        let live = Live::new(Bounds {
+            memory: 1 << 30,
+            sessions: 4,
+            per_owner: 4,
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let shares = shares(folder.path(), &live);
+        let enter = |id: &str, owner: &str, peer: &str| {
+            let id = TransferId::new(id).expect("good");
+            let moving = Moving::new(id, owner.into(), peer.into(), Way::In, Wish::default());
+            live.enter(moving).expect("a seat")
+        };
+        let seats = [
+            enter("one", "alice", "b.example"),
+            enter("two", "alice", "c.example"),
+            enter("three", "bob", "c.example"),
+        ];
+        let all: Vec<_> = seats.iter().map(|seat| Arc::clone(&seat.moving)).collect();
+        let rates = shares.fitted(&all, &[None; 3], &Look::default());
+        let rates: Vec<u64> = rates
+            .into_iter()
+            .map(|rate| rate.expect("bounded"))
+            .collect();
+        assert_eq!(rates[0] + rates[1], 100 * MEGA, "{rates:?}");
+        assert_eq!(rates[2], 900 * MEGA, "{rates:?}");
     }
 }

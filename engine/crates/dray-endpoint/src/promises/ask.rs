@@ -90,10 +90,15 @@ impl Ask<'_> {
 /// A resource, by name and for people.
 #[derive(Debug, Clone)]
 struct Place {
-    /// `link`, `root:NAME`, `peer:NAME`.
+    /// `link`, `root:NAME`, `peer:NAME`, `owner:NAME`.
     name: String,
     words: String,
     ceiling: Option<u64>,
+}
+
+/// The resource of all that is an owner's.
+fn owners(owner: &str) -> String {
+    format!("owner:{owner}")
 }
 
 /// What of this endpoint can be used up.
@@ -123,13 +128,20 @@ impl Places {
             });
         }
         for share in &config.share {
-            if let (Some(peer), Some(rate)) = (&share.peer, share.rate_max) {
-                places.push(Place {
-                    name: format!("peer:{peer}"),
-                    words: format!("the rate to and from {peer}"),
-                    ceiling: Some(rate.0),
-                });
-            }
+            let Some(rate) = share.rate_max else { continue };
+            let (name, words) = match (&share.peer, &share.owner) {
+                (Some(peer), _) => (
+                    format!("peer:{peer}"),
+                    format!("the rate to and from {peer}"),
+                ),
+                (None, Some(owner)) => (owners(owner), format!("what {owner} may have")),
+                (None, None) => continue,
+            };
+            places.push(Place {
+                name,
+                words,
+                ceiling: Some(rate.0),
+            });
         }
         Self {
             config: config.clone(),
@@ -180,9 +192,15 @@ impl Places {
         }
     }
 
-    /// What the bytes of a transfer pass here.
-    pub(super) fn passes(&self, request: &Request, source: u32) -> Vec<ResourceId> {
+    /// What all bytes of an owner pass, whatever else they do.
+    pub(super) fn of_owner(&self, owner: &str) -> Option<ResourceId> {
+        self.find(&owners(owner))
+    }
+
+    /// What the bytes of an owner's transfer pass here.
+    fn passes(&self, owner: &str, request: &Request, source: u32) -> Vec<ResourceId> {
         let mut passed = vec![LINK];
+        passed.extend(self.of_owner(owner));
         let source = request.sources.get(source as usize);
         let source = source.or(request.sources.first());
         let urls = source.into_iter().chain([&request.destination]);
@@ -202,7 +220,7 @@ impl Places {
 
     pub(super) fn wish(&self, ask: &Ask<'_>) -> Wish {
         let request = ask.request;
-        let resources = self.passes(request, ask.source);
+        let resources = self.passes(ask.owner, request, ask.source);
         let share = self.config.share_of_owner(ask.owner);
         let mut wish = Wish::new(TransferKey(ask.key), 0, &resources);
         wish.class = request.class();
@@ -213,8 +231,7 @@ impl Places {
         wish.deadline = request.deadline.map(due);
         wish.not_before = request.not_before.map(time);
         wish.floor = BytesPerSecond(request.rate_min.unwrap_or(0));
-        let most = share.and_then(|share| share.rate_max).map(|rate| rate.0);
-        wish.ceiling = (request.rate_max.into_iter().chain(most).min()).map(BytesPerSecond);
+        wish.ceiling = request.rate_max.map(BytesPerSecond);
         wish
     }
 

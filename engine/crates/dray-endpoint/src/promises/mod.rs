@@ -427,6 +427,12 @@ impl Promises {
             wish.deadline = promise.deadline.map(due);
             wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
             wish.resources = self.places.ids(&promise.resources);
+            // A share that came later holds for what was promised before, too.
+            let of_owner = self.places.of_owner(ask.owner);
+            let is_new = |id: &ResourceId| !wish.resources.contains(id);
+            if let Some(id) = of_owner.filter(is_new) {
+                wish.resources.push(id);
+            }
             desk.broker.restore([wish]);
             desk.hold(ask.owner, promise);
         }

@@ -1,6 +1,6 @@
 //! What is promised, at which rates, and what is said when it cannot be kept.
 
-use super::{Ask, NotAdmitted, Promises, Seen, Told};
+use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
 use crate::api::types::{ReasonWord, Request};
 use crate::config::Config;
 use crate::moment::Moment;
@@ -367,4 +367,38 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
         let measured = promises.measured().expect("known");
         assert!((40 * MEGA..42 * MEGA).contains(&measured), "{measured}");
     }
+}
+
+#[test]
+fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
+    let promises =
+        promises("rate = \"1GB/s\"\n[[share]]\nowner = \"alice\"\nrate_max = \"100MB/s\"");
+    let wanted = due(6_000, 101);
+    assert!(take(&promises, 1, "one", &wanted));
+    let refused = refused(&promises, &[ask(2, "two", &wanted)]);
+    let obstacle = refused.answers[0].obstacle.clone().expect("named");
+    assert_eq!(obstacle.resource.as_deref(), Some("owner:alice"));
+    let said = refused.error.to_string();
+    assert!(
+        said.contains("what alice may have (95.4 MiB/s) is promised to another"),
+        "{said}"
+    );
+    let bobs = Ask {
+        owner: "bob",
+        ..ask(2, "two", &wanted)
+    };
+    assert!(promises.take(&[bobs], noon()).is_ok());
+    // A row of before, when owners were no resource.
+    let row = Promise {
+        id: "one".to_owned(),
+        key: 1,
+        bytes: Some(6_000 * MEGA),
+        deadline: Some(at(101)),
+        rate_min: None,
+        resources: vec!["link".to_owned()],
+    };
+    promises.restore(vec![(row, ask(1, "one", &wanted))], None, noon());
+    assert!(promises.is_promised("one"));
+    assert!(!take(&promises, 2, "two", &wanted));
+    assert!(take(&promises, 2, "two", &due(3_000, 101)));
 }

@@ -65,7 +65,7 @@ pub struct Admitted {
 pub struct ObstacleAnswer {
     /// `resource`, `rate_max`, `deadline`, `full`, `twice`.
     pub kind: String,
-    /// Of a resource: `link`, `root:NAME`, `peer:NAME`.
+    /// Of a resource: `link`, `root:NAME`, `peer:NAME`, `owner:NAME`.
     pub resource: Option<String>,
     /// How many others need it in the same time.
     pub promises: u32,
