@@ -4,7 +4,7 @@
 //! those that each of its bytes passes. What is promised has a plan, the certificate that all
 //! promises can be kept together ([`plan`]); admission asks for one ([`Broker::would`]), rates carry it
 //! out and share what it leaves ([`Broker::rates`]), and triage keeps as much as it can when capacities
-//! fall ([`Broker::foretold`]).
+//! fall ([`Rates::misses`]).
 //!
 //! Nothing that decides is remembered but wishes, whether they are promised, and what was measured: each
 //! question is answered from these and the time alone, so a broker made from the same promises answers

@@ -59,10 +59,10 @@ impl Shared {
         // Its session may not have left yet.
         queued.retain(|one| !known.contains(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
-        // What was promised something goes before all that was not: its plan counts on it.
+        // What moves by plan goes before all that does not: the plan counts on it.
         let promises = self.queue.promises();
         for one in &mut seen {
-            if promises.is_promised(one.id.as_str()) {
+            if promises.is_moving(one.id.as_str()) {
                 one.class = Class::Realtime;
             }
         }

@@ -132,6 +132,9 @@ impl Shares {
         for told in &look.told {
             self.tell(told, now);
         }
+        if look.has_begun {
+            self.queue.wake();
+        }
         look
     }
 

@@ -16,7 +16,13 @@ pub struct Given {
     pub promise: Option<Promise>,
     /// The same for the caller, with the reasons.
     pub answer: Admitted,
+    /// What the plan has it move now, bytes per second.
+    pub(super) present: u64,
 }
+
+/// Why a set has no promise, said where there is no time to look for what could be.
+pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside what is promised by now; \
+                                  POST /v1/admission says what could be";
 
 impl Given {
     pub(super) fn unpromised(reasons: Vec<String>) -> Self {
@@ -25,9 +31,13 @@ impl Given {
             ..Admitted::default()
         };
         Self {
-            promise: None,
             answer,
+            ..Self::default()
         }
+    }
+
+    pub(super) fn no_room() -> Self {
+        Self::unpromised(vec![NO_ROOM.to_owned()])
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Look {
     pub planned: HashMap<u64, u64>,
     /// What the link gives, where that is measured and anything is promised of it.
     pub link: Option<u64>,
+    /// Whether the plan has somebody move that it had not before.
+    pub has_begun: bool,
     /// What has to be said.
     pub told: Vec<Told>,
 }
@@ -114,6 +116,11 @@ impl Use {
         u64::try_from(bytes / length.as_nanos().max(1)).ok()
     }
 
+    /// Who was told to be slow, and what they can use.
+    pub(super) fn slow(&self) -> Option<(TransferKey, BytesPerSecond)> {
+        self.slow.zip(self.told.map(BytesPerSecond))
+    }
+
     /// Whether that is another than was told: by a tenth, or at all.
     fn news(&mut self, now: Time) -> Option<Option<u64>> {
         let bound = self.bound(now);
@@ -138,10 +145,12 @@ impl Promises {
         let desk = &mut *desk;
         desk.follow(seen, at, self.config.rate.is_none());
         let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
+        let mut has_begun = false;
         let told = if desk.is_changed || is_due {
             desk.is_changed = false;
             let rates = desk.broker.rates(at);
             desk.wake_at = rates.wake_at;
+            has_begun = desk.plan(&rates);
             self.tell(desk, &rates)
         } else {
             Vec::new()
@@ -153,6 +162,7 @@ impl Promises {
         Look {
             planned: planned.collect(),
             link: desk.link.rate().filter(|_| !desk.held.is_empty()),
+            has_begun,
             told,
         }
     }
@@ -163,10 +173,10 @@ impl Promises {
             let Some(held) = desk.held.get(&rate.key) else {
                 continue;
             };
-            let old = desk.rates.insert(rate.key, *rate);
-            let old = old.map_or(0, |old| old.planned.0);
+            let old = desk.told.get(&rate.key).copied().unwrap_or(0);
             let new = rate.planned.0;
-            if old.abs_diff(new) > old.max(new) * TOLD_PERCENT / 100 {
+            if old.abs_diff(new) > old.max(new) / 100 * TOLD_PERCENT {
+                desk.told.insert(rate.key, new);
                 told.push(Told::Rate {
                     id: held.id.clone(),
                     owner: held.owner.clone(),
@@ -250,6 +260,19 @@ impl Desk {
             let is_news = self.broker.measure(LINK, BytesPerSecond(rate), at);
             self.is_changed |= is_news && !self.held.is_empty();
         }
+    }
+
+    /// Takes up the rates of now; says whether one moves that did not before.
+    fn plan(&mut self, rates: &Rates) -> bool {
+        let mut has_begun = false;
+        for rate in &rates.rates {
+            if self.held.contains_key(&rate.key) {
+                let old = self.rates.insert(rate.key, *rate);
+                let was_moving = old.is_some_and(|old| old.planned.0 > 0);
+                has_begun |= rate.planned.0 > 0 && !was_moving;
+            }
+        }
+        has_begun
     }
 
     /// What these say of the link.

@@ -17,6 +17,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use ask::{Ask, Asked, asks_promise};
 pub use look::{Look, Seen, Told};
@@ -27,7 +28,7 @@ use crate::moment::Moment;
 use ask::Places;
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
-use dray_sched::broker::{Answer, Broker, Rate, ResourceId, TransferKey, Wish};
+use dray_sched::broker::{Answer, Broker, Rate, Reason, ResourceId, TransferKey, Wish};
 use link::Link;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,6 +109,8 @@ struct Desk {
     held: BTreeMap<TransferKey, Held>,
     by_id: HashMap<String, TransferKey>,
     rates: BTreeMap<TransferKey, Rate>,
+    /// The planned rates that callers were told of last.
+    told: BTreeMap<TransferKey, u64>,
     misses: BTreeMap<TransferKey, MissAnswer>,
     wake_at: Option<Time>,
     is_changed: bool,
@@ -132,6 +135,7 @@ impl Promises {
             held: BTreeMap::new(),
             by_id: HashMap::new(),
             rates: BTreeMap::new(),
+            told: BTreeMap::new(),
             misses: BTreeMap::new(),
             wake_at: None,
             is_changed: false,
@@ -176,27 +180,37 @@ impl Promises {
             return Ok(asks.iter().map(plain).collect());
         }
         let mut desk = self.desk();
-        let desk = &mut *desk;
-        let must = asks
-            .iter()
-            .filter(|ask| ask.wants() && !ask.is_best_effort());
-        let must: Vec<Wish> = must.map(|ask| self.places.wish(ask)).collect();
-        let given = match desk.broker.fits(&must, time(now)) {
-            true => self.decide(&mut desk.broker, &desk.held, asks, now).ok(),
-            false => None,
-        };
-        let Some(given) = given else {
+        let Some(given) = self.taken(&mut desk.broker, asks, now) else {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return Err(asks.iter().map(Asked::from).collect());
         };
         desk.is_changed = true;
         for (ask, given) in asks.iter().zip(&given) {
-            if let Some(promise) = &given.promise {
-                desk.is_touched = true;
-                desk.hold(ask.owner, promise.clone());
-            }
+            desk.give(ask, given);
         }
         Ok(given)
+    }
+
+    /// The same of a broker; why not is not asked.
+    fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Moment) -> Option<Vec<Given>> {
+        let at = time(now);
+        let (must, may) = sorted(asks);
+        let mut given: Vec<Given> = asks.iter().map(|_| Given::default()).collect();
+        let wishes = must.iter().map(|at| self.places.wish(&asks[*at]));
+        let wishes: Vec<Wish> = wishes.collect();
+        let grants = broker.take_on(&wishes, at)?;
+        for ((index, wish), grant) in must.iter().zip(&wishes).zip(&grants) {
+            given[*index] = self.given(broker, &asks[*index], wish, grant);
+        }
+        for index in may {
+            let wish = [self.places.wish(&asks[index])];
+            let grants = broker.take_on(&wish, at);
+            given[index] = match grants.as_ref().and_then(|grants| grants.first()) {
+                Some(grant) => self.given(broker, &asks[index], &wish[0], grant),
+                None => Given::no_room(),
+            };
+        }
+        Some(given)
     }
 
     /// What those that were refused are told. What is offered to them is kept free for a while.
@@ -233,28 +247,32 @@ impl Promises {
     }
 
     /// Puts another wish in the place of what a transfer was promised. When that cannot be, it keeps
-    /// what it had.
+    /// what it had; one that is to be taken on all the same has no promise then.
     ///
     /// # Errors
     /// As [`Promises::take`].
     pub fn change(&self, ask: &Ask<'_>, now: Moment) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
-        let old = {
-            let mut desk = self.desk();
-            let wish = desk.broker.wish(key).map(|(wish, _)| wish.clone());
-            let old = desk.held.get(&key).cloned().zip(wish);
+        let mut desk = self.desk();
+        if !ask.wants() {
             desk.drop_promise(key);
-            old
-        };
-        let given = self.take(std::slice::from_ref(ask), now);
-        if given.is_err()
-            && let Some((held, wish)) = old
-        {
-            let mut desk = self.desk();
-            desk.broker.restore([wish]);
-            desk.hold(&held.owner, held.promise);
+            return Ok(Given::default());
         }
-        given.map(|mut given| given.pop().unwrap_or_default())
+        let wish = self.places.wish(ask);
+        let given = match desk.broker.change(&wish, time(now)) {
+            Some(grant) => self.given(&mut desk.broker, ask, &wish, &grant),
+            None if ask.is_best_effort() => Given::no_room(),
+            None => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(vec![Asked::from(ask)]);
+            }
+        };
+        if given.promise.is_none() {
+            desk.drop_promise(key);
+        }
+        desk.is_changed = true;
+        desk.give(ask, &given);
+        Ok(given)
     }
 
     fn decide(
@@ -267,10 +285,7 @@ impl Promises {
         let at = time(now);
         let wishes: Vec<Wish> = asks.iter().map(|ask| self.places.wish(ask)).collect();
         let names = answer::Names::new(&self.places, held, asks);
-        let is_asked = |at: &usize| asks[*at].wants();
-        let (must, may): (Vec<usize>, Vec<usize>) = (0..asks.len())
-            .filter(is_asked)
-            .partition(|at| !asks[*at].is_best_effort());
+        let (must, may) = sorted(asks);
         let mut given: Vec<Given> = asks.iter().map(|_| Given::default()).collect();
         let set: Vec<Wish> = must.iter().map(|at| wishes[*at].clone()).collect();
         match broker.admit(&set, at) {
@@ -301,8 +316,8 @@ impl Promises {
                 Answer::Refused(refusal) => {
                     let mut refused = names.refused(&[&asks[index]], &refusal);
                     Given {
-                        promise: None,
                         answer: refused.answers.pop().unwrap_or_default(),
+                        ..Given::default()
                     }
                 }
             };
@@ -332,6 +347,7 @@ impl Promises {
                 rate_min: ask.request.rate_min,
                 resources: self.places.names(&wish.resources),
             }),
+            present: grant.present.0,
         }
     }
 
@@ -359,12 +375,12 @@ impl Promises {
         self.desk().by_id.contains_key(id)
     }
 
-    /// Whether a promised transfer is to move now by plan; so is one that no plan has been made with yet.
+    /// Whether a promised transfer is to move now by plan.
     #[must_use]
     pub fn is_moving(&self, id: &str) -> bool {
         let desk = self.desk();
-        let key = desk.by_id.get(id);
-        key.is_some_and(|key| desk.rates.get(key).is_none_or(|rate| rate.planned.0 > 0))
+        let rate = desk.by_id.get(id).and_then(|key| desk.rates.get(key));
+        rate.is_some_and(|rate| rate.planned.0 > 0)
     }
 
     /// What is promised to a transfer, as it stands.
@@ -409,11 +425,13 @@ impl Promises {
         self.desk().link.rate()
     }
 
-    /// Begins from what is kept. What was promised before is forgotten.
+    /// Begins from what is kept. What was promised before is forgotten; what is known of those that are
+    /// still promised something is not.
     pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Moment) {
         let mut desk = self.desk();
+        let desk = &mut *desk;
         desk.broker = self.places.broker();
-        desk.held.clear();
+        let before = std::mem::take(&mut desk.held);
         desk.by_id.clear();
         if let Some(rate) = desk.link.rate().or(measured)
             && self.config.rate.is_none()
@@ -435,6 +453,12 @@ impl Promises {
             }
             desk.broker.restore([wish]);
             desk.hold(ask.owner, promise);
+        }
+        desk.forget_all_but_held(&before);
+        // Whoever begins transfers must know which move by plan before they look.
+        if desk.held.keys().any(|key| !desk.rates.contains_key(key)) {
+            let rates = desk.broker.rates(time(now)).rates;
+            desk.rates = rates.into_iter().map(|rate| (rate.key, rate)).collect();
         }
         desk.is_changed = true;
     }
@@ -468,6 +492,44 @@ impl Desk {
         self.held.insert(key, held);
     }
 
+    /// Notes what one was given.
+    fn give(&mut self, ask: &Ask<'_>, given: &Given) {
+        let Some(promise) = &given.promise else {
+            return;
+        };
+        self.is_touched = true;
+        self.hold(ask.owner, promise.clone());
+        let rate = Rate {
+            key: TransferKey(promise.key),
+            planned: BytesPerSecond(given.present),
+            given: None,
+            reason: match given.present {
+                0 => Reason::Suspended,
+                _ => Reason::Planned,
+            },
+        };
+        // Until the next round: it may begin before that.
+        self.rates.insert(rate.key, rate);
+    }
+
+    /// Numbers of what was undone are given out again.
+    fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, Held>) {
+        let held = &self.held;
+        let is_same = |key: &TransferKey| {
+            let (old, new) = (before.get(key), held.get(key));
+            old.zip(new).is_some_and(|(old, new)| old.id == new.id)
+        };
+        self.rates.retain(|key, _| is_same(key));
+        self.told.retain(|key, _| is_same(key));
+        self.misses.retain(|key, _| is_same(key));
+        for (key, bound) in self.uses.values().filter_map(look::Use::slow) {
+            if is_same(&key) {
+                self.broker.set_use(key, Some(bound));
+            }
+        }
+        self.wake_at = None;
+    }
+
     fn drop_promise(&mut self, key: TransferKey) {
         self.broker.end(key);
         if let Some(held) = self.held.remove(&key) {
@@ -476,8 +538,15 @@ impl Desk {
             self.is_changed = true;
         }
         self.rates.remove(&key);
+        self.told.remove(&key);
         self.misses.remove(&key);
     }
+}
+
+/// Those that must be promised what they ask for, and those that are taken on all the same.
+fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
+    let asking = (0..asks.len()).filter(|at| asks[*at].wants());
+    asking.partition(|at| !asks[*at].is_best_effort())
 }
 
 /// The endpoint's link.

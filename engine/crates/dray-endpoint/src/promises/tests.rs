@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::moment::Moment;
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const MEGA: u64 = 1_000_000;
@@ -170,7 +171,7 @@ fn best_effort_is_taken_without_a_promise_and_told_why() {
     let given = promises.take(&[ask(1, "one", &late)], noon());
     let given = given.expect("taken").pop().expect("one");
     assert!(given.promise.is_none());
-    assert!(given.answer.rate_needed.is_some(), "{given:?}");
+    assert!(!given.answer.reasons.is_empty(), "{given:?}");
     assert!(!promises.is_promised("one"));
 }
 
@@ -401,4 +402,117 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
     assert!(promises.is_promised("one"));
     assert!(!take(&promises, 2, "two", &wanted));
     assert!(take(&promises, 2, "two", &due(3_000, 101)));
+}
+
+#[test]
+fn what_is_planned_for_later_does_not_move_before() {
+    let promises = link();
+    let later = request(
+        6_000,
+        json!({"not_before": at(3_600), "deadline": at(4_000)}),
+    );
+    assert!(take(&promises, 1, "later", &later));
+    assert!(!promises.is_moving("later"));
+    assert!(take(&promises, 2, "now", &due(6_000, 101)));
+    assert!(promises.is_moving("now"));
+    // The same after a start, before anybody looked.
+    let row = |id: &str, key, deadline| Promise {
+        id: id.to_owned(),
+        key,
+        bytes: Some(6_000 * MEGA),
+        deadline: Some(deadline),
+        rate_min: None,
+        resources: vec!["link".to_owned()],
+    };
+    let now = due(6_000, 101);
+    let rows = vec![
+        (row("late", 2, at(4_000)), ask(2, "late", &later)),
+        (row("soon", 3, at(101)), ask(3, "soon", &now)),
+    ];
+    promises.restore(rows, None, noon());
+    assert!(promises.is_moving("soon") && !promises.is_moving("late"));
+    // And then its time comes.
+    assert!(!promises.look(&[], at(3_599)).has_begun);
+    assert!(promises.look(&[], at(3_601)).has_begun);
+    assert!(promises.is_moving("late"));
+}
+
+#[test]
+fn why_best_effort_has_no_promise_is_not_searched_for_where_others_wait() {
+    let promises = link();
+    let late = request(
+        6_000,
+        json!({"deadline": at(2), "admission": "best_effort"}),
+    );
+    let given = promises.take(&[ask(1, "one", &late)], noon());
+    let given = given.expect("taken").pop().expect("one");
+    assert!(given.promise.is_none());
+    assert_eq!(given.answer.earliest_finish, None);
+    assert!(
+        given.answer.reasons[0].contains("POST /v1/admission"),
+        "{given:?}"
+    );
+    let dry = promises.would(&[ask(1, "one", &late)], noon());
+    let dry = dry.expect("taken").pop().expect("one");
+    assert!(dry.answer.earliest_finish.is_some(), "{dry:?}");
+}
+
+#[test]
+fn a_change_does_not_forget_who_is_slow() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    let round = |tenth: u64| {
+        let now = noon().after(Duration::from_millis(tenth * 200));
+        promises.look(&[moves(7, "one", tenth * 4 * MEGA, false)], now)
+    };
+    (0..50).for_each(|tenth| drop(round(tenth)));
+    assert!(promises.view("one").miss.is_some());
+    let withdrawn = |look: &super::Look| {
+        let told = look.told.iter();
+        told.filter(|told| matches!(told, Told::Miss { .. }))
+            .count()
+            > 0
+    };
+    let accepted = due(6_000, 102);
+    assert!(promises.change(&ask(1, "one", &accepted), at(10)).is_ok());
+    assert!(!withdrawn(&round(51)));
+    assert!(promises.view("one").miss.is_some());
+    let refused = due(6_000, 12);
+    assert!(promises.change(&ask(1, "one", &refused), at(11)).is_err());
+    assert!(promises.view("one").miss.is_some());
+    assert!(!withdrawn(&round(56)));
+    assert_eq!(promises.counts.foretold.load(Ordering::Relaxed), 1);
+    let row = Promise {
+        id: "one".to_owned(),
+        key: 1,
+        bytes: Some(6_000 * MEGA),
+        deadline: Some(at(102)),
+        rate_min: None,
+        resources: vec!["link".to_owned()],
+    };
+    promises.restore(vec![(row, ask(1, "one", &accepted))], None, at(12));
+    assert!(!withdrawn(&round(61)));
+    assert!(promises.view("one").miss.is_some());
+}
+
+#[test]
+fn what_was_undone_leaves_no_rate_to_who_comes_after() {
+    let promises = link();
+    assert!(take(&promises, 1, "one", &due(6_000, 101)));
+    promises.look(&[moves(7, "one", 0, true)], noon());
+    promises.restore(Vec::new(), None, noon());
+    let later = request(
+        6_000,
+        json!({"not_before": at(3_600), "deadline": at(4_000)}),
+    );
+    let row = Promise {
+        id: "late".to_owned(),
+        key: 1,
+        bytes: Some(6_000 * MEGA),
+        deadline: Some(at(4_000)),
+        rate_min: None,
+        resources: vec!["link".to_owned()],
+    };
+    promises.restore(vec![(row, ask(1, "late", &later))], None, noon());
+    assert!(!promises.is_moving("late"));
 }

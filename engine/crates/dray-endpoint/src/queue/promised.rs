@@ -8,7 +8,7 @@ use super::schema::sql;
 use super::{Queue, QueuedTransfer, Refused};
 use crate::api::types::{Event, EventKind, MissAnswer, State};
 use crate::moment::Moment;
-use crate::promises::{Ask, Asked, Promise, Promises, asks_promise};
+use crate::promises::{Ask, Asked, NO_ROOM, Promise, Promises, asks_promise};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -140,7 +140,7 @@ pub(super) fn ask_again(
     match take(connection, promises, row, now) {
         Ok(()) => Ok(promises.is_promised(&row.id)),
         Err(refused) if refused.untold.is_some() => {
-            row.note("not promised: it does not fit beside what is promised by now".to_owned());
+            row.note(NO_ROOM.to_owned());
             Ok(false)
         }
         Err(refused) => Err(refused.error),
@@ -253,6 +253,13 @@ impl Queue {
         refused.error = said.error;
         refused.admission = said.answers.into_iter().nth(said.at).map(Box::new);
         said.at
+    }
+
+    /// Has the dispatcher look for what is to begin.
+    pub fn wake(&self) {
+        if let Some(commands) = self.commands.get() {
+            commands.wake();
+        }
     }
 
     /// What is promised.

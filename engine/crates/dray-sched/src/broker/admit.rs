@@ -6,7 +6,7 @@ use super::plan;
 use super::wish::{ResourceId, TransferKey, Wish, rate_for};
 use super::{Broker, Config, OFFERS_MAX};
 use dray_core::Time;
-use dray_core::rate::BytesPerSecond;
+use dray_core::rate::{BytesPerSecond, Class};
 use std::time::Duration;
 
 /// Steps of a search. Each halves what is uncertain.
@@ -27,14 +27,6 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-impl Answer {
-    /// Whether the wishes were taken on.
-    #[must_use]
-    pub const fn is_accepted(&self) -> bool {
-        matches!(self, Self::Accepted(_))
-    }
-}
-
 /// What a wish that was taken on can count on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -44,6 +36,8 @@ pub struct Grant {
     pub is_promised: bool,
     /// The rate it has by plan from now on, or from its begin.
     pub rate: BytesPerSecond,
+    /// The rate it has by plan now: zero for what begins later.
+    pub present: BytesPerSecond,
     /// When it is done by plan; `None` when that is not planned.
     pub finish: Option<Time>,
     /// When it is done at the latest, if that is promised.
@@ -88,23 +82,30 @@ pub enum Obstacle {
 impl Broker {
     /// Takes on all wishes or none.
     pub fn admit(&mut self, wishes: &[Wish], now: Time) -> Answer {
+        if let Some(grants) = self.take_on(wishes, now) {
+            return Answer::Accepted(grants);
+        }
         let answer = self.would(wishes, now);
+        if let Answer::Refused(refusal) = &answer
+            && let Some(offer) = &refusal.offer
+        {
+            self.remember(wishes, offer, now);
+        }
+        answer
+    }
+
+    /// The same without the search for what could be instead, which costs a hundred times as much.
+    pub fn take_on(&mut self, wishes: &[Wish], now: Time) -> Option<Vec<Grant>> {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
             .retain(|(until, offered)| *until > now && !offered.iter().any(is_ours));
-        match &answer {
-            Answer::Accepted(grants) => {
-                for (wish, grant) in wishes.iter().zip(grants) {
-                    self.insert(wish.clone(), grant.is_promised);
-                }
-            }
-            Answer::Refused(refusal) => {
-                if let Some(offer) = &refusal.offer {
-                    self.remember(wishes, offer, now);
-                }
-            }
+        self.check(wishes).ok()?;
+        let parts = self.test(wishes, now).ok()?;
+        let grants = self.grants(wishes, &parts, now);
+        for (wish, grant) in wishes.iter().zip(&grants) {
+            self.insert(wish.clone(), grant.is_promised);
         }
-        answer
+        Some(grants)
     }
 
     /// What [`Broker::admit`] would answer; changes nothing.
@@ -112,15 +113,24 @@ impl Broker {
     /// An accepted wish stays accepted with a later deadline, fewer bytes, or more capacity; but
     /// one with a floor and a deadline: that floor is held until the deadline, so a later one can be harder.
     pub fn would(&self, wishes: &[Wish], now: Time) -> Answer {
-        let refuse = |key, obstacle| {
-            Answer::Refused(Refusal {
+        if let Err((key, obstacle)) = self.check(wishes) {
+            return Answer::Refused(Refusal {
                 key,
                 obstacle,
                 rate_needed: None,
                 rate_there_is: None,
                 offer: None,
-            })
-        };
+            });
+        }
+        match self.test(wishes, now) {
+            Ok(parts) => Answer::Accepted(self.grants(wishes, &parts, now)),
+            Err(_) => Answer::Refused(self.refusal(wishes, now)),
+        }
+    }
+
+    /// What is wrong with wishes whatever is promised.
+    fn check(&self, wishes: &[Wish]) -> Result<(), (TransferKey, Obstacle)> {
+        let refuse = |key, obstacle| Err((key, obstacle));
         if let Some(wish) = wishes.first()
             && self.transfers.len() + wishes.len() > self.config.transfers_max
         {
@@ -138,10 +148,7 @@ impl Broker {
                 return refuse(wish.key, Obstacle::Unknown(*unknown));
             }
         }
-        match self.test(wishes, now) {
-            Ok(parts) => Answer::Accepted(self.grants(wishes, &parts, now)),
-            Err(_) => Answer::Refused(self.refusal(wishes, now)),
-        }
+        Ok(())
     }
 
     /// Plans leave room for what was offered, as it was offered, until it is asked for or time is up.
@@ -162,32 +169,30 @@ impl Broker {
         }
     }
 
-    /// Whether [`Broker::admit`] would take the wishes on, if it knows them; without the search for what
-    /// could be instead, which costs a hundred times as much.
-    #[must_use]
-    pub fn fits(&self, wishes: &[Wish], now: Time) -> bool {
-        self.test(wishes, now).is_ok()
+    /// Puts another wish in the place of a transfer's; what it is known to use is still known. When the
+    /// new one cannot be promised, the old one stays as it was.
+    pub fn change(&mut self, wish: &Wish, now: Time) -> Option<Grant> {
+        let old = self.transfers.remove(&wish.key);
+        let grants = self.take_on(std::slice::from_ref(wish), now);
+        match (grants, old) {
+            (Some(mut grants), old) => {
+                let most = old.and_then(|old| old.use_max);
+                self.set_use(wish.key, most.map(BytesPerSecond));
+                grants.pop()
+            }
+            (None, Some(old)) => {
+                self.transfers.insert(old.wish.key, old);
+                None
+            }
+            (None, None) => None,
+        }
     }
 
-    /// Puts another wish in the place of a transfer's. When the new one cannot be promised, the old
-    /// one stays as it was; what is offered instead is not kept free.
-    pub fn change(&mut self, wish: Wish, now: Time) -> Answer {
-        let old = self.transfers.remove(&wish.key);
-        let answer = self.would(std::slice::from_ref(&wish), now);
-        match (&answer, old) {
-            (Answer::Accepted(grants), old) => {
-                self.insert(wish, grants.iter().any(|grant| grant.is_promised));
-                let taken = old.and_then(|old| Some((old.use_max?, old.wish.key)));
-                if let Some((rate, key)) = taken {
-                    self.set_use(key, Some(BytesPerSecond(rate)));
-                }
-            }
-            (Answer::Refused(_), Some(old)) => {
-                self.transfers.insert(old.wish.key, old);
-            }
-            (Answer::Refused(_), None) => {}
+    /// What a transfer counts for among others. What is promised is the same whatever that is.
+    pub fn weigh(&mut self, key: TransferKey, class: Class, weight: u32) {
+        if let Some(taken) = self.transfers.get_mut(&key) {
+            (taken.wish.class, taken.wish.weight) = (class, weight);
         }
-        answer
     }
 
     /// A plan for each part of the need that a wish belongs to, all promises included; or the part
@@ -220,15 +225,17 @@ impl Broker {
 
     fn grants(&self, wishes: &[Wish], parts: &[(Need, plan::Plan)], now: Time) -> Vec<Grant> {
         let grant = |wish: &Wish| {
-            let mut rate = 0;
+            let (mut rate, mut present) = (0, 0);
             let mut finish = None;
             for (need, plan) in parts {
                 for hold in need.holds.iter().filter(|hold| hold.key == wish.key) {
                     rate += hold.rate;
+                    present += if hold.from <= now { hold.rate } else { 0 };
                     finish = finish.max(hold.until);
                 }
                 if let Some(at) = plan.keys.iter().position(|key| *key == wish.key) {
                     rate += plan.first_rate(at);
+                    present += plan.rate(at);
                     finish = finish.max(Some(plan.finish(at)));
                 }
             }
@@ -237,6 +244,7 @@ impl Broker {
                 key: wish.key,
                 is_promised,
                 rate: BytesPerSecond(rate),
+                present: BytesPerSecond(present),
                 finish: finish.map(|finish| {
                     wish.deadline
                         .map_or(finish, |latest| finish.min(latest.max(now)))

@@ -3,7 +3,7 @@
 use super::need::Need;
 use super::spare::{self, Sharer};
 use super::triage::{self, Cause, Kept, Miss, Outlooks, Wishes};
-use super::wish::{ResourceId, TransferKey, Wish};
+use super::wish::{TransferKey, Wish};
 use super::{Broker, Outlook, Taken};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
@@ -106,12 +106,6 @@ impl Broker {
             rates,
             changes,
         }
-    }
-
-    /// The promises that will be missed as things stand, each with what is in the way.
-    #[must_use]
-    pub fn foretold(&self, now: Time) -> Vec<Miss> {
-        self.misses(&self.kept(now), now)
     }
 
     pub(super) fn kept(&self, now: Time) -> Kept {
@@ -234,7 +228,7 @@ impl Broker {
         Some(first.max(now + WAKE_MIN))
     }
 
-    fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
+    pub(super) fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
         let mut misses = Vec::new();
         for taken in self.transfers.values().filter(|taken| taken.is_promised) {
             let wish = &taken.wish;
@@ -272,12 +266,6 @@ impl Broker {
             return Some(now + BytesPerSecond(rate).time_for(bytes)?);
         }
         super::eta::after(self, kept, taken, now)
-    }
-
-    /// A resource by its id, for those who name one.
-    #[must_use]
-    pub fn resources(&self) -> Vec<ResourceId> {
-        self.resources.keys().copied().collect()
     }
 }
 

@@ -323,8 +323,7 @@ pub fn ahead(seed: u64) -> [f64; 2] {
         let mut bytes = 0;
         for at in order {
             let wish = wish(TransferIndex(*at), &load.transfers[*at]);
-            if broker.fits(std::slice::from_ref(&wish), Time::ZERO) {
-                broker.restore([wish]);
+            if broker.take_on(&[wish], Time::ZERO).is_some() {
                 bytes += load.transfers[*at].bytes;
             }
         }

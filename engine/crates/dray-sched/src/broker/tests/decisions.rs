@@ -1,4 +1,4 @@
-use super::{MEGA, at, background, broker, due, rate, uses};
+use super::{MEGA, at, background, broker, due, foretold, is_accepted, rate, uses};
 use crate::broker::{
     Answer, Broker, Cause, Config, Obstacle, Reason, Refusal, ResourceId, TransferKey, Wish,
 };
@@ -16,7 +16,7 @@ fn refused(answer: Answer) -> Refusal {
 
 fn takes(broker: &mut Broker, wish: Wish) {
     let answer = broker.admit(&[wish], NOW);
-    assert!(answer.is_accepted(), "{answer:?}");
+    assert!(is_accepted(&answer), "{answer:?}");
 }
 
 fn given(broker: &mut Broker, key: u64) -> u64 {
@@ -116,8 +116,8 @@ fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
     assert!((at(110)..=at(122)).contains(&offer[0].1), "{offer:?}");
     let mut again = wish;
     again.deadline = Some(offer[0].1);
-    assert!(broker.admit(&[again], NOW).is_accepted());
-    assert_eq!(broker.foretold(NOW), []);
+    assert!(is_accepted(&broker.admit(&[again], NOW)));
+    assert_eq!(foretold(&broker, NOW), []);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_set_is_taken_on_whole_or_not_at_all() {
         wish.deadline = of_wish.map(|(_, deadline)| *deadline);
         wish
     });
-    assert!(broker.admit(&later, NOW).is_accepted());
+    assert!(is_accepted(&broker.admit(&later, NOW)));
 }
 
 #[test]
@@ -203,19 +203,14 @@ fn without_a_size_nothing_is_promised_until_there_is_one() {
     assert_eq!(given(&mut broker, 1), 100 * MEGA, "it runs all the same");
     let mut too_much = wish.clone();
     too_much.bytes = Some(20_000 * MEGA);
-    assert!(!broker.change(too_much, NOW).is_accepted());
+    assert_eq!(broker.change(&too_much, NOW), None);
     assert_eq!(
         broker.wish(wish.key).map(|(_, is_promised)| is_promised),
         Some(false)
     );
     wish.bytes = Some(9_000 * MEGA);
-    let Answer::Accepted(grants) = broker.change(wish, NOW) else {
-        panic!("refused");
-    };
-    assert_eq!(
-        (grants[0].is_promised, grants[0].latest),
-        (true, Some(at(100)))
-    );
+    let grant = broker.change(&wish, NOW).expect("fits");
+    assert_eq!((grant.is_promised, grant.latest), (true, Some(at(100))));
 }
 
 #[test]
@@ -229,7 +224,7 @@ fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
     ] {
         takes(&mut broker, due(key, megas, deadline, &[0]));
     }
-    assert_eq!(broker.foretold(NOW), []);
+    assert_eq!(foretold(&broker, NOW), []);
     broker.set_resource(ResourceId(0), Some(rate(40)));
     let rates = broker.rates(NOW);
     assert_eq!(rates.misses.len(), 1, "{:?}", rates.misses);
@@ -243,7 +238,7 @@ fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
     // It goes on with what is left, and is promised again when it fits again.
     assert!(rates.given(TransferKey(2)) > Some(rate(0)));
     broker.set_resource(ResourceId(0), Some(rate(100)));
-    assert_eq!(broker.foretold(NOW), []);
+    assert_eq!(foretold(&broker, NOW), []);
 }
 
 #[test]
@@ -254,7 +249,10 @@ fn a_realtime_promise_is_not_given_up_for_another_class() {
     takes(&mut broker, precious);
     takes(&mut broker, due(2, 3_000, 100, &[0]));
     broker.set_resource(ResourceId(0), Some(rate(70)));
-    let lost: Vec<u64> = broker.foretold(NOW).iter().map(|miss| miss.key.0).collect();
+    let lost: Vec<u64> = foretold(&broker, NOW)
+        .iter()
+        .map(|miss| miss.key.0)
+        .collect();
     assert_eq!(lost, [2]);
 }
 
@@ -274,13 +272,13 @@ fn who_is_slow_by_itself_is_foretold_and_holds_nobody_up() {
 fn what_was_late_is_told_and_owed_nothing_more() {
     let mut broker = broker(&[100]);
     takes(&mut broker, due(1, 5_000, 100, &[0]));
-    let misses = broker.foretold(at(100));
+    let misses = foretold(&broker, at(100));
     assert_eq!((misses.len(), &misses[0].cause), (1, &Cause::Over));
     // Another promise in its place is taken on.
     assert!(
         broker
-            .admit(&[due(2, 9_900, 200, &[0])], at(100))
-            .is_accepted()
+            .take_on(&[due(2, 9_900, 200, &[0])], at(100))
+            .is_some()
     );
 }
 
@@ -331,4 +329,32 @@ fn what_is_not_measured_promises_nothing_and_bounds_nothing() {
     };
     assert!(!grants[0].is_promised);
     assert_eq!(broker.rates(NOW).given(TransferKey(1)), None);
+}
+
+#[test]
+fn a_change_keeps_what_is_known_and_a_weight_is_no_question() {
+    let mut broker = broker(&[100]);
+    takes(&mut broker, due(1, 6_000, 100, &[0]));
+    broker.set_use(TransferKey(1), Some(rate(20)));
+    assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
+    assert!(broker.change(&due(1, 6_000, 110, &[0]), NOW).is_some());
+    assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
+    // Too late for it to be asked for again.
+    broker.weigh(TransferKey(1), Class::Realtime, 7);
+    let (wish, is_promised) = broker.wish(TransferKey(1)).expect("there");
+    assert_eq!((wish.class, wish.weight), (Class::Realtime, 7));
+    assert!(is_promised);
+}
+
+#[test]
+fn a_grant_says_what_moves_now_and_what_does_where_it_begins() {
+    let mut broker = broker(&[100]);
+    let mut later = due(1, 1_000, 300, &[0]);
+    later.not_before = Some(at(200));
+    let grants = broker.take_on(&[later], NOW).expect("fits");
+    assert_eq!(grants[0].present, rate(0));
+    assert!(grants[0].rate >= rate(10), "{grants:?}");
+    let grants = broker.take_on(&[due(2, 1_000, 100, &[0])], NOW);
+    let grants = grants.expect("fits");
+    assert_eq!(grants[0].present, grants[0].rate);
 }

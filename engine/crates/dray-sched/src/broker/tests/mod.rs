@@ -4,7 +4,7 @@ mod decisions;
 mod plans;
 mod properties;
 
-use super::{Broker, Config, ResourceId, TransferKey, Wish};
+use super::{Answer, Broker, Config, Miss, ResourceId, TransferKey, Wish};
 use crate::draw::Draw;
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
@@ -76,9 +76,16 @@ fn loaded(draw: &mut Draw, wishes: u64) -> (Broker, u32) {
     let resources = u32::try_from(resources).expect("few");
     for key in 0..wishes {
         let wish = drawn(draw, key, 0, resources);
-        if broker.fits(std::slice::from_ref(&wish), Time::ZERO) {
-            assert!(broker.admit(&[wish], Time::ZERO).is_accepted());
-        }
+        let _ = broker.take_on(&[wish], Time::ZERO);
     }
     (broker, resources)
+}
+
+fn is_accepted(answer: &Answer) -> bool {
+    matches!(answer, Answer::Accepted(_))
+}
+
+/// The promises that will be missed as things stand.
+fn foretold(broker: &Broker, now: Time) -> Vec<Miss> {
+    broker.misses(&broker.kept(now), now)
 }
