@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dray.client import Place, Request, Retry
-from dray.errors import DrayError
+from dray.errors import DrayNotAdmittedError
 from dray.testing.endpoints import Endpoint
 from integration.harness.program import find_program
 from integration.simulation import bde, simulator
@@ -101,12 +101,10 @@ def offered(run: Run) -> dict[str, Any]:
     submitted = datetime.now(timezone.utc)
     try:
         run.here.submit(wanted)
-    except DrayError as error:
-        if error.kind != "not_admitted":
-            raise
+    except DrayNotAdmittedError as refused:
+        earliest = refused.admission.earliest_finish
     else:
         raise AssertionError("the fourth was not refused")
-    earliest = run.here.admission([wanted]).transfers[0].earliest_finish
     assert earliest is not None
     assert run.here.submit(replace(wanted, deadline=earliest)).promised
     within = (earliest - submitted).total_seconds() * TIME_PART

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from dray._native import version
     from dray.checksums import Summer, Sums, checksum, combine
     from dray.client import AsyncClient, Client
-    from dray.errors import DrayError, DrayPermanentError, DrayTemporaryError, DrayUsageError
+    from dray.errors import (
+        DrayError,
+        DrayNotAdmittedError,
+        DrayPermanentError,
+        DrayTemporaryError,
+        DrayUsageError,
+    )
     from dray.logs import (
         DoneRange,
         LogDamage,
@@ -35,6 +41,7 @@ __all__ = [
     "Client",
     "DoneRange",
     "DrayError",
+    "DrayNotAdmittedError",
     "DrayPermanentError",
     "DrayTemporaryError",
     "DrayUsageError",
@@ -65,7 +72,13 @@ _HOMES = {
     "dray._native": ("version",),
     "dray.checksums": ("Summer", "Sums", "checksum", "combine"),
     "dray.client": ("AsyncClient", "Client"),
-    "dray.errors": ("DrayError", "DrayPermanentError", "DrayTemporaryError", "DrayUsageError"),
+    "dray.errors": (
+        "DrayError",
+        "DrayNotAdmittedError",
+        "DrayPermanentError",
+        "DrayTemporaryError",
+        "DrayUsageError",
+    ),
     "dray.logs": (
         "DoneRange",
         "LogDamage",

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dray.client import AdmissionVerdict
+
 __all__ = [
     "DrayError",
+    "DrayNotAdmittedError",
     "DrayPermanentError",
     "DrayTemporaryError",
     "DrayUsageError",
@@ -113,13 +116,52 @@ class DrayPermanentError(DrayError):
     """The same try fails the same way until somebody changes something."""
 
 
+class DrayNotAdmittedError(DrayPermanentError):
+    """An endpoint cannot promise a deadline or a rate that was asked for; nothing was queued.
+
+    :ivar admission: what is in the way, and what could be promised instead: ``earliest_finish``,
+        ``rate_needed`` and ``rate_available`` in bytes per second, ``obstacle``, ``reasons``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind,
+        status: Status,
+        end: End,
+        operation: str,
+        file: str | None,
+        cause: str,
+        remedy: str,
+        admission: AdmissionVerdict,
+    ) -> None:
+        """Make one; a client does, and tests may.
+
+        :param admission: what is in the way, and what could be; the others as of
+            :class:`DrayError`.
+        """
+        super().__init__(
+            message,
+            kind=kind,
+            status=status,
+            end=end,
+            operation=operation,
+            file=file,
+            cause=cause,
+            remedy=remedy,
+        )
+        self.admission = admission
+
+
 class DrayUsageError(DrayError, ValueError):
     """The call makes no sense as it was written; nothing was done."""
 
 
 def _rebuild(of: type[DrayError], message: str, fields: dict[str, Any]) -> DrayError:
-    names = ("kind", "status", "end", "operation", "file", "cause", "remedy")
-    error = of(message, **{name: fields.pop(name) for name in names})
-    # What others have attached, notes for instance.
+    # Not through __init__: each class has its own, and the attributes are all there.
+    error = of.__new__(of, message)
+    error.message = message
+    # Also what others have attached, notes for instance.
     error.__dict__.update(fields)
     return error

@@ -9,8 +9,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from dray.client._answers import AdmissionVerdict
 from dray.errors import (
     DrayError,
+    DrayNotAdmittedError,
     DrayPermanentError,
     DrayTemporaryError,
     DrayUsageError,
@@ -112,8 +114,21 @@ def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
         message += f" [{_clean(str(kind))[:64]}]"
     if is_usage:
         return DrayUsageError(message, **named)
+    if named["kind"] == "not_admitted":
+        return DrayNotAdmittedError(message, admission=_admission(words), **named)
     of = DrayPermanentError if named["status"] == "permanent" else DrayTemporaryError
     return of(message, **named)
+
+
+def _admission(words: Mapping[str, Any]) -> AdmissionVerdict:
+    # The reader knows errors, too.
+    from dray.client._reader import ShapeError, read
+
+    try:
+        return read(AdmissionVerdict, words.get("admission"))
+    except ShapeError:
+        # The refusal itself was read, and that is what the caller must see.
+        return AdmissionVerdict()
 
 
 def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayError:
