@@ -40,7 +40,8 @@ impl ApiPath {
         let root = parts.next().unwrap_or_default();
         let rest = parts.next();
         if root.is_empty() {
-            return Err(invalid(text, "it names no root"));
+            return Err(invalid(text, "it names no root")
+                .remedy("write it as /ROOT/PATH; GET /v1/endpoint names the roots"));
         }
         let root = Name::new(root).map_err(|error| in_path(error, text))?;
         let root = str::from_utf8(root.as_bytes())

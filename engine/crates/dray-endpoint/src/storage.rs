@@ -56,8 +56,25 @@ impl Given {
     }
 }
 
+/// What a store says of a transfer's end, as a caller of the storage should hear it: there is no other
+/// end, and no option of a command to add.
+pub fn in_plain_words(error: Error) -> Error {
+    use ErrorKind as K;
+    let remedy = match error.kind {
+        K::IsADirectory => "name a file",
+        K::NotADirectory => "what stands on the way, or there, is no folder: name another path",
+        K::AlreadyExists if error.remedy.contains("--") => {
+            "remove what stands there, or name another path"
+        }
+        K::NameTooLong => "name a shorter one",
+        K::NoSpace => "free some space, or ask for more",
+        _ => return error.at(End::Here),
+    };
+    error.at(End::Here).remedy(remedy)
+}
+
 fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error + 'a {
-    move |errno| errno::error(End::Here, operation, path, errno)
+    move |errno| in_plain_words(errno::error(End::Here, operation, path, errno))
 }
 
 /// The folder that `path` lies in, open, and its name there.
@@ -352,13 +369,11 @@ fn digits(algorithm: Algorithm, sums: Sums) -> String {
 /// Space of the storage under a path.
 ///
 /// # Errors
-/// `NotFound` when the path's folder does not exist.
+/// `NotFound` when nothing stands there.
 pub fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     let operation = "ask for free space";
-    let opened = match root.beneath(&path.path, OFlags::PATH) {
-        Err(Errno::NOENT | Errno::NOTDIR) => above(root, &path.path, operation)?.0,
-        other => other.map_err(failed(operation, &path.path))?,
-    };
+    let opened = root.beneath(&path.path, OFlags::PATH);
+    let opened = opened.map_err(failed(operation, &path.path))?;
     let told = rustix::fs::fstatvfs(&opened).map_err(failed(operation, &path.path))?;
     let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
     Ok(SpaceAnswer {

@@ -301,7 +301,7 @@ impl Iterator for NullLister {
             None if !self.recursive => {
                 self.folder += 1;
                 Some(Err(Error::new(ErrorKind::IsADirectory, self.end, "copy")
-                    .remedy("copy folders with --recursive")))
+                    .remedy("ask for a recursive copy")))
             }
             None => {
                 self.file = Some(0);

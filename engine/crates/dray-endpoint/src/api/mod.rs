@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::ports::{Admission, Scheduler, Tickets};
 use crate::queue::Queue;
 use crate::roots::Roots;
-use crate::storage::{Given, Listings};
+use crate::storage::{Given, Listings, in_plain_words};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
@@ -196,6 +196,19 @@ impl Api {
         caller: &Principal,
         work: impl FnOnce(&Self, &Given) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
+        let owner = caller.owner.clone();
+        self.storage_turn(caller, move |api, given| {
+            api.accounts.act_as(&owner, || work(api, given))
+        })
+        .await
+    }
+
+    /// The same as the endpoint itself: for what it writes down meanwhile.
+    async fn storage_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        caller: &Principal,
+        work: impl FnOnce(&Self, &Given) -> Result<T> + Send + 'static,
+    ) -> Answer<T> {
         struct Leave(Arc<Given>);
         impl Drop for Leave {
             fn drop(&mut self) {
@@ -217,12 +230,16 @@ impl Api {
                 _ => Refusal::own_limit(error),
             });
         };
-        let (api, owner) = (Arc::clone(self), caller.owner.clone());
+        let api = Arc::clone(self);
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            api.accounts.act_as(&owner, || work(&api, &given))
+            // A store speaks of the end of a transfer that it is, and of a command's options.
+            work(&api, &given).map_err(|error| match error.end {
+                End::Here => error,
+                _ => in_plain_words(error),
+            })
         });
         let answer = done.await.map_err(Refusal::internal)?;
         drop(leave);

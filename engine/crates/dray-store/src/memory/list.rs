@@ -62,7 +62,7 @@ impl MemoryLister {
             Body::Folder if !self.options.recursive => {
                 self.skips = true;
                 let error = self.store.error(ErrorKind::IsADirectory, "copy", &path);
-                return Err(error.remedy("copy folders with --recursive"));
+                return Err(error.remedy("ask for a recursive copy"));
             }
             Body::Folder => {
                 self.open.push(key.clone());

@@ -415,7 +415,7 @@ impl PosixLister {
             return Err(self
                 .named("copy", &name, Errno::ISDIR)
                 .cause("it is a folder")
-                .remedy("copy folders with --recursive"));
+                .remedy("ask for a recursive copy"));
         }
         let is_above = |frame: &Frame| (frame.device, frame.inode) == (device, inode);
         if self.options.links == Links::Follow && self.frames.iter().any(is_above) {

@@ -5,6 +5,7 @@ mod calls;
 mod follow;
 mod no_tickets;
 mod staging;
+mod words;
 
 use super::types::{Scheduling, SchedulingPatch};
 use super::{About, Api, Parts, openapi, router};

@@ -334,7 +334,12 @@ fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
     assert_eq!(crc.checksum, "e3069283");
     let folder = checksum(root, &path("/data/a"), Algorithm::Adler32, &given);
     assert_eq!(folder.expect_err("a folder").kind, ErrorKind::IsADirectory);
-    let total = space(root, &path("/data/a/none")).expect("told");
+    let nothing = space(root, &path("/data/a/none"));
+    assert_eq!(
+        nothing.expect_err("nothing there").kind,
+        ErrorKind::NotFound
+    );
+    let total = space(root, &path("/data/a/file")).expect("told");
     assert!(total.total >= total.free && total.free >= total.available);
 }
 
