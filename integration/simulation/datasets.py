@@ -63,7 +63,8 @@ from its copy, which costs nothing; what was under way is read twice, within 2 %
 How much is gained depends on how long the link is stuck; how much is sent twice does not.
 
 The choice is the one that ships (`dray_sched::objects`, `dray_sched::congestion`). Links, line and
-copies are modelled; a transfer of today has one copy of each file and no datasets.
+copies are modelled: a session has one copy of each file. Its datasets are the folders right beneath
+the destination, [for real](datasets-real.md) too.
 """
 
 

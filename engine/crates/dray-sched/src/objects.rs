@@ -16,7 +16,7 @@ use crate::draw::Draw;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
-use queues::Queue;
+use queues::{Left, Queue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
 
@@ -124,8 +124,7 @@ pub struct Objects {
     queues: BTreeMap<Pair, Queue>,
     /// Files with open objects in listing order (only kept for [`Order::File`]).
     listed: BTreeSet<FileIndex>,
-    /// Open bytes of each dataset (only kept for [`Order::Layout`]).
-    datasets: HashMap<Dataset, u64>,
+    datasets: Left,
     congestion: Congestion,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
@@ -150,7 +149,7 @@ impl Objects {
             files: HashMap::new(),
             queues: BTreeMap::new(),
             listed: BTreeSet::new(),
-            datasets: HashMap::new(),
+            datasets: Left::default(),
             congestion: Congestion::new(limits.reads_max),
             credit: HashMap::new(),
             reading: HashMap::new(),
@@ -183,6 +182,22 @@ impl Objects {
         for run in work.wanted.iter() {
             self.open(work.index, run);
         }
+    }
+
+    /// The dataset whose files are being listed, if any. How much it has nobody knows before its end, so
+    /// the others come before it.
+    pub const fn set_listing(&mut self, dataset: Option<Dataset>) {
+        self.datasets.listing = dataset;
+    }
+
+    /// A file of a dataset was announced: its bytes are to come, until [`Objects::decided`].
+    pub fn announced(&mut self, dataset: Dataset, bytes: u64) {
+        self.datasets.add(dataset, bytes);
+    }
+
+    /// What the sink wants of an announced file is known: call before it is added.
+    pub fn decided(&mut self, dataset: Dataset, bytes: u64) {
+        self.datasets.take(dataset, bytes);
     }
 
     /// Forgets a file (failed, or closed by the sink).
@@ -369,7 +384,7 @@ impl Objects {
             let bytes = open.insert(part);
             file.open_bytes += bytes;
             if let Some(dataset) = file.dataset {
-                *self.datasets.entry(dataset).or_default() += bytes;
+                self.datasets.add(dataset, bytes);
             }
             at = part.end();
         }
@@ -380,13 +395,8 @@ impl Objects {
 
     /// Bytes of a dataset are not open any more.
     fn close(&mut self, dataset: Option<Dataset>, bytes: u64) {
-        if let Some(dataset) = dataset
-            && let Some(left) = self.datasets.get_mut(&dataset)
-        {
-            *left = left.saturating_sub(bytes);
-            if *left == 0 {
-                self.datasets.remove(&dataset);
-            }
+        if let Some(dataset) = dataset {
+            self.datasets.take(dataset, bytes);
         }
     }
 

@@ -243,6 +243,53 @@ fn the_dataset_nearest_to_complete_goes_first() {
 }
 
 #[test]
+fn small_files_of_datasets_fill_their_packs() {
+    let limits = Limits {
+        pack_bytes_max: 1000,
+        segments_max: 500,
+        ..LIMITS
+    };
+    let mut objects = Objects::new(Order::Layout, limits);
+    objects.grant(TargetId(0), 100);
+    for index in 0..1000 {
+        objects.add(Work {
+            grid: grid(1, 1000),
+            dataset: Some(Dataset(index / 100)),
+            ..work(index, 1, 0, 0)
+        });
+    }
+    let files: Vec<usize> = drain(&mut objects)
+        .iter()
+        .map(|pack| pack.parts.len())
+        .collect();
+    assert_eq!(files, [500, 500], "more than are called up at once");
+}
+
+#[test]
+fn a_dataset_is_as_far_from_complete_as_what_was_announced_of_it() {
+    let next = |announced: u64, is_listing: bool| {
+        let mut objects = Objects::new(Order::Layout, LIMITS);
+        objects.grant(TargetId(0), 100);
+        objects.announced(Dataset(2), announced);
+        objects.set_listing(is_listing.then_some(Dataset(2)));
+        for (index, dataset, size) in [(0, 1, 40), (1, 2, 20)] {
+            objects.add(Work {
+                dataset: Some(Dataset(dataset)),
+                ..work(index, size, 0, 0)
+            });
+        }
+        objects.pick(Time::ZERO).expect("an object").parts[0].0.0
+    };
+    assert_eq!(next(0, false), 1);
+    assert_eq!(next(0, true), 0, "nobody knows how much it has");
+    assert_eq!(next(100, false), 0, "most of it is not decided");
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.announced(Dataset(2), 100);
+    objects.decided(Dataset(2), 100);
+    assert_eq!(objects.datasets.of(Dataset(2)), (false, 0));
+}
+
+#[test]
 fn a_large_dataset_is_not_passed_for_ever() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100_000);

@@ -15,7 +15,7 @@ use dray_core::{
     RelPath, StreamId, TargetId, Time,
 };
 use dray_sched::draw::Draw;
-use dray_sched::objects::{Limits, Objects};
+use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
 use dray_wire::bounds::RUNS_MAX;
 use dray_wire::message::{Message, Ready};
@@ -40,6 +40,8 @@ struct File {
     sparse: bool,
     is_file: bool,
     layout: Layout,
+    /// The folder right beneath the destination that it lies in: what is worth something together.
+    dataset: Option<Dataset>,
     /// What the sink says to be safe, until it has decided.
     done: RangeSet,
     is_decided: bool,
@@ -84,6 +86,8 @@ pub struct Source {
     /// Folders announced whose ends are not.
     open_folders: usize,
     objects: Objects,
+    /// What is listed now belongs to.
+    dataset: Option<Dataset>,
     pacer: Pacer,
     peer_rate: Option<u64>,
     own_rate: Option<u64>,
@@ -133,6 +137,7 @@ impl Source {
             undecided: 0,
             open_folders: 0,
             objects: Objects::new(config.options.order, limits),
+            dataset: None,
             pacer: Pacer::unlimited(),
             peer_rate: None,
             own_rate: config.options.rate,

@@ -50,13 +50,12 @@ impl Objects {
     }
 
     pub(super) fn take_pack(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        self.call_small(pair);
         let queue = self.queues.get_mut(&pair)?;
         let mut parts = Vec::new();
         let mut closed = Vec::new();
         let mut bytes = 0;
         while parts.len() < self.limits.segments_max {
-            let Some(index) = queue.small.front().copied() else {
+            let Some(index) = queue.next_small(&self.datasets) else {
                 break;
             };
             let Some(file) = self.files.get_mut(&index) else {

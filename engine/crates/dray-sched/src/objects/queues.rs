@@ -4,6 +4,36 @@ use super::{Dataset, Objects, Pair};
 use dray_core::FileIndex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+/// What is left of datasets (only kept for [`dray_core::options::Order::Layout`]).
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Open bytes, and those of files that were announced and are not decided.
+    bytes: HashMap<Dataset, u64>,
+    /// The dataset that is being listed: nobody knows how much more it has.
+    pub(super) listing: Option<Dataset>,
+}
+
+impl Left {
+    pub(super) fn add(&mut self, dataset: Dataset, bytes: u64) {
+        *self.bytes.entry(dataset).or_default() += bytes;
+    }
+
+    pub(super) fn take(&mut self, dataset: Dataset, bytes: u64) {
+        if let Some(left) = self.bytes.get_mut(&dataset) {
+            *left = left.saturating_sub(bytes);
+            if *left == 0 {
+                self.bytes.remove(&dataset);
+            }
+        }
+    }
+
+    /// The less, the nearer to complete.
+    pub(super) fn of(&self, dataset: Dataset) -> (bool, u64) {
+        let bytes = self.bytes.get(&dataset).copied().unwrap_or(0);
+        (self.listing == Some(dataset), bytes)
+    }
+}
+
 /// Files of one queue whose objects are sent in turn. Enough to keep reads of several files under
 /// way, few enough that files finish and their partial files stay few.
 pub(super) const ACTIVE_FILES: usize = 8;
@@ -42,15 +72,14 @@ impl Waiting {
     }
 
     /// Up to `most` files of the dataset that is nearest to complete.
-    fn call(&mut self, left: &HashMap<Dataset, u64>, most: usize) -> Vec<FileIndex> {
+    fn call(&mut self, left: &Left, most: usize) -> Vec<FileIndex> {
         self.choices = (self.choices + 1) % FIRST_EVERY;
         let compared = match self.choices {
             0 => 1,
             _ => DATASETS_COMPARED,
         };
-        let left = |dataset: &Dataset| left.get(dataset).copied().unwrap_or(0);
         let datasets = self.datasets.keys().take(compared).copied();
-        let Some(nearest) = datasets.min_by_key(left) else {
+        let Some(nearest) = datasets.min_by_key(|dataset| left.of(*dataset)) else {
             return Vec::new();
         };
         let Some(files) = self.datasets.get_mut(&nearest) else {
@@ -95,6 +124,16 @@ impl Queue {
             (true, Some(dataset)) => self.small_waiting.push(index, dataset),
         }
     }
+
+    /// The small file that goes next; of datasets some are called up when none is in line, so that
+    /// a pack is filled however few are called at once.
+    pub(super) fn next_small(&mut self, left: &Left) -> Option<FileIndex> {
+        if self.small.is_empty() && !self.small_waiting.is_empty() {
+            self.small
+                .extend(self.small_waiting.call(left, SMALL_CALLED));
+        }
+        self.small.front().copied()
+    }
 }
 
 impl Objects {
@@ -107,17 +146,6 @@ impl Objects {
             queue
                 .files
                 .extend(queue.files_waiting.call(&self.datasets, 1));
-        }
-    }
-
-    pub(super) fn call_small(&mut self, pair: Pair) {
-        let Some(queue) = self.queues.get_mut(&pair) else {
-            return;
-        };
-        if queue.small.is_empty() && !queue.small_waiting.is_empty() {
-            queue
-                .small
-                .extend(queue.small_waiting.call(&self.datasets, SMALL_CALLED));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Effect, File, Listed, Source};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, RangeSet};
-use dray_sched::objects::Work;
+use dray_sched::objects::{Dataset, Work};
 use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX, entry_bytes, live_bytes_max};
 use dray_wire::message::{FileClosed, FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
@@ -53,6 +53,9 @@ impl Source {
             announced.push(self.take_in(listed, path_bytes, bytes));
         }
         self.progress.listing_done = self.listed_all && self.listed.is_empty();
+        if self.progress.listing_done {
+            self.objects.set_listing(None);
+        }
         if !announced.is_empty() {
             self.out
                 .push_back(Effect::Message(Message::NewFiles(announced)));
@@ -79,6 +82,16 @@ impl Source {
             // They come with its end.
             entry.metadata.xattrs.clear();
         }
+        if entry.parent.is_none() {
+            // What lies in a folder follows it, so its number will do for a name.
+            let is_folder = entry.kind == EntryKind::Directory;
+            self.dataset = is_folder.then_some(Dataset(entry.index.0));
+            self.objects.set_listing(self.dataset);
+        }
+        let dataset = self.dataset.filter(|_| is_file);
+        if let Some(dataset) = dataset {
+            self.objects.announced(dataset, size);
+        }
         let file = File {
             path: listed.path,
             path_bytes,
@@ -88,6 +101,7 @@ impl Source {
             sparse,
             is_file,
             layout: listed.layout,
+            dataset,
             done: RangeSet::new(),
             is_decided: false,
             bytes_durable: 0,
@@ -140,6 +154,9 @@ impl Source {
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
         self.undecided -= usize::from(file.is_file && !file.is_decided);
+        if let Some(dataset) = file.dataset.filter(|_| !file.is_decided) {
+            self.objects.decided(dataset, file.size);
+        }
         self.runs = self.runs.saturating_sub(file.done.run_count());
         self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
         self.objects.remove(index);
@@ -160,6 +177,9 @@ impl Source {
             return;
         }
         self.undecided -= usize::from(file.is_file);
+        if let Some(dataset) = file.dataset {
+            self.objects.decided(dataset, file.size);
+        }
         match id.verdict {
             FileVerdict::Want {
                 object_bytes,
@@ -198,7 +218,7 @@ impl Source {
                         sink: layout,
                         wanted,
                         ordered_window: self.ready.and_then(|ready| ready.ordered_window),
-                        dataset: None,
+                        dataset: file.dataset,
                     });
                 }
             }

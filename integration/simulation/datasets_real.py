@@ -1,0 +1,165 @@
+"""Datasets for real: folders of different sizes through a link that takes its time.
+
+``python -m integration.simulation.datasets_real`` copies the same files twice as often as there are
+rounds, by turns: as several datasets and as one, which is first come, first served. It writes
+``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. Two minutes; the
+program is that of this tree, or ``DRAY_PROGRAM``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from integration.harness import tree
+from integration.harness.program import Bench, find_program
+from integration.simulation import simulator
+
+#: files in each dataset, in the order of their names: none is larger than two before it
+FILES = (28, 48, 8, 40, 4, 32, 16, 24)
+FILE_BYTES = 512 << 10
+OBJECT_BYTES = 256 << 10
+#: bytes per second
+LINK = 16 << 20
+ROUNDS = 3
+#: how they are sent, and what that is called on the page
+WORDS = {
+    "one": "as one dataset: first come, first served",
+    "several": "each folder a dataset: nearest to complete first",
+}
+
+
+def make(folder: Path) -> None:
+    """Make the datasets."""
+    for number, files in enumerate(FILES):
+        dataset = folder / f"dataset{number}"
+        dataset.mkdir(parents=True)
+        for file in range(files):
+            tree.make_file(dataset / f"{file:02}", FILE_BYTES, seed=100 * number + file)
+
+
+def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
+    """Copy all datasets; give the seconds from the first byte to the last file of each."""
+    # A folder that is named is one dataset; of its contents each folder is.
+    named = f"{source}/" if way == "several" else source
+    below = sink if way == "several" else sink / source.name
+    words = ["-r", named, f"{sink}/", "--rate", str(LINK), "--pool", "4MiB"]
+    words += ["--object-size", str(OBJECT_BYTES), "--durability", "none"]
+    sink.mkdir()
+    client = bench.start_cp(*words)
+    seconds: dict[int, float] = {}
+    began, running = 0.0, True
+    while running:
+        # Asked before looking: whatever came last is seen once more after the end.
+        running = client.is_running()
+        now = time.monotonic()
+        for number, files in enumerate(FILES):
+            if number not in seconds:
+                names = [path.name for path in (below / f"dataset{number}").glob("*")]
+                began = began or (now if names else 0.0)
+                if sum(not name.startswith(".dray-") for name in names) == files:
+                    seconds[number] = now - began
+        time.sleep(0.01)
+    client.wait().expect(0)
+    # The folder itself is not copied with its contents.
+    found = tree.differences(tree.describe(source), tree.describe(below))
+    assert [line for line in found if "b''" not in line] == []
+    return [seconds[number] for number in range(len(FILES))]
+
+
+def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Copy by turns; give what came of it."""
+    source = bench.folder / "datasets"
+    make(source)
+    runs: list[dict[str, Any]] = []
+    for turn in range(rounds):
+        for way in WORDS:
+            sink = bench.folder / f"{way}{turn}"
+            runs.append({"way": way, "seconds": copy(bench, source, sink, way)})
+            print(json.dumps(runs[-1]), flush=True)
+    return {
+        "files": FILES,
+        "file_bytes": FILE_BYTES,
+        "object_bytes": OBJECT_BYTES,
+        "link_bytes_per_second": LINK,
+        "runs": [
+            {**each, "seconds": [round(second, 2) for second in each["seconds"]]} for each in runs
+        ],
+    }
+
+
+def means(value: dict[str, Any], way: str) -> list[float]:
+    """Give each run's mean completion, in seconds."""
+    return [statistics.mean(each["seconds"]) for each in value["runs"] if each["way"] == way]
+
+
+def bounds(value: dict[str, Any]) -> dict[str, float]:
+    """Compute the mean completion in seconds if nothing but the link took time.
+
+    By names one after the other, and the smallest first: the least there is.
+    """
+    seconds = [files * value["file_bytes"] / value["link_bytes_per_second"] for files in FILES]
+
+    def mean(of: list[float]) -> float:
+        return statistics.mean(sum(of[: place + 1]) for place in range(len(of)))
+
+    return {"one": mean(seconds), "several": mean(sorted(seconds))}
+
+
+def page(text: str) -> str:
+    """Write the page."""
+    value = json.loads(text)
+    base = statistics.median(means(value, "one"))
+    least = bounds(value)
+    rows = []
+    for way, words in WORDS.items():
+        mean = statistics.median(means(value, way))
+        last = statistics.median(max(e["seconds"]) for e in value["runs"] if e["way"] == way)
+        cells = [f"{mean:.2f}", f"{mean / base - 1:+.0%}", f"{last:.2f}", f"{least[way]:.2f}"]
+        rows.append([words, *cells])
+    head = ["way", "mean completion, s", "against the first", "last, s", "of the link alone, s"]
+    sizes = ", ".join(str(files) for files in value["files"])
+    rate = f"{value['link_bytes_per_second'] >> 20} MiB/s"
+    return f"""<!-- Written by `python -m integration.simulation.datasets_real`; edit that. -->
+
+# Datasets for real
+
+{len(value["files"])} folders of {sizes} files, each file {value["file_bytes"] >> 10} KiB in two
+objects, copied with a rate of {rate}: once with all of them in one folder that is named, which is
+one dataset, once as that folder's contents, of which each folder is a dataset. Medians of
+{len(value["runs"]) // 2} runs by turns:
+
+{simulator.table(head, rows)}
+
+Nothing is faster in all; what is complete is complete sooner. *Of the link alone*: the datasets one
+after the other by their names, or the smallest first, if nothing but the link took time.
+
+`python -m integration.simulation.datasets_real` runs it and writes this page anew. What stuck links
+do to it is told [by the model](datasets.md).
+"""
+
+
+def files(text: str) -> dict[str, str]:
+    """Give all files of the experiment, by name."""
+    return {"datasets-real.json": text, "datasets-real.md": page(text)}
+
+
+def main(folder: Path = simulator.PAGES) -> None:
+    """Run it and write the files."""
+    program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
+    with tempfile.TemporaryDirectory(prefix="dray-datasets-") as name:
+        bench = Bench(Path(name), program)
+        try:
+            value = run(bench)
+        finally:
+            bench.close()
+    simulator.write(folder, files(json.dumps(value, indent=1) + "\n"))
+
+
+if __name__ == "__main__":
+    main()
