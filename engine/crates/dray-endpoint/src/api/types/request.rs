@@ -3,7 +3,7 @@
 use super::checks::{self, Check, refused};
 use super::words;
 use crate::moment::Moment;
-use crate::place::TEXT_BYTES_MAX;
+use crate::place::{TEXT_BYTES_MAX, decode};
 use dray_core::options::{Durability, Links, Order, Overwrite};
 use dray_core::rate::Class;
 use dray_core::{Checksum, Result, TransferId, plan};
@@ -404,6 +404,27 @@ pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     }
 }
 
+/// Into a folder goes a file under its own name, so that replicas of one name are one file there.
+fn check_names(request: &Request) -> Result<()> {
+    if !(request.selection.recursive || request.destination.url.ends_with('/')) {
+        return Ok(());
+    }
+    // What ends in a slash has no name: its contents are meant.
+    let name = |place: &Place| decode(place.url.rsplit('/').next().unwrap_or_default());
+    let (first, others) = match request.sources.split_first() {
+        Some((first, others)) => (name(first)?, others),
+        None => return Ok(()),
+    };
+    for other in others {
+        if name(other)? != first {
+            let cause = "replicas that go into a folder have one name, the one they get there; \
+                         these differ. Name the file, or the folder, as the destination";
+            return Err(refused("sources", cause));
+        }
+    }
+    Ok(())
+}
+
 impl Check for Request {
     fn transfer(&self) -> Option<&str> {
         self.id.as_ref().map(TransferId::as_str)
@@ -420,6 +441,7 @@ impl Check for Request {
             place.check(&format!("sources[{index}]"))?;
         }
         self.destination.check("destination")?;
+        check_names(self)?;
         for (field, patterns) in [
             ("selection.include", &self.selection.include),
             ("selection.exclude", &self.selection.exclude),
@@ -497,6 +519,26 @@ mod tests {
         );
         assert_eq!(request.class(), dray_core::rate::Class::Background);
         assert!(request.id.is_none() && request.labels.is_empty());
+    }
+
+    #[test]
+    fn replicas_that_go_into_a_folder_have_one_name() {
+        let with = |urls: &[&str], to: &str, recursive: bool| {
+            request(|value| {
+                let places: Vec<_> = urls.iter().map(|url| json!({ "url": url })).collect();
+                value["sources"] = places.into();
+                value["destination"]["url"] = to.into();
+                value["selection"]["recursive"] = recursive.into();
+            })
+        };
+        let differing = ["/data/a", "dray://b/data/other"];
+        assert!(with(&differing, "/data/into", false).is_ok(), "named there");
+        assert!(with(&differing, "/data/into/", false).is_err());
+        assert!(with(&differing, "/data/into", true).is_err());
+        let alike = ["/data/a%20b", "dray://b/else/a b"];
+        assert!(with(&alike, "/data/into/", false).is_ok());
+        assert!(with(&["/data/a/", "dray://b/x/"], "/data/into/", true).is_ok());
+        assert!(with(&["/data/a/", "dray://b/a"], "/data/into/", true).is_err());
     }
 
     #[test]
