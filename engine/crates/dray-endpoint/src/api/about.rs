@@ -52,6 +52,7 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<Endpoin
         limits: LimitsAnswer {
             transfers_active: limits.transfers_active,
             transfers_queued: limits.transfers_queued,
+            per_owner_queued: limits.per_owner_queued,
             per_owner_active: limits.per_owner_active,
             body_bytes: limits.body_bytes.0,
             page: PAGE_MAX,

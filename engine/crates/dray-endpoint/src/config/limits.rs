@@ -28,6 +28,8 @@ section!(
         transfers_active: u32 = 50,
         /// Transfers that are not ended, in all.
         transfers_queued: u64 = 100_000,
+        /// Transfers of one owner that are not ended.
+        per_owner_queued: u64 = 50_000,
         /// Transfers of one owner that run at once.
         per_owner_active: u32 = 25,
         /// Memory of all buffers.
@@ -54,6 +56,8 @@ section!(
         lifetime: u64 = 3_600,
         /// Seconds from its first day to its last, however often it is renewed.
         lifetime_max: u64 = 7 * 24 * 3_600,
+        /// Tickets of one owner that are kept: used, unused and those that may still be renewed.
+        per_owner: u64 = 200_000,
     }
 );
 

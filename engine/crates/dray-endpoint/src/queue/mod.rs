@@ -15,6 +15,7 @@ mod list;
 mod live;
 mod manifest;
 mod promised;
+mod room;
 mod row;
 mod run;
 mod schema;
@@ -68,7 +69,9 @@ const TRANSFERS: &str = "transfers";
 /// What the queue needs to know of the configuration.
 #[derive(Debug, Clone)]
 struct Rules {
-    live_max: u64,
+    places: room::Places,
+    /// Tickets of one owner that are kept.
+    tickets_of_owner: u64,
     retry: RetryWish,
     keep: Duration,
     keep_count: u64,
@@ -186,7 +189,11 @@ impl Queue {
             opened: Instant::now(),
             folder,
             rules: Rules {
-                live_max: config.limits.transfers_queued,
+                places: room::Places {
+                    all: config.limits.transfers_queued,
+                    of_owner: config.limits.per_owner_queued,
+                },
+                tickets_of_owner: config.tickets.per_owner,
                 retry: RetryWish {
                     tries: config.retry.tries,
                     interval_seconds: config.retry.interval_seconds,

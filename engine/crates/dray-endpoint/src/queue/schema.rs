@@ -186,6 +186,12 @@ CREATE INDEX transfers_pair ON transfers (class, pair, seq)
 CREATE INDEX transfers_oldest ON transfers (seq)
     WHERE state = 'queued' AND held_until IS NULL;
 ",
+    // How many of an owner's have not ended is counted at each submission, and its tickets at each
+    // new one.
+    "
+CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
+CREATE INDEX tickets_transfer ON tickets (transfer, seq);
+",
 ];
 
 /// An error of the database.

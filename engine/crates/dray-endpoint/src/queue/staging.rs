@@ -1,5 +1,6 @@
 //! What was staged: which transfer brings it, how long it stays.
 
+use super::room::Room;
 use super::row::{Row, SELECT};
 use super::schema::sql;
 use super::submit::{self, Promising, Submission, Submitted};
@@ -89,9 +90,9 @@ impl Queue {
     /// # Errors
     /// As [`Queue::submit`]; `AlreadyExists` when the id is that of something else that is staged.
     pub fn submit_staged(&self, submission: Submission, staged: StagedRow) -> Result<Submitted> {
-        let live_max = self.rules.live_max;
+        let places = self.rules.places;
         let (row, is_new) = self.write(move |connection, effects| {
-            let mut room = submit::room(connection, live_max)?;
+            let mut room = Room::look(connection, places)?;
             let now = Moment::now();
             let taken = submit::take(
                 connection,

@@ -1,6 +1,7 @@
 //! What becomes of a request: a new transfer, a new attempt, one that is there already, a conflict.
 
 use super::live::Counters;
+use super::room::{Places, Room};
 use super::row::{self, Row};
 use super::schema::sql;
 use super::staging::StagedRow;
@@ -107,9 +108,9 @@ impl Queue {
         submissions: Vec<Result<Submission>>,
         atomic: bool,
     ) -> Result<Vec<std::result::Result<Submitted, Refused>>> {
-        let live_max = self.rules.live_max;
+        let places = self.rules.places;
         let taken = self.write(move |connection, effects| {
-            take_all(connection, effects, submissions, atomic, live_max)
+            take_all(connection, effects, submissions, atomic, places)
         })?;
         let mut taken = taken;
         for at in 0..taken.len() {
@@ -144,10 +145,10 @@ fn take_all(
     effects: &mut Effects,
     submissions: Vec<Result<Submission>>,
     atomic: bool,
-    live_max: u64,
+    places: Places,
 ) -> Result<Vec<Taken>> {
     let failed = sql("submit the transfers");
-    let mut room = room(connection, live_max)?;
+    let mut room = Room::look(connection, places)?;
     let now = Moment::now();
     connection
         .execute_batch("SAVEPOINT batch")
@@ -222,26 +223,12 @@ pub(super) enum Promising {
     Together,
 }
 
-pub(super) fn room(connection: &Connection, live_max: u64) -> Result<u64> {
-    Ok(live_max.saturating_sub(count_live(connection)?))
-}
-
-fn count_live(connection: &Connection) -> Result<u64> {
-    connection
-        .prepare_cached(
-            "SELECT COUNT(*) FROM transfers
-             WHERE state IN ('queued', 'active', 'waiting', 'paused')",
-        )
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(sql("count the transfers"))
-}
-
 /// Takes one, with what it stages.
 pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
     (submission, staged): (Submission, Option<&StagedRow>),
-    room: &mut u64,
+    room: &mut Room,
     promising: Promising,
     now: Moment,
 ) -> Taken {
@@ -259,7 +246,7 @@ pub(super) fn take(
     let essence = row::json(&request.clone().essence())?;
     let Some(mut found) = Row::find(connection, id.as_str())? else {
         super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
-        take_room(room)?;
+        room.take(connection, &owner)?;
         let seq = next_seq(connection)?;
         let row = Row {
             id: id.to_string(),
@@ -285,7 +272,9 @@ pub(super) fn take(
             notices: Vec::new(),
             counters: Counters::default(),
         };
-        return keep_new(connection, effects, row, promising, now).inspect_err(|_| *room += 1);
+        let owner = row.owner.clone();
+        let kept = keep_new(connection, effects, row, promising, now);
+        return kept.inspect_err(|_| room.give_back(&owner));
     };
     if found.owner != owner {
         // Not a word on what it is.
@@ -297,7 +286,7 @@ pub(super) fn take(
         if found.essence != essence || staged.is_some() {
             super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
-        take_room(room)?;
+        room.take(connection, &owner)?;
         // Conflicts while its partial data is being removed.
         next(found.standing, Command::Retry)?;
         found.essence = essence;
@@ -305,7 +294,8 @@ pub(super) fn take(
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
-        return keep_new(connection, effects, found, promising, now).inspect_err(|_| *room += 1);
+        let kept = keep_new(connection, effects, found, promising, now);
+        return kept.inspect_err(|_| room.give_back(&owner));
     }
     if found.standing.is_leaving() {
         // Whoever attached would see it cancelled, and nobody would go on.
@@ -392,15 +382,6 @@ pub(super) fn told(effects: &mut Effects, row: &Row, now: Moment) {
         ..Event::new(EventKind::State, now)
     };
     effects.events.push((row.owner.as_str().into(), event));
-}
-
-fn take_room(room: &mut u64) -> Result<()> {
-    *room = room.checked_sub(1).ok_or_else(|| {
-        Error::new(ErrorKind::Busy, End::Here, "submit the transfer")
-            .cause("the queue is full")
-            .remedy("try again later, or ask for a higher limits.transfers_queued")
-    })?;
-    Ok(())
 }
 
 fn conflict(id: &TransferId, cause: &str, remedy: &str) -> Error {

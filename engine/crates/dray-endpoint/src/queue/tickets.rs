@@ -6,8 +6,8 @@ use crate::access::Principal;
 use crate::api::types::Direction;
 use crate::live::Wish;
 use crate::moment::Moment;
-use dray_core::Result;
 use dray_core::options::Overwrite;
+use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -84,6 +84,22 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
     })
 }
 
+/// Refuses one more when its owner has as many as may be.
+fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()> {
+    let kept: u64 = connection
+        .prepare_cached("SELECT COUNT(*) FROM tickets WHERE owner = ?1")
+        .and_then(|mut statement| statement.query_row([owner], |row| row.get(0)))
+        .map_err(sql("count the tickets"))?;
+    match kept < per_owner {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Busy, End::Here, "mint the ticket")
+            .cause(format!(
+                "{kept} tickets of {owner} are kept, as many as may be"
+            ))
+            .remedy("ask for a higher tickets.per_owner, or a shorter tickets.lifetime_max")),
+    }
+}
+
 impl Queue {
     /// The table of tickets.
     #[must_use]
@@ -96,10 +112,12 @@ impl TicketTable<'_> {
     /// Keeps a new one.
     ///
     /// # Errors
-    /// Of the database.
+    /// [`ErrorKind::Busy`] when the owner has as many as may be; those of the database.
     pub fn insert(&self, ticket: &TicketRow, secret_sha256: [u8; 32]) -> Result<()> {
         let ticket = ticket.clone();
+        let per_owner = self.0.rules.tickets_of_owner;
         self.0.write(move |connection, _: &mut Effects| {
+            check_room(connection, &ticket.owner, per_owner)?;
             let values = rusqlite::params![
                 ticket.id,
                 next_seq(connection)?,

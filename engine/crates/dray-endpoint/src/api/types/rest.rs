@@ -134,6 +134,8 @@ pub struct LimitsAnswer {
     pub transfers_active: u32,
     /// Transfers that are not ended.
     pub transfers_queued: u64,
+    /// Transfers of one owner that are not ended.
+    pub per_owner_queued: u64,
     /// Transfers of one owner that run at once.
     pub per_owner_active: u32,
     /// Bytes of a request's body.

@@ -13,6 +13,9 @@ use utoipa::{IntoParams, ToSchema};
 /// Paths of one ticket.
 const PATHS_MAX: usize = 256;
 
+/// Bytes of all paths of a ticket.
+const PATHS_BYTES_MAX: usize = 64 * 1024;
+
 /// Bytes of a ticket as text, with room.
 const TICKET_BYTES_MAX: usize = 256;
 
@@ -68,6 +71,10 @@ impl Check for TicketRequest {
             if path.len() > TEXT_BYTES_MAX {
                 return Err(checks::refused("paths", "a path is too long"));
             }
+        }
+        // It is kept for days, and a folder's ticket covers what lies beneath.
+        if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
+            return Err(checks::refused("paths", "together they are too long"));
         }
         if self
             .peer_key

@@ -217,6 +217,63 @@ fn a_full_queue_says_so_and_takes_what_is_there() {
 }
 
 #[test]
+fn one_owner_fills_neither_the_queue_nor_the_tickets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.per_owner_queued = 3;
+    config.tickets.per_owner = 2;
+    let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+    let batch = |owner: &str, names: &[&str]| {
+        let of = |name: &&str| Ok(by(owner, request(name)));
+        names.iter().map(of).collect::<Vec<_>>()
+    };
+    let taken = queue.submit_all(batch("alice", &["a", "b", "c", "d"]), false);
+    let taken = taken.expect("answered");
+    assert!(taken[..3].iter().all(Result::is_ok));
+    let error = &taken[3].as_ref().expect_err("one too many").error;
+    assert_eq!(error.kind, ErrorKind::Busy);
+    assert!(
+        error.to_string().contains("3 transfers of alice"),
+        "{error}"
+    );
+    assert!(queue.submit(by("bob", request("e"))).is_ok());
+    begin(&queue, "a");
+    queue.ended(&id("a"), Ending::Incomplete).expect("ended");
+    assert!(
+        queue.submit(by("alice", request("d"))).is_ok(),
+        "a place is free"
+    );
+    assert!(
+        queue.submit(by("alice", request("a"))).is_err(),
+        "no second one"
+    );
+
+    let ticket = |id: &str, owner: &str| super::TicketRow {
+        id: id.to_owned(),
+        transfer: "t".to_owned(),
+        direction: crate::api::types::Direction::Read,
+        paths: vec!["/data/x".to_owned()],
+        overwrite: dray_core::options::Overwrite::Never,
+        owner: owner.to_owned(),
+        principal: owner.to_owned(),
+        peer_key: String::new(),
+        issued_at: Moment::now(),
+        expires_at: Moment::now(),
+        renewable_until: Moment::now(),
+        is_revoked: false,
+        wish: crate::live::Wish::default(),
+    };
+    let keep = |id: &str, owner: &str, secret: u8| {
+        let kept = queue.tickets().insert(&ticket(id, owner), [secret; 32]);
+        kept.map_err(|error| error.kind)
+    };
+    assert_eq!(keep("one", "alice", 1), Ok(()));
+    assert_eq!(keep("two", "alice", 2), Ok(()));
+    assert_eq!(keep("three", "alice", 3), Err(ErrorKind::Busy));
+    assert_eq!(keep("three", "bob", 3), Ok(()));
+}
+
+#[test]
 fn pages_are_stable_while_others_submit() {
     let queue = queue();
     for at in 0..10 {
@@ -702,8 +759,20 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), Moment::now());
         let alone = super::submit::Promising::Alone;
-        super::submit::take(connection, effects, (submission, None), &mut 1, alone, now)
-            .map_err(|refused| refused.error)
+        let places = super::room::Places {
+            all: 1,
+            of_owner: 1,
+        };
+        let mut room = super::room::Room::look(connection, places)?;
+        super::submit::take(
+            connection,
+            effects,
+            (submission, None),
+            &mut room,
+            alone,
+            now,
+        )
+        .map_err(|refused| refused.error)
     });
     assert!(taken.expect("taken").1);
     assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 0);
