@@ -50,7 +50,8 @@ impl Capacity {
     /// What it gives from `now` on. True when that differs by a twentieth from what plans were made
     /// for.
     pub(crate) fn measure(&mut self, rate: BytesPerSecond, now: Time) -> bool {
-        if (self.samples.back()).is_some_and(|last| last.since >= now) {
+        // More than one when the clock was set back.
+        while (self.samples.back()).is_some_and(|last| last.since >= now) {
             self.samples.pop_back();
         }
         self.samples.push_back(Sample {

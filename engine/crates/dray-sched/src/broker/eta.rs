@@ -1,8 +1,8 @@
 //! When will it be done?
 
 use super::triage::Kept;
-use super::wish::TransferKey;
-use super::{Broker, Outlook, Taken};
+use super::wish::{TransferKey, Wish};
+use super::{Broker, Outlook};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use std::time::Duration;
@@ -85,73 +85,102 @@ impl Broker {
     }
 }
 
-/// When a transfer could be done in what the plans of others leave it.
-pub(super) fn after(broker: &Broker, kept: &Kept, taken: &Taken, now: Time) -> Option<Time> {
-    let wish = &taken.wish;
-    let bytes = wish.bytes?;
-    let indices = broker.indices(wish);
-    let need = broker.empty_need(now);
-    let known = || {
-        indices
-            .iter()
-            .filter(|index| need.capacities[**index].is_some())
-    };
-    let mut cuts = vec![wish.start(now)];
-    for (need, plan) in &kept.parts {
-        cuts.extend(plan.cuts.iter().copied());
-        cuts.extend(need.holds.iter().filter_map(|hold| hold.until));
-    }
-    cuts.retain(|cut| *cut >= wish.start(now));
-    cuts.sort_unstable();
-    cuts.dedup();
-    let ceiling = wish.ceiling.map_or(u64::MAX, |rate| rate.0);
-    let mut left = bytes;
-    for (at, begin) in cuts.iter().enumerate() {
-        let rate = known().map(|index| free(&need.capacities, kept, wish.key, *index, *begin));
-        let rate = rate.min().unwrap_or(u64::MAX).min(ceiling);
-        let lasts = BytesPerSecond(rate).time_for(left);
-        let length = cuts.get(at + 1).map(|end| end.since(*begin));
-        match (lasts, length) {
-            (Some(lasts), Some(length)) if lasts > length => {
-                left -= super::wish::bytes_in(rate, nanos(length)).min(left);
-            }
-            (Some(lasts), _) => return Some(*begin + lasts),
-            (None, _) => {}
-        }
-    }
-    None
+/// What plans leave of each resource, between any two of their instants.
+#[derive(Debug, Clone)]
+pub(super) struct Left {
+    /// The last holds for ever.
+    cuts: Vec<Time>,
+    /// Of each resource, from each cut on, bytes per second; `None` where nothing is known.
+    free: Vec<Option<Vec<u64>>>,
 }
 
-/// What others leave of a resource from a time on, until the next of the plans' instants.
-fn free(
-    capacities: &[Option<u64>],
-    kept: &Kept,
-    but: TransferKey,
-    resource: usize,
-    time: Time,
-) -> u64 {
-    let mut used = 0u128;
-    for (need, plan) in &kept.parts {
-        let others = need.holds.iter().filter(|hold| {
-            hold.key != but
-                && hold.resources.contains(&resource)
-                && hold.from <= time
-                && hold.until.is_none_or(|until| time < until)
-        });
-        used += others.map(|hold| u128::from(hold.rate)).sum::<u128>();
-        let at = plan.cuts.partition_point(|cut| *cut <= time);
-        if at == 0 || at == plan.cuts.len() {
-            continue;
+impl Left {
+    /// What all leave but one. O(promises * instants of their parts).
+    pub(super) fn new(broker: &Broker, kept: &Kept, but: Option<TransferKey>, now: Time) -> Self {
+        let capacities = broker.empty_need(now).capacities;
+        let mut cuts = vec![now];
+        for (need, plan) in &kept.parts {
+            cuts.extend(plan.cuts.iter().copied());
+            let held = need.holds.iter();
+            cuts.extend(
+                held.flat_map(|hold| [Some(hold.from), hold.until])
+                    .flatten(),
+            );
         }
-        let length = nanos(plan.cuts[at].since(plan.cuts[at - 1]));
-        for (demand, amounts) in need.demands.iter().zip(&plan.amounts) {
-            if demand.key != but && demand.resources.contains(&resource) {
-                used += u128::from(super::wish::rate_for(amounts[at - 1], length));
+        cuts.retain(|cut| *cut >= now);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let at = |time: Time| cuts.partition_point(|cut| *cut < time);
+        // What begins to be used at each cut, and what ends to be.
+        let none = vec![(0u128, 0u128); cuts.len() + 1];
+        let mut uses = vec![none; capacities.len()];
+        let mut add = |resources: &[usize], from: usize, until: usize, rate: u64| {
+            for resource in resources {
+                uses[*resource][from].0 += u128::from(rate);
+                uses[*resource][until].1 += u128::from(rate);
+            }
+        };
+        for (need, plan) in &kept.parts {
+            for hold in need.holds.iter().filter(|hold| Some(hold.key) != but) {
+                let until = hold.until.map_or(cuts.len(), at);
+                add(&hold.resources, at(hold.from), until, hold.rate);
+            }
+            let places: Vec<usize> = plan.cuts.iter().map(|cut| at(*cut)).collect();
+            for (demand, amounts) in need.demands.iter().zip(&plan.amounts) {
+                if Some(demand.key) == but {
+                    continue;
+                }
+                for (interval, bytes) in amounts.iter().enumerate().filter(|(_, bytes)| **bytes > 0)
+                {
+                    let pair = &plan.cuts[interval..=interval + 1];
+                    let rate = super::wish::rate_for(*bytes, nanos(pair[1].since(pair[0])));
+                    let (from, until) = (places[interval], places[interval + 1]);
+                    add(&demand.resources, from, until, rate);
+                }
             }
         }
+        let free = capacities.iter().zip(uses).map(|(capacity, uses)| {
+            let capacity = u128::from((*capacity)?);
+            let mut used = 0;
+            let free = uses.iter().take(cuts.len()).map(|(begins, ends)| {
+                used = used + begins - ends;
+                u64::try_from(capacity.saturating_sub(used)).unwrap_or(u64::MAX)
+            });
+            Some(free.collect())
+        });
+        Self {
+            free: free.collect(),
+            cuts,
+        }
     }
-    let capacity = capacities[resource].map_or(u128::from(u64::MAX), u128::from);
-    u64::try_from(capacity.saturating_sub(used)).unwrap_or(u64::MAX)
+
+    /// When a wish could be done in it; `resources` are its resources' indices. O(instants).
+    pub(super) fn done(&self, wish: &Wish, resources: &[usize]) -> Option<Time> {
+        let mut left = wish.bytes?;
+        let ceiling = wish.ceiling.map_or(u64::MAX, |rate| rate.0);
+        let known: Vec<&Vec<u64>> = (resources.iter())
+            .filter_map(|resource| self.free[*resource].as_ref())
+            .collect();
+        let start = wish.start(*self.cuts.first()?);
+        for (at, cut) in self.cuts.iter().enumerate() {
+            let begin = start.max(*cut);
+            let end = self.cuts.get(at + 1).copied();
+            if end.is_some_and(|end| end <= begin) {
+                continue;
+            }
+            let rate = known.iter().map(|free| free[at]).min();
+            let rate = rate.unwrap_or(u64::MAX).min(ceiling);
+            let lasts = BytesPerSecond(rate).time_for(left);
+            match (lasts, end.map(|end| end.since(begin))) {
+                (Some(lasts), Some(length)) if lasts > length => {
+                    left -= super::wish::bytes_in(rate, nanos(length)).min(left);
+                }
+                (Some(lasts), _) => return Some(begin + lasts),
+                (None, _) => {}
+            }
+        }
+        None
+    }
 }
 
 fn nanos(length: Duration) -> u64 {

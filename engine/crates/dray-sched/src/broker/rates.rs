@@ -1,5 +1,6 @@
 //! The rates of now: what the plan says, and who gets what it leaves.
 
+use super::eta::Left;
 use super::need::Need;
 use super::spare::{self, Sharer};
 use super::triage::{self, Cause, Kept, Miss, Outlooks, Wishes};
@@ -7,7 +8,8 @@ use super::wish::{TransferKey, Wish};
 use super::{Broker, Outlook, Taken};
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Who asks no sooner than this misses nothing: an end that comes nearer by rounding would otherwise
@@ -174,7 +176,8 @@ impl Broker {
                 *planned.entry(hold.key).or_default() += hold.rate;
             }
         }
-        let is_lost = |key: &TransferKey| kept.lost.iter().any(|(lost, _)| lost == key);
+        let lost: BTreeSet<TransferKey> = kept.lost.iter().map(|(key, _)| *key).collect();
+        let is_lost = |key: &TransferKey| lost.contains(key);
         let mut open: Vec<(&Taken, Vec<usize>)> = (self.transfers.values())
             .filter(|taken| taken.wish.start(now) <= now && taken.wish.bytes != Some(0))
             .map(|taken| (taken, self.indices(&taken.wish)))
@@ -229,44 +232,56 @@ impl Broker {
     }
 
     pub(super) fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
+        let lost: BTreeMap<TransferKey, usize> = kept.lost.iter().copied().collect();
+        // The same for all that are lost: what is left is looked at once, and so is each resource.
+        let left = OnceCell::new();
+        let mut others: BTreeMap<usize, Vec<TransferKey>> = BTreeMap::new();
         let mut misses = Vec::new();
         for taken in self.transfers.values().filter(|taken| taken.is_promised) {
             let wish = &taken.wish;
             if wish.bytes == Some(0) {
                 continue;
             }
-            let lost = kept.lost.iter().find(|(key, _)| *key == wish.key);
             let cause = if wish.deadline.is_some_and(|deadline| deadline <= now) {
                 Cause::Over
-            } else if let Some((_, resource)) = lost {
-                let others = self.promises(now).filter(|(other, resources)| {
-                    let is_kept = kept.lost.iter().all(|(lost, _)| *lost != other.key);
-                    is_kept && resources.contains(resource)
+            } else if let Some(resource) = lost.get(&wish.key) {
+                let others = others.entry(*resource).or_insert_with(|| {
+                    let kept = self.promises(now).filter(|(other, resources)| {
+                        !lost.contains_key(&other.key) && resources.contains(resource)
+                    });
+                    kept.map(|(other, _)| other.key).collect()
                 });
-                let others = others.map(|(other, _)| other.key).collect();
-                Cause::Resource(self.id(*resource), others)
+                Cause::Resource(self.id(*resource), others.clone())
             } else if is_slow(taken, now) {
                 Cause::Slow
             } else {
                 continue;
             };
+            let of_plan = |left: &Left| left.done(wish, &self.indices(wish));
+            let earliest = match (by_itself(taken, now), &cause) {
+                (Some(time), _) => time,
+                // Its own plan is not in its way.
+                (None, Cause::Slow) => of_plan(&Left::new(self, kept, Some(wish.key), now)),
+                (None, _) => of_plan(left.get_or_init(|| Left::new(self, kept, None, now))),
+            };
             misses.push(Miss {
                 key: wish.key,
-                earliest: self.earliest(kept, taken, now),
                 cause,
+                earliest,
             });
         }
         misses
     }
+}
 
-    /// When a transfer could be done, all that is kept kept: in what the plans leave it.
-    fn earliest(&self, kept: &Kept, taken: &Taken, now: Time) -> Option<Time> {
-        let bytes = taken.wish.bytes?;
-        if let Some(rate) = taken.use_max.filter(|rate| *rate < most_of(&taken.wish)) {
-            return Some(now + BytesPerSecond(rate).time_for(bytes)?);
-        }
-        super::eta::after(self, kept, taken, now)
-    }
+/// When a transfer will be done that uses less than it may; `None` of others.
+fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
+    let rate = taken.use_max.filter(|rate| *rate < most_of(&taken.wish))?;
+    let lasts = taken
+        .wish
+        .bytes
+        .and_then(|bytes| BytesPerSecond(rate).time_for(bytes));
+    Some(lasts.map(|lasts| now + lasts))
 }
 
 /// Who is due first takes all there is, if after some time of that all promises of the part still fit:

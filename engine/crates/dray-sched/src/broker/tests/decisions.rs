@@ -358,3 +358,24 @@ fn a_grant_says_what_moves_now_and_what_does_where_it_begins() {
     let grants = grants.expect("fits");
     assert_eq!(grants[0].present, grants[0].rate);
 }
+
+#[test]
+fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave() {
+    let mut broker = broker(&[200]);
+    // One that is kept, and two that are given up; nothing is in the way behind the first.
+    for (key, megas, deadline) in [(1, 1_000, 20), (2, 9_000, 110), (3, 9_250, 111)] {
+        takes(&mut broker, due(key, megas, deadline, &[0]));
+    }
+    broker.set_resource(ResourceId(0), Some(rate(50)));
+    let misses = foretold(&broker, NOW);
+    let found = misses.iter().filter_map(|miss| {
+        let others = Cause::Resource(ResourceId(0), vec![TransferKey(1)]);
+        assert_eq!(miss.cause, others);
+        Some((miss.key.0, miss.earliest?.since(NOW).as_secs()))
+    });
+    // 1 000 before each of them, at 50 a second.
+    let found: Vec<_> = found.collect();
+    let [(2, 199..=200), (3, 204..=205)] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+}
