@@ -395,8 +395,11 @@ pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
+/// Sizes and rates that are promised stand in the queue as signed numbers.
+const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
 pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
-    checks::within_if("rate_min", low, &(1..=u64::MAX))?;
+    checks::within_if("rate_min", low, &(1..=BYTES_MAX))?;
     checks::within_if("rate_max", high, &(1..=u64::MAX))?;
     match (low, high) {
         (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
@@ -452,7 +455,7 @@ impl Check for Request {
             }
         }
         if let Some(range) = self.selection.range {
-            checks::within("selection.range.length", range.length, &(1..=u64::MAX))?;
+            checks::within("selection.range.length", range.length, &(1..=BYTES_MAX))?;
             if range.offset.checked_add(range.length).is_none() {
                 return Err(refused("selection.range", "it ends past 2^64 bytes"));
             }
@@ -468,6 +471,9 @@ impl Check for Request {
             let cause = "content and range are about one file, this request about a folder";
             return Err(refused("selection.recursive", cause));
         }
+        let size = self.content.as_ref().and_then(|content| content.size);
+        checks::within_if("content.size", size, &(0..=BYTES_MAX))?;
+        checks::within_if("bytes_expected", self.bytes_expected, &(0..=BYTES_MAX))?;
         checks::within("priority", self.priority, &(0..=9))?;
         checks::within("weight", self.weight, &(1..=1_000))?;
         check_rates(self.rate_min, self.rate_max)?;
@@ -577,6 +583,9 @@ mod tests {
             ("class", json!("urgent")),
             ("admission", json!("maybe")),
             ("bytes_expected", json!(-1)),
+            ("bytes_expected", json!(1_u64 << 63)),
+            ("content", json!({"size": 1_u64 << 63})),
+            ("rate_min", json!(1_u64 << 63)),
             ("selection", json!({"range": {"offset": 1, "length": 0}})),
             (
                 "selection",
