@@ -5,7 +5,7 @@ use crate::live::Moving;
 use crate::place;
 use crate::promises::asks_promise;
 use crate::queue::{Counters, Job, Manifest, Queue};
-use dray_core::{End, Error, Status, StreamId, TransferId};
+use dray_core::{End, Error, Result, Status, StreamId, TransferId};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::Observer;
 use dray_session::{Event, Progress};
@@ -43,8 +43,9 @@ pub(super) struct Monitor<'q> {
     /// What came in, at a sink: its machine does not know what was sent.
     arrived_bytes: AtomicU64,
     arrived_objects: AtomicU64,
-    /// It asks for what could not be promised while its size was not known.
-    wants_promise: AtomicBool,
+    /// Whether it was seen to be listed: what could not be promised while its size was not known can
+    /// be by then.
+    is_listed: AtomicBool,
 }
 
 impl<'q> Monitor<'q> {
@@ -63,9 +64,7 @@ impl<'q> Monitor<'q> {
             }),
             arrived_bytes: AtomicU64::new(0),
             arrived_objects: AtomicU64::new(0),
-            wants_promise: AtomicBool::new(
-                asks_promise(&job.request) && !queue.promises().is_promised(job.id.as_str()),
-            ),
+            is_listed: AtomicBool::new(false),
         }
     }
 
@@ -111,6 +110,16 @@ impl<'q> Monitor<'q> {
                 resumed: progress.objects_resumed,
             },
         }
+    }
+
+    /// All files are listed: what it asks for by now may be promised.
+    fn listed(&self, bytes: u64) -> Result<()> {
+        let request = self.queue.request(&self.id)?;
+        let is_promised = || self.queue.promises().is_promised(self.id.as_str());
+        if request.is_some_and(|request| asks_promise(&request)) && !is_promised() {
+            self.queue.listed(&self.id, bytes)?;
+        }
+        Ok(())
     }
 
     /// The session is over.
@@ -171,9 +180,11 @@ impl Observer for Monitor<'_> {
         self.moving.note(progress);
         self.queue.progress(&self.id, &self.counters(progress));
         if progress.listing_done
-            && self.wants_promise.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.queue.listed(&self.id, progress.bytes_listed)
+            && !self.is_listed.swap(true, Ordering::Relaxed)
+            && let Err(error) = self.listed(progress.bytes_listed)
         {
+            // Asked again with the next progress.
+            self.is_listed.store(false, Ordering::Relaxed);
             tracing::error!(transfer = %self.id, "{error}");
         }
         let mut notes = self.notes();
@@ -198,3 +209,68 @@ impl Observer for Monitor<'_> {
 }
 
 impl Watch for Monitor<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::Monitor;
+    use crate::access::{Principal, Rights};
+    use crate::config::Config;
+    use crate::events::Hub;
+    use crate::live::{Moving, Way, Wish};
+    use crate::moment::Moment;
+    use crate::queue::{Queue, Submission};
+    use dray_core::TransferId;
+    use dray_runtime::observe::Observer;
+    use dray_session::Progress;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_deadline_that_comes_before_the_files_are_listed_is_asked_for_then() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = format!(
+            "name = \"a.example\"\nstate = {:?}\nrate = \"100MB/s\"\n\
+             [[root]]\nname = \"data\"\npath = \"/data\"\n",
+            folder.path()
+        );
+        let config = Config::parse("test", &text).expect("good");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        let request = json!({
+            "id": "one",
+            "sources": [{"url": "dray://b.example/data/x"}],
+            "destination": {"url": "/data/x"},
+        });
+        let submission = Submission {
+            request: serde_json::from_value(request).expect("good"),
+            owner: "alice".to_owned(),
+            principal: "alice".to_owned(),
+        };
+        let taken = queue.submit(submission).expect("taken").transfer;
+        let id = TransferId::new("one").expect("good");
+        let job = queue
+            .begin(&id, taken.version)
+            .expect("asked")
+            .expect("begun");
+        let (owner, peer) = ("alice".to_owned(), "b.example".to_owned());
+        let moving = Moving::new(id, owner, peer, Way::In, Wish::default());
+        let monitor = Monitor::new(&queue, &job, Arc::new(moving));
+        let deadline = Moment::now().after(Duration::from_secs(1_001));
+        let patch = json!({"deadline": deadline});
+        let patch = serde_json::from_value(patch).expect("good");
+        let caller = Principal {
+            name: "alice@test".to_owned(),
+            owner: "alice".to_owned(),
+            is_administrator: false,
+            rights: Rights::Rules,
+        };
+        queue.patch(&caller, "one", &patch).expect("taken");
+        assert!(!queue.promises().is_promised("one"));
+        monitor.progress(&Progress {
+            listing_done: true,
+            bytes_listed: 60_000_000_000,
+            ..Progress::default()
+        });
+        assert!(queue.promises().is_promised("one"));
+    }
+}

@@ -13,6 +13,7 @@ use dray_runtime::clock::Clock;
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// What is spare goes to who is of class realtime, deadline, background by these, as in the broker;
 /// realtime takes nearly all.
@@ -26,6 +27,9 @@ const ON_THE_WAY_MAX: u64 = 64 << 20;
 /// Times that rates of roots, of owners and of the endpoint are fitted to each other in a round.
 const FITS: usize = 3;
 
+/// Notices that wait to be written down; more were told and stand in the log alone.
+const NOTES_MAX: usize = 100_000;
+
 /// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
 /// that there is more.
 const PROBE_PART: u64 = 4;
@@ -38,6 +42,10 @@ pub struct Shares {
     clock: Clock,
     /// By the number of the session.
     demands: HashMap<u64, Demand>,
+    /// Notices of what does not run, still to be written down: whose, and what.
+    notes: Vec<(String, String)>,
+    /// Writes them: rates are given out meanwhile.
+    writing: Option<JoinHandle<()>>,
 }
 
 /// A place in the tree: the other endpoint, then the owner.
@@ -70,6 +78,8 @@ impl Shares {
             queue,
             clock: Clock::start(),
             demands: HashMap::new(),
+            notes: Vec::new(),
+            writing: None,
         }
     }
 
@@ -91,7 +101,27 @@ impl Shares {
             }
             moving.grant(rate);
         }
+        self.write_notes();
         count
+    }
+
+    /// Has what is noted written down, all in one write, as soon as the last is.
+    fn write_notes(&mut self) {
+        let is_writing = self.writing.as_ref();
+        if self.notes.is_empty() || is_writing.is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let (queue, notes) = (Arc::clone(&self.queue), std::mem::take(&mut self.notes));
+        let write = move || {
+            if let Err(error) = queue.note_all(notes) {
+                tracing::error!("cannot note which promises will be missed: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("dray-notes".to_owned());
+        match thread.spawn(write) {
+            Ok(thread) => self.writing = Some(thread),
+            Err(error) => tracing::error!("cannot note what will be missed: {error}"),
+        }
     }
 
     fn is_bounded(&self, all: &[Arc<Moving>], look: &Look) -> bool {
@@ -108,7 +138,7 @@ impl Shares {
     }
 
     /// Takes up what is promised, and tells what has to be said of it.
-    fn look(&self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Look {
+    fn look(&mut self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Look {
         let seen = all.iter().zip(wants).map(|(moving, wants)| {
             let own = moving.is_own.then(|| moving.transfer.as_str());
             let counted = own.and_then(|_| self.queue.counted(&moving.transfer));
@@ -138,7 +168,7 @@ impl Shares {
         look
     }
 
-    fn tell(&self, told: &Told, now: Moment) {
+    fn tell(&mut self, told: &Told, now: Moment) {
         match told {
             Told::Rate {
                 id,
@@ -171,8 +201,9 @@ impl Shares {
                     None => "its promise is expected to be kept again".to_owned(),
                 };
                 tracing::warn!(transfer = %id, "{notice}");
-                if let Err(error) = self.queue.foretold(id, owner, &notice, miss.clone()) {
-                    tracing::error!(transfer = %id, "cannot note it: {error}");
+                let is_noted = self.queue.foretold(id, owner, &notice, miss.clone());
+                if !is_noted && self.notes.len() < NOTES_MAX {
+                    self.notes.push((id.clone(), notice));
                 }
             }
         }
@@ -345,6 +376,15 @@ impl Shares {
         let wanted = demand.observe(now, granted, moving.moved());
         kept.insert(key, demand);
         wanted
+    }
+}
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        if let Some(thread) = self.writing.take() {
+            // It ends once the write does.
+            let _ = thread.join();
+        }
     }
 }
 

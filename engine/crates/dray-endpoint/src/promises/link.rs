@@ -46,7 +46,9 @@ impl Link {
     /// windows in which enough was let through all the time: who has no gate, or a low one, may move
     /// little for reasons of their own.
     pub(super) fn look(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
-        let Some((since, before)) = self.window else {
+        // A clock that was set back begins a new one.
+        let window = self.window.filter(|(since, _)| *since <= now);
+        let Some((since, before)) = window else {
             self.window = Some((now, moved));
             self.shown = shown;
             return None;

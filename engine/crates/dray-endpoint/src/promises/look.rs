@@ -92,6 +92,9 @@ pub(super) struct Use {
 impl Use {
     /// Bytes since the last look.
     fn look(&mut self, seen: &Seen<'_>, now: Time) -> u64 {
+        if (self.samples.back()).is_some_and(|(at, _)| *at > now) {
+            self.samples.clear();
+        }
         let more = seen.moved.saturating_sub(self.last);
         self.last = seen.moved;
         if seen.is_hungry {
@@ -143,6 +146,8 @@ impl Promises {
         let at = time(now);
         let mut desk = self.desk();
         let desk = &mut *desk;
+        // A clock that was set back: the time at which to ask again may be hours away.
+        desk.is_changed |= at < std::mem::replace(&mut desk.at, at);
         desk.follow(seen, at, self.config.rate.is_none());
         let is_due = desk.wake_at.is_some_and(|wake| wake <= at);
         let mut has_begun = false;
@@ -253,10 +258,10 @@ impl Desk {
         }
         self.moved = self.moved.saturating_add(moved);
         if is_measured && let Some(rate) = self.link.look(at, self.moved, shown) {
-            self.has_news |= self
-                .broker
-                .capacity(LINK)
-                .is_none_or(|link| link.present().is_none());
+            let link = self.broker.capacity(LINK);
+            if link.is_none_or(|link| link.present().is_none()) {
+                self.asks_from = Some(0);
+            }
             let is_news = self.broker.measure(LINK, BytesPerSecond(rate), at);
             self.is_changed |= is_news && !self.held.is_empty();
         }

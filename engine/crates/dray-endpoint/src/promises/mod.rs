@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::moment::Moment;
 use ask::Places;
 use dray_core::Time;
-use dray_core::rate::BytesPerSecond;
+use dray_core::rate::{BytesPerSecond, Class};
 use dray_sched::broker::{Answer, Broker, Rate, Reason, ResourceId, TransferKey, Wish};
 use link::Link;
 use std::collections::{BTreeMap, HashMap};
@@ -113,11 +113,14 @@ struct Desk {
     told: BTreeMap<TransferKey, u64>,
     misses: BTreeMap<TransferKey, MissAnswer>,
     wake_at: Option<Time>,
+    /// When it was looked last.
+    at: Time,
     is_changed: bool,
     /// Whether anything was changed since [`Promises::mark`].
     is_touched: bool,
-    /// Whether the link's capacity has just become known.
-    has_news: bool,
+    /// What waits for a capacity that has become known since: from behind which number on it is still
+    /// to be asked for again.
+    asks_from: Option<i64>,
     link: Link,
     /// Bytes that all sessions have moved.
     moved: u64,
@@ -140,7 +143,8 @@ impl Promises {
             wake_at: None,
             is_changed: false,
             is_touched: false,
-            has_news: false,
+            asks_from: None,
+            at: Time::ZERO,
             link: Link::default(),
             moved: 0,
             uses: HashMap::new(),
@@ -383,6 +387,20 @@ impl Promises {
         rate.is_some_and(|rate| rate.planned.0 > 0)
     }
 
+    /// The promised transfers that are to move now by plan, those first that are due first.
+    #[must_use]
+    pub fn moving(&self) -> Vec<String> {
+        let desk = self.desk();
+        let moving = desk.rates.iter().filter(|(_, rate)| rate.planned.0 > 0);
+        let held = moving.filter_map(|(key, _)| desk.held.get(key));
+        let mut held: Vec<&Held> = held.collect();
+        held.sort_by_key(|held| {
+            let deadline = held.promise.deadline;
+            (deadline.is_none(), deadline, held.promise.key)
+        });
+        held.into_iter().map(|held| held.id.clone()).collect()
+    }
+
     /// What is promised to a transfer, as it stands.
     #[must_use]
     pub fn view(&self, id: &str) -> View {
@@ -463,9 +481,26 @@ impl Promises {
         desk.is_changed = true;
     }
 
-    /// Whether something has become known since this was asked last, so that more can be promised.
-    pub(crate) fn take_news(&self) -> bool {
-        std::mem::take(&mut self.desk().has_news)
+    /// Whether something has become known so that more can be promised, and behind which number those
+    /// stand that were not asked for again since.
+    pub(crate) fn take_news(&self) -> Option<i64> {
+        self.desk().asks_from.take()
+    }
+
+    /// There are more of them behind this number.
+    pub(crate) fn more_news(&self, after: i64) {
+        let mut desk = self.desk();
+        desk.asks_from = Some(desk.asks_from.map_or(after, |from| from.min(after)));
+    }
+
+    /// What a transfer counts for among others was changed: what it is promised is the same.
+    pub fn weigh(&self, key: u64, class: Class, weight: u32) {
+        let key = TransferKey(key);
+        let mut desk = self.desk();
+        if desk.held.contains_key(&key) {
+            desk.broker.weigh(key, class, weight);
+            (desk.is_touched, desk.is_changed) = (true, true);
+        }
     }
 
     /// From here on it is noted whether anything is promised or given up.

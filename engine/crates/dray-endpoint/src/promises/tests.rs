@@ -294,7 +294,8 @@ fn a_link_that_is_measured_can_be_promised_of() {
     for second in 0..5 {
         promises.look(&[other(second * 80 * MEGA)], at(second));
     }
-    assert!(promises.take_news() && !promises.take_news());
+    assert_eq!(promises.take_news(), Some(0));
+    assert_eq!(promises.take_news(), None);
     let wanted = due(9_000, 106);
     assert!(promises.take(&[ask(1, "one", &wanted)], at(5)).is_err());
     assert!(take(&promises, 1, "one", &due(7_000, 106)));
@@ -515,4 +516,33 @@ fn what_was_undone_leaves_no_rate_to_who_comes_after() {
     };
     promises.restore(vec![(row, ask(1, "late", &later))], None, noon());
     assert!(!promises.is_moving("late"));
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_stop_the_plans() {
+    let promises = promises("");
+    let other = |moved| Seen {
+        session: 1,
+        own: None,
+        moved,
+        done: 0,
+        listed: None,
+        is_hungry: true,
+        granted: None,
+    };
+    for second in 3_600..3_605 {
+        promises.look(&[other((second - 3_600) * 80 * MEGA)], at(second));
+    }
+    assert!(take(&promises, 1, "one", &due(6_000, 3_710)));
+    let look = promises.look(&[moves(7, "one", 0, true)], at(3_605));
+    let before = look.planned[&7];
+    // The same span of time is left for half of the bytes as before for all.
+    promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
+    let look = promises.look(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
+    assert!(look.planned[&7] < before / 10, "{look:?}");
+    for second in 6..10 {
+        let moved = (3_000 + (second - 6) * 160) * MEGA;
+        promises.look(&[moves(7, "one", moved, true)], at(second));
+    }
+    assert!(promises.measured() >= Some(160 * MEGA));
 }

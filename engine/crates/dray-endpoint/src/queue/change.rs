@@ -7,6 +7,7 @@ use super::{Effects, Queue, Refused, not_found, promised};
 use crate::access::Principal;
 use crate::api::types::{Check, Patch, Request, State, Transfer};
 use crate::moment::Moment;
+use crate::promises::asks_promise;
 use dray_core::{Result, TransferId};
 use rusqlite::Connection;
 
@@ -62,21 +63,30 @@ impl Queue {
             let request = patch.apply(row.request.clone());
             request.check()?;
             if request == row.request {
-                return Ok(Ok(row));
+                return Ok(Ok((row, Vec::new())));
             }
             let now = Moment::now();
             let asks_else = asks_else(&row.request, &request);
             row.request = request;
             row.version += 1;
+            let before = row.notices.len();
+            let promises = &effects.promises;
             if asks_else && row.standing.state != State::Paused {
-                let promises = &effects.promises;
                 if let Err(refused) = promised::change(connection, promises, &mut row, now) {
                     return match refused.untold.is_none() {
                         true => Err(refused.error),
                         false => Ok(Err(refused)),
                     };
                 }
+            } else {
+                let key = promised::ask(&row).key;
+                promises.weigh(key, row.request.class(), row.request.weight);
             }
+            let noted = match row.standing.state {
+                // Its notices are told with its counters, and written down at its end.
+                State::Active => row.notices.split_off(before.min(row.notices.len())),
+                _ => Vec::new(),
+            };
             row.write(connection)?;
             row.write_labels(connection)?;
             told(effects, &row, now);
@@ -84,14 +94,32 @@ impl Queue {
             if row.standing.state == State::Active {
                 effects.changes.push(TransferId::new(row.id.as_str())?);
             }
-            Ok(Ok(row))
+            Ok(Ok((row, noted)))
         })?;
-        let row = row.map_err(|mut refused: Refused| {
+        let (row, noted) = row.map_err(|mut refused: Refused| {
             self.explain(&mut refused);
             refused
         })?;
         self.remember(&row);
+        self.follow_patch(&row, &noted)?;
         Ok(self.view(row))
+    }
+
+    /// What runs knows its size before its row does.
+    fn follow_patch(&self, row: &Row, noted: &[String]) -> Result<()> {
+        if row.standing.state != State::Active {
+            return Ok(());
+        }
+        let id = TransferId::new(row.id.as_str())?;
+        for notice in noted {
+            self.noticed(&id, notice);
+        }
+        let is_open = asks_promise(&row.request) && !self.promises.is_promised(&row.id);
+        let counted = self.counted(&id).unwrap_or_default();
+        if is_open && counted.files.listing_done && !row.counters.files.listing_done {
+            self.listed(&id, counted.bytes.listed)?;
+        }
+        Ok(())
     }
 
     /// Forgets one that has ended, and what is known of its files. Answers with what it was.
@@ -132,12 +160,9 @@ impl Queue {
     }
 }
 
-/// Whether what can be promised is another.
+/// Whether what can be promised is another. Class and weight say who gets what is spare.
 fn asks_else(old: &Request, new: &Request) -> bool {
-    let asked = |request: &Request| {
-        let rates = (request.rate_min, request.rate_max);
-        (request.deadline, request.class(), request.weight, rates)
-    };
+    let asked = |request: &Request| (request.deadline, request.rate_min, request.rate_max);
     asked(old) != asked(new)
 }
 

@@ -13,10 +13,10 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 
 /// Transfers that are asked for again in one look, when a capacity has become known.
-const AGAIN_MAX: u32 = 100;
+const AGAIN_MAX: usize = 100;
 
 /// Promised transfers that are begun in one look.
-const BEGUN_MAX: u32 = 256;
+const BEGUN_MAX: usize = 256;
 
 /// What a row asks for.
 pub(super) fn ask(row: &Row) -> Ask<'_> {
@@ -295,29 +295,11 @@ impl Queue {
         Ok(())
     }
 
-    /// A promise will be missed, or is expected to be kept again: noted with the transfer, whether it
-    /// runs or waits, and told.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn foretold(
-        &self,
-        id: &str,
-        owner: &str,
-        notice: &str,
-        miss: Option<MissAnswer>,
-    ) -> Result<()> {
-        let is_running = self.live.noted(id, notice);
-        if !is_running {
-            let (wanted, noted) = (id.to_owned(), notice.to_owned());
-            self.write(move |connection, _| {
-                if let Some(mut row) = Row::find(connection, &wanted)? {
-                    row.note(noted);
-                    row.write(connection)?;
-                }
-                Ok(())
-            })?;
-        }
+    /// A promise will be missed, or is expected to be kept again: told at once, and noted with the
+    /// transfer if that runs. False when it does not, and its row is still to say so
+    /// ([`Queue::note_all`]).
+    #[must_use]
+    pub fn foretold(&self, id: &str, owner: &str, notice: &str, miss: Option<MissAnswer>) -> bool {
         let event = Event {
             transfer: Some(id.to_owned()),
             notice: Some(notice.to_owned()),
@@ -325,6 +307,31 @@ impl Queue {
             ..Event::new(EventKind::Notice, Moment::now())
         };
         self.hub.publish(Some(owner.into()), event);
+        self.live.noted(id, notice)
+    }
+
+    /// Notes all of these with their transfers, in one write.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn note_all(&self, notes: Vec<(String, String)>) -> Result<()> {
+        let begun = self.write(move |connection, _| {
+            let mut begun = Vec::new();
+            for (id, notice) in notes {
+                match Row::find(connection, &id)? {
+                    Some(row) if row.standing.state == State::Active => begun.push((id, notice)),
+                    Some(mut row) => {
+                        row.note(notice);
+                        row.write(connection)?;
+                    }
+                    None => {}
+                }
+            }
+            Ok(begun)
+        })?;
+        for (id, notice) in begun {
+            self.live.noted(&id, &notice);
+        }
         Ok(())
     }
 
@@ -334,16 +341,27 @@ impl Queue {
     /// Of the database.
     pub fn promised_runnable(&self) -> Result<Vec<QueuedTransfer>> {
         let statement = format!(
-            "{} WHERE t.id IN (SELECT transfer FROM promises) AND t.state = 'queued'
-             AND t.held_until IS NULL ORDER BY t.deadline IS NULL, t.deadline, t.seq
-             LIMIT {BEGUN_MAX}",
+            "{} WHERE t.id = ?1 AND t.state = 'queued' AND t.held_until IS NULL",
             super::row::SELECT
         );
-        let found = self.read(|connection| super::run::rows(connection, &statement, ()))?;
-        let moving = found
-            .into_iter()
-            .filter(|row| self.promises.is_moving(&row.id));
-        moving
+        // Asked before a row is read: what moves by plan mostly runs.
+        let mut moving = self.promises.moving();
+        {
+            let runs = self.live.lock();
+            moving.retain(|id| !runs.contains_key(id));
+        }
+        let found = self.read(|connection| {
+            let mut found = Vec::new();
+            for id in moving {
+                found.extend(super::run::rows(connection, &statement, [id])?);
+                if found.len() == BEGUN_MAX {
+                    break;
+                }
+            }
+            Ok(found)
+        })?;
+        let found = found.into_iter();
+        found
             .map(|row| {
                 let source = row.request.sources.get(row.source as usize);
                 let source = source.or(row.request.sources.first());
@@ -368,24 +386,46 @@ impl Queue {
             .collect()
     }
 
-    /// Something has become known that promises need: those that have none are asked for again.
+    /// Something has become known that promises need: those that have none are asked for again, so many
+    /// in a call.
     pub(super) fn promise_more(&self) -> Result<()> {
-        if !self.promises.take_news() {
+        let Some(after) = self.promises.take_news() else {
             return Ok(());
-        }
-        self.write(|connection, effects| {
+        };
+        let asked = self.write(move |connection, effects| {
             let statement = format!(
-                "{} WHERE t.state IN ('queued', 'active', 'waiting')
+                "{} WHERE t.seq > ?1 AND t.state IN ('queued', 'active', 'waiting')
                  AND (t.deadline IS NOT NULL OR json_extract(t.request, '$.rate_min') IS NOT NULL)
                  AND NOT EXISTS (SELECT 1 FROM promises p WHERE p.transfer = t.id)
                  ORDER BY t.seq LIMIT {AGAIN_MAX}",
                 super::row::SELECT
             );
-            let found = super::run::rows(connection, &statement, ())?;
+            let found = super::run::rows(connection, &statement, [after])?;
+            let is_page = found.len() == AGAIN_MAX;
+            let next = found.last().filter(|_| is_page).map(|row| row.seq);
+            let mut noted = Vec::new();
             for mut row in found {
+                let before = row.notices.len();
                 ask_again(connection, &effects.promises, &mut row, Moment::now())?;
+                let more = row.notices.split_off(before.min(row.notices.len()));
+                noted.extend(more.into_iter().map(|notice| (row.id.clone(), notice)));
             }
-            Ok(())
-        })
+            Ok((next, noted))
+        });
+        match asked {
+            Ok((next, noted)) => {
+                if let Some(next) = next {
+                    self.promises.more_news(next);
+                }
+                match noted.is_empty() {
+                    true => Ok(()),
+                    false => self.note_all(noted),
+                }
+            }
+            Err(error) => {
+                self.promises.more_news(after);
+                Err(error)
+            }
+        }
     }
 }

@@ -5,8 +5,10 @@ use crate::api::types::{Patch, Request, State};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
+use crate::promises::Seen;
 use crate::queue::{Counters, Ending, Queue};
 use dray_core::ErrorKind;
+use dray_core::rate::Class;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -242,4 +244,148 @@ fn a_size_that_becomes_known_is_promised() {
     queue.listed(&job.id, 60_000 * MEGA).expect("asked");
     assert!(queue.show(&alice, "one").expect("there").promised);
     assert!(queue.submit(by("alice", due("two", 60))).is_err());
+}
+
+/// The link is seen to give 80 megabytes per second.
+fn measure(queue: &Queue) {
+    for second in 0..4 {
+        let seen = Seen {
+            session: 1,
+            own: None,
+            moved: second * 80 * MEGA,
+            done: 0,
+            listed: None,
+            is_hungry: true,
+            granted: None,
+        };
+        let at = Moment::now().after(Duration::from_secs(second));
+        queue.promises().look(&[seen], at);
+    }
+}
+
+#[test]
+fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), "");
+    let names: Vec<String> = (0..130).map(|number| format!("t{number}")).collect();
+    let small = |name: &str| Request {
+        bytes_expected: Some(MEGA),
+        ..due(name, 1)
+    };
+    let all = names.iter().map(|name| Ok(by("alice", small(name))));
+    queue.submit_all(all.collect(), false).expect("taken");
+    let large = queue.submit(by("alice", due("large", 500))).expect("taken");
+    assert!(!large.transfer.promised);
+    measure(&queue);
+    for _ in 0..3 {
+        queue.tick(Moment::now()).expect("looked");
+    }
+    let has_none = |name: &&String| !queue.promises().is_promised(name);
+    assert_eq!(names.iter().find(has_none), None);
+    let large = queue.show(&who("alice"), "large").expect("there");
+    assert!(
+        (large.notices.iter()).any(|notice| notice.contains("does not fit")),
+        "{large:?}"
+    );
+}
+
+#[test]
+fn what_is_to_move_now_is_found_behind_many_that_are_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let late = |number: u64| Request {
+        bytes_expected: Some(MEGA),
+        ..due(&format!("late{number}"), 1)
+    };
+    let all = (0..260).map(|number| Ok(by("alice", late(number))));
+    let all = queue.submit_all(all.collect(), true).expect("taken");
+    assert!(all.iter().all(Result::is_ok));
+    let now = Request {
+        deadline: Some(Moment::now().after(Duration::from_secs(3_000))),
+        ..due("now", 1)
+    };
+    assert!(
+        queue
+            .submit(by("alice", now))
+            .expect("fits")
+            .transfer
+            .promised
+    );
+    let over = Moment::now().after(Duration::from_secs(1_500));
+    queue.promises().look(&[], over);
+    let found = queue.promised_runnable().expect("looked");
+    let found: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(found, ["now"]);
+}
+
+#[test]
+fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let alice = who("alice");
+    let taken = queue.submit(by("alice", request("one"))).expect("taken");
+    let job = queue
+        .begin(&id("one"), taken.transfer.version)
+        .expect("asked")
+        .expect("begun");
+    let mut counters = Counters::default();
+    counters.bytes.listed = 60_000 * MEGA;
+    counters.files.listing_done = true;
+    queue.progress(&job.id, &counters);
+    // Its counters are not written down yet.
+    let patch = Patch {
+        deadline: Some(Some(Moment::now().after(Duration::from_secs(1_001)))),
+        ..Patch::default()
+    };
+    let patched = queue.patch(&alice, "one", &patch).expect("taken");
+    assert!(patched.promised, "{patched:?}");
+    assert!(queue.submit(by("alice", due("two", 60))).is_err());
+}
+
+#[test]
+fn a_weight_or_a_class_asks_for_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let alice = who("alice");
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    queue.cancel(&alice, "one", false).expect("cancelled");
+    queue.submit(by("alice", due("two", 60))).expect("fits");
+    // It goes on without a promise, and there is still none to be had.
+    assert!(!queue.retry(&alice, "one").expect("retried").promised);
+    let patch = Patch {
+        weight: Some(500),
+        class: Some(Some(Class::Realtime)),
+        ..Patch::default()
+    };
+    let patched = queue.patch(&alice, "one", &patch).expect("changed");
+    assert_eq!((patched.promised, patched.request.weight), (false, 500));
+    let patched = queue.patch(&alice, "two", &patch).expect("changed");
+    assert_eq!((patched.promised, patched.request.weight), (true, 500));
+}
+
+#[test]
+fn a_miss_is_told_though_nothing_can_be_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let alice = who("alice");
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    let before = queue.hub().last();
+    let (free, busy) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            queue.write(move |_, _| {
+                let _ = busy.recv();
+                Ok(())
+            })
+        });
+        let is_noted = queue.foretold("one", "alice", "too late", None);
+        assert!(!is_noted, "its row has to be written");
+        assert_eq!(queue.hub().last(), before + 1);
+        free.send(()).expect("waited for");
+        assert!(blocked.join().is_ok_and(|written| written.is_ok()));
+    });
+    let notes = vec![("one".to_owned(), "too late".to_owned())];
+    queue.note_all(notes).expect("written");
+    let shown = queue.show(&alice, "one").expect("there");
+    assert_eq!(shown.notices, ["too late"]);
 }
