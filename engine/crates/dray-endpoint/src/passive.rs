@@ -221,7 +221,12 @@ impl Passive {
         // Until the shares are given out next.
         let (peer, owner) = (&moving.peer, &moving.owner);
         moving.grant(self.config.rate_at_first(peer, owner, wish.rate_max));
-        self.live.enter(moving)
+        // The driver tells a place that is taken here from one that is taken at its own end.
+        let end = match connect.passive_role {
+            Role::Source => End::Source,
+            Role::Sink => End::Sink,
+        };
+        self.live.enter(moving).map_err(|error| error.at(end))
     }
 }
 

@@ -30,7 +30,9 @@ pub use live::{Counters, FAILURES_MAX};
 pub use manifest::Manifest;
 pub use run::{Ending, Job, PurgeJob, Ticked};
 pub use staging::{StagedRow, Staging};
-pub use states::{Command, EndKind, Standing, Step, Verdict, Wish, after_break, next};
+pub use states::{
+    Command, EndKind, Standing, Step, Verdict, Wish, after_break, after_turned_away, next,
+};
 pub use submit::{Refused, Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
 pub use writer::Commands;

@@ -5,12 +5,12 @@ use super::live::{self, Counters, Run};
 use super::manifest::{self, Manifest};
 use super::row::{Row, SELECT};
 use super::schema::sql;
-use super::states::{Command, EndKind, Wish, after_break};
+use super::states::{Command, EndKind, Wish, after_break, after_turned_away};
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
 use crate::api::types::{Request, State};
 use crate::moment::Moment;
-use dray_core::{Error, RelPath, Result, Status, TransferId};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -470,7 +470,12 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKi
             source,
         } => {
             let retry = row.request.retry.unwrap_or(retry);
-            let verdict = after_break(retry, row.barren, error.status, has_progressed);
+            // Another end that has no place now says nothing of this transfer.
+            let is_turned_away = error.kind == ErrorKind::Busy && error.end != End::Here;
+            let verdict = match is_turned_away && !has_progressed {
+                true => after_turned_away(retry, row.barren),
+                false => after_break(retry, row.barren, error.status, has_progressed),
+            };
             row.barren = verdict.barren;
             row.source = source.unwrap_or(row.source);
             if verdict.is_tried {

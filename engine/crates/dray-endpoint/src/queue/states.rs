@@ -288,6 +288,16 @@ pub const fn after_break(
     }
 }
 
+/// Whether a transfer is tried again whose session found no place at the other end: always, where
+/// anything is tried again. It is no session without anything safe, for it was none.
+#[must_use]
+pub const fn after_turned_away(retry: RetryWish, barren: u32) -> Verdict {
+    Verdict {
+        is_tried: retry.tries > 0,
+        barren,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Command, EndKind, Standing, Step, Wish, after_break, next};

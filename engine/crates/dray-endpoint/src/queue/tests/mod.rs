@@ -494,6 +494,46 @@ fn partial_data_of_what_failed_can_be_given_up() {
 }
 
 #[test]
+fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
+    let queue = queue();
+    let alice = who("alice");
+    let full = |end| Ending::Broken {
+        error: Error::new(ErrorKind::Busy, end, "begin a session"),
+        has_progressed: false,
+        source: None,
+    };
+    let tries = |name: &str, ending: &Ending| {
+        begin(&queue, name);
+        queue.ended(&id(name), ending.clone()).expect("written");
+        let soon = Moment::now().after(Duration::from_secs(3_600));
+        queue.tick(soon).expect("looked after");
+        queue.show(&alice, name).expect("there").state
+    };
+    for name in ["there", "here", "once"] {
+        let mut wanted = request(name);
+        if name == "once" {
+            wanted.retry = Some(crate::api::types::RetryWish {
+                tries: 0,
+                interval_seconds: 1,
+            });
+        }
+        queue.submit(by("alice", wanted)).expect("taken");
+    }
+    for _ in 0..5 {
+        for end in [End::Sink, End::Source, End::Network] {
+            assert_eq!(tries("there", &full(end)), State::Queued);
+        }
+    }
+    // Nor does it count among those that follow: one more is tried, as ever.
+    assert_eq!(tries("there", &broken(false)), State::Queued);
+    assert_eq!(tries("there", &broken(false)), State::Failed);
+    // What this end lacks is as before, and who wants one try has one.
+    assert_eq!(tries("here", &full(End::Here)), State::Queued);
+    assert_eq!(tries("here", &full(End::Here)), State::Failed);
+    assert_eq!(tries("once", &full(End::Sink)), State::Failed);
+}
+
+#[test]
 fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     let queue = queue();
     let alice = who("alice");
