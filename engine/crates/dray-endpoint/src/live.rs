@@ -246,8 +246,21 @@ pub struct Bounds {
     pub memory: u64,
     /// Sessions at once, this endpoint's own and others'.
     pub sessions: u32,
+    /// Of these, as many as this endpoint may drive: the rest is kept for those that others drive.
+    pub own: u32,
     /// Sessions of one owner.
     pub per_owner: u32,
+    /// Of these, as many as this endpoint may drive.
+    pub own_of_owner: u32,
+}
+
+/// Why there is no place for one more session that this endpoint would drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Its owner has as many as one may have.
+    OfOwner,
+    /// There is none for anybody.
+    InAll,
 }
 
 #[derive(Default)]
@@ -293,17 +306,19 @@ impl Live {
                 .cause(cause)
                 .remedy("try again later")
         };
+        match table.lack(&bounds, &moving.owner, moving.is_own) {
+            None => {}
+            Some(Lack::InAll) => {
+                let count = table.sessions.len();
+                return Err(busy(format!("{count} sessions run already")));
+            }
+            Some(Lack::OfOwner) => {
+                let owner = &moving.owner;
+                let count = table.count(|other| other.owner == *owner);
+                return Err(busy(format!("{count} sessions of {owner} run already")));
+            }
+        }
         let count = u32::try_from(table.sessions.len()).unwrap_or(u32::MAX);
-        if count >= bounds.sessions {
-            return Err(busy(format!("{count} sessions run already")));
-        }
-        let of_owner = table.sessions.values();
-        let of_owner = of_owner.filter(|(other, _)| other.owner == moving.owner);
-        let of_owner = of_owner.count();
-        if of_owner >= bounds.per_owner as usize {
-            let owner = &moving.owner;
-            return Err(busy(format!("{of_owner} sessions of {owner} run already")));
-        }
         let memory = share(&bounds, count, table.memory);
         table.next += 1;
         let number = table.next;
@@ -329,10 +344,11 @@ impl Live {
             .collect()
     }
 
-    /// Whether there is no place for anybody.
+    /// Why there is no place for one more that this endpoint would drive for this owner; `None` when
+    /// there is.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.table().sessions.len() >= self.0.0.sessions as usize
+    pub fn lack(&self, owner: &str) -> Option<Lack> {
+        self.table().lack(&self.0.0, owner, true)
     }
 
     /// What moves now and is held at neither end: who may use a share.
@@ -367,7 +383,49 @@ impl Drop for Seat {
     }
 }
 
+impl Table {
+    fn count(&self, is_counted: impl Fn(&Moving) -> bool) -> usize {
+        let sessions = self.sessions.values();
+        sessions.filter(|(moving, _)| is_counted(moving)).count()
+    }
+
+    fn lack(&self, bounds: &Bounds, owner: &str, is_own: bool) -> Option<Lack> {
+        let is_full = |most: u32, of: &dyn Fn(&Moving) -> bool| self.count(of) >= most as usize;
+        if is_full(bounds.sessions, &|_| true)
+            || is_own && is_full(bounds.own, &|other| other.is_own)
+        {
+            return Some(Lack::InAll);
+        }
+        let is_owners = |other: &Moving| other.owner == owner;
+        let is_owner_full = is_full(bounds.per_owner, &is_owners)
+            || is_own
+                && is_full(bounds.own_of_owner, &|other| {
+                    is_owners(other) && other.is_own
+                });
+        is_owner_full.then_some(Lack::OfOwner)
+    }
+}
+
 impl Bounds {
+    /// With places for `active` transfers that this endpoint drives beside as many that others do, and
+    /// for `of_owner` of one owner. What is promised may take a quarter more, out of those of others:
+    /// the rest of these stays theirs, so that two endpoints with all they can drive to each other
+    /// always have places for each other.
+    #[must_use]
+    pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
+        let own = |active: u32| active.saturating_add(active.div_ceil(4));
+        // Of one alone a quarter more would be all there is.
+        let all = |active: u32| active.saturating_mul(2).max(own(active).saturating_add(1));
+        let (active, of_owner) = (active.max(1), of_owner.max(1));
+        Self {
+            memory,
+            sessions: all(active),
+            own: own(active),
+            per_owner: all(of_owner),
+            own_of_owner: own(of_owner),
+        }
+    }
+
     /// Bytes that every session gets at the least: four fifths of the memory are kept for that.
     #[must_use]
     pub fn least(&self) -> u64 {
@@ -387,7 +445,7 @@ fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Live, Moving, Way, Wish, share};
+    use super::{Bounds, Lack, Live, Moving, Way, Wish, share};
     use dray_core::{ErrorKind, TransferId};
 
     fn moving(owner: &str) -> Moving {
@@ -401,14 +459,55 @@ mod tests {
         )
     }
 
+    fn bounds(memory: u64, sessions: u32, per_owner: u32) -> Bounds {
+        Bounds {
+            memory,
+            sessions,
+            own: sessions,
+            per_owner,
+            own_of_owner: per_owner,
+        }
+    }
+
+    fn own(owner: &str) -> Moving {
+        Moving {
+            is_own: true,
+            ..moving(owner)
+        }
+    }
+
+    #[test]
+    fn what_is_driven_here_leaves_places_to_those_who_drive_elsewhere() {
+        for active in [1, 2, 3, 4, 50, 10_000] {
+            let bounds = Bounds::for_active(1 << 40, active, active);
+            assert!(bounds.own > active, "a promise begins beside all others");
+            assert!(bounds.own < bounds.sessions && bounds.own_of_owner < bounds.per_owner);
+            assert!(bounds.sessions >= 2 * active);
+        }
+        // Two of an owner, and four in all; one more each for what is promised.
+        let live = Live::new(Bounds::for_active(1 << 30, 4, 2));
+        let mut seats: Vec<_> = (0..3)
+            .map(|_| live.enter(own("a")).expect("room"))
+            .collect();
+        assert_eq!(live.lack("a"), Some(Lack::OfOwner));
+        assert!(live.enter(own("a")).is_err());
+        // What another end drives for the same owner finds its place.
+        seats.push(live.enter(moving("a")).expect("room"));
+        assert!(live.enter(moving("a")).is_err(), "four of an owner in all");
+        assert_eq!(live.lack("b"), None);
+        seats.extend((0..2).map(|_| live.enter(own("b")).expect("room")));
+        assert_eq!(live.lack("c"), Some(Lack::InAll));
+        assert!(live.enter(own("c")).is_err());
+        seats.extend((0..2).map(|_| live.enter(moving("c")).expect("room")));
+        assert!(live.enter(moving("d")).is_err(), "all eight are taken");
+        seats.truncate(1);
+        assert_eq!(live.lack("a"), None);
+    }
+
     #[test]
     fn memory_is_enough_for_every_place_and_never_more_than_there_is() {
         for sessions in [1, 2, 7, 100, 1000] {
-            let bounds = Bounds {
-                memory: 1 << 30,
-                sessions,
-                per_owner: u32::MAX,
-            };
+            let bounds = bounds(1 << 30, sessions, u32::MAX);
             let mut used = 0;
             for count in 0..sessions {
                 let memory = share(&bounds, count, used);
@@ -421,11 +520,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_in_all_and_for_each_owner_and_given_back() {
-        let live = Live::new(Bounds {
-            memory: 1 << 20,
-            sessions: 3,
-            per_owner: 2,
-        });
+        let live = Live::new(bounds(1 << 20, 3, 2));
         let first = live.enter(moving("a")).expect("room");
         let second = live.enter(moving("a")).expect("room");
         let error = live
@@ -433,9 +528,10 @@ mod tests {
             .err()
             .expect("too many of one owner");
         assert_eq!(error.kind, ErrorKind::Busy);
-        assert!(!live.is_full(), "of one owner");
+        assert_eq!(live.lack("a"), Some(Lack::OfOwner));
         let third = live.enter(moving("b")).expect("room");
-        assert!(live.is_full() && live.enter(moving("c")).is_err(), "full");
+        assert!(live.enter(moving("c")).is_err(), "full");
+        assert_eq!(live.lack("c"), Some(Lack::InAll));
         drop((first, second));
         assert!(live.enter(moving("a")).is_ok());
         drop(third);
@@ -444,11 +540,7 @@ mod tests {
 
     #[test]
     fn a_number_is_of_one_session_for_ever() {
-        let live = Live::new(Bounds {
-            memory: 1 << 20,
-            sessions: 3,
-            per_owner: 3,
-        });
+        let live = Live::new(bounds(1 << 20, 3, 3));
         let stays = live.enter(moving("a")).expect("room");
         let mut seen = std::collections::BTreeSet::from([0, stays.moving.number()]);
         for _ in 0..100 {
@@ -459,11 +551,7 @@ mod tests {
 
     #[test]
     fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
-        let live = Live::new(Bounds {
-            memory: 1 << 20,
-            sessions: 3,
-            per_owner: 3,
-        });
+        let live = Live::new(bounds(1 << 20, 3, 3));
         let seat = live.enter(moving("a")).expect("room");
         let other = live.enter(moving("b")).expect("room");
         seat.moving.grant(Some(7));

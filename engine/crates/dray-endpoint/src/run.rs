@@ -413,12 +413,8 @@ fn open_identity(config: &Config) -> Result<Identity> {
 
 fn bounds(config: &Config) -> Bounds {
     let limits = &config.limits;
-    Bounds {
-        memory: limits.memory.0,
-        // As many that others drive as that are driven here.
-        sessions: 2 * limits.transfers_active.max(1),
-        per_owner: 2 * limits.per_owner_active.max(1),
-    }
+    let (active, of_owner) = (limits.transfers_active, limits.per_owner_active);
+    Bounds::for_active(limits.memory.0, active, of_owner)
 }
 
 fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {

@@ -100,29 +100,4 @@ impl Shared {
             running.moving.handle.cancel(false);
         }
     }
-
-    /// There is no seat for a transfer that is to begin: the longest held of its owner gives up its
-    /// own, or, where there is no seat for anybody, the longest held of all. One at a time.
-    pub(super) fn make_room(&self, owner: &str) {
-        let is_full = self.live.is_full();
-        let mut held: Vec<_> = {
-            let state = self.state();
-            if state.running.values().any(|running| running.is_leaving) {
-                return;
-            }
-            let held = state.running.values().map(|running| &running.seen);
-            let held = held.filter(|seen| seen.phase == Phase::Held);
-            let held = held.filter(|seen| is_full || seen.owner == owner);
-            held.map(|seen| (seen.owner != owner, seen.since, seen.id.clone()))
-                .collect()
-        };
-        held.sort();
-        // Asked without the state's lock: promises may be planning.
-        let promises = self.queue.promises();
-        let longest =
-            (held.into_iter().map(|(_, _, id)| id)).find(|id| !promises.is_promised(id.as_str()));
-        if let Some(id) = longest {
-            self.let_go(&id);
-        }
-    }
 }

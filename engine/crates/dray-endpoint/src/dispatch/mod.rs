@@ -13,6 +13,7 @@ mod monitor;
 mod outcome;
 mod purge;
 mod renew;
+mod seats;
 mod share;
 
 pub use share::Shares;
@@ -191,11 +192,7 @@ impl Dispatcher {
         let shared = &self.0;
         shared.refresh()?;
         // The plan counts on them, whoever waits besides and however many run.
-        for promised in shared.queue.promised_runnable()? {
-            if !shared.is_running(&promised.id) {
-                self.begin_one(&promised)?;
-            }
-        }
+        self.begin_promised();
         let (plan, queued) = shared.plan()?;
         // First what makes room.
         for id in &plan.hold {
@@ -210,6 +207,9 @@ impl Dispatcher {
         for id in &plan.start {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
                 self.begin_one(chosen)?;
+                if !shared.is_running(id) {
+                    shared.make_room_beside_held(&chosen.owner);
+                }
             }
         }
         self.watch(&plan);
@@ -250,10 +250,7 @@ impl Dispatcher {
         let allowed = shared.ask_again(chosen, &request, is_staging);
         let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
             Ok(seat) => seat,
-            Err(error) if error.kind == ErrorKind::Busy => {
-                shared.make_room(&chosen.owner);
-                return Ok(());
-            }
+            Err(error) if error.kind == ErrorKind::Busy => return Ok(()),
             Err(error) => {
                 // It names nothing that is here any more, or what its owner may not touch: the
                 // configuration was changed.

@@ -490,6 +490,8 @@ mod tests {
             memory: 1 << 30,
             sessions: 4,
             per_owner: 4,
+            own: 4,
+            own_of_owner: 4,
         });
         let folder = tempfile::tempdir().expect("a folder");
         let shares = shares(folder.path(), &live);

@@ -198,6 +198,7 @@ impl Promises {
                 misses.push((miss.key, names.miss(miss, held.promise.deadline)));
             }
         }
+        desk.add_unseated(&mut misses);
         let missed: Vec<TransferKey> = misses.iter().map(|(key, _)| *key).collect();
         for (key, miss) in misses {
             let old = desk.misses.insert(key, miss.clone());

@@ -14,6 +14,7 @@ mod ask;
 mod dry;
 mod link;
 mod look;
+mod seats;
 #[cfg(test)]
 mod tests;
 
@@ -125,6 +126,7 @@ struct Desk {
     /// Bytes that all sessions have moved.
     moved: u64,
     uses: HashMap<u64, look::Use>,
+    unseated: seats::Unseated,
 }
 
 impl Promises {
@@ -148,6 +150,7 @@ impl Promises {
             link: Link::default(),
             moved: 0,
             uses: HashMap::new(),
+            unseated: seats::Unseated::new(),
         };
         Self {
             places,

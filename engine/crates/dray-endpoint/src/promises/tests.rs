@@ -3,6 +3,7 @@
 use super::{Ask, NotAdmitted, Promise, Promises, Seen, Told};
 use crate::api::types::{ReasonWord, Request};
 use crate::config::Config;
+use crate::live::Lack;
 use crate::moment::Moment;
 use dray_core::ErrorKind;
 use serde_json::{Value, json};
@@ -545,4 +546,48 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
         promises.look(&[moves(7, "one", moved, true)], at(second));
     }
     assert!(promises.measured() >= Some(160 * MEGA));
+}
+
+#[test]
+fn who_finds_no_place_until_its_latest_start_is_told_so() {
+    let promises = link();
+    // Two seconds of the link, due in twenty; and one that has a day.
+    assert!(take(&promises, 1, "soon", &due(200, 21)));
+    assert!(take(&promises, 2, "later", &due(200, 86_400)));
+    let starts = promises.latest_starts(&["later", "soon", "none"], noon());
+    assert!(
+        starts["soon"] < starts["later"] && starts.len() == 2,
+        "{starts:?}"
+    );
+    let begun = super::time(at(18));
+    assert_eq!(starts["soon"], begun);
+    let told = |seconds: u64| {
+        let lacks = [("soon", Lack::InAll), ("later", Lack::OfOwner)];
+        promises.seatless(&lacks, at(seconds));
+        let told = promises.look(&[], at(seconds)).told;
+        told.into_iter()
+            .filter_map(|told| match told {
+                Told::Miss { id, miss, .. } => Some((id, miss.map(|miss| miss.cause))),
+                Told::Rate { .. } => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    for seconds in [0, 6, 12] {
+        assert_eq!(told(seconds), [], "{seconds}: there is time yet");
+    }
+    let said = told(14);
+    assert_eq!(said.len(), 1, "{said:?}");
+    let (id, cause) = &said[0];
+    let cause = cause.as_ref().expect("a miss");
+    assert!(
+        id == "soon" && cause.contains("transfers_active"),
+        "{said:?}"
+    );
+    assert!(promises.view("soon").miss.is_some());
+    assert_eq!(told(15), [], "it is said once");
+    // It has found one.
+    promises.seatless(&[], at(16));
+    let look = promises.look(&[], at(16));
+    let is_over = |told: &Told| matches!(told, Told::Miss { id, miss: None, .. } if id == "soon");
+    assert!(look.told.iter().any(is_over), "{:?}", look.told);
 }

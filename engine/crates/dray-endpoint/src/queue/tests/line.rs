@@ -60,7 +60,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     let queue = queue();
     let before = Moment::now();
     queue.submit(by("alice", request("plain"))).expect("taken");
-    let soon = before.after(Duration::from_millis(30));
+    let soon = before.after(Duration::from_millis(500));
     let later = with("later", |one| one.not_before = Some(soon));
     queue.submit(by("alice", later)).expect("taken");
     let past = with("past", |one| one.not_before = Some(Moment::from_ms(1)));

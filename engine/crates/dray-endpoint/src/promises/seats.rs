@@ -1,0 +1,111 @@
+//! What is to move by plan and has no session to move in: the plan counts bytes, not places.
+
+use super::{Desk, Promises, time};
+use crate::api::types::MissAnswer;
+use crate::live::Lack;
+use crate::moment::Moment;
+use dray_core::Time;
+use dray_sched::broker::TransferKey;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// A promised transfer that finds no place for so long, and whose latest start is no farther away than
+/// that, will be missed: a session that is given up has left in less. Guess, revisit.
+const SEATLESS: Duration = Duration::from_secs(5);
+
+/// One that found no place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seatless {
+    since: Time,
+    lack: Lack,
+    is_told: bool,
+}
+
+/// By transfer.
+pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
+
+impl Promises {
+    /// When each of these has to begin at the latest, moving as fast as what it passes allows; who was
+    /// promised a rate at once. Nothing of those to whom nothing is promised.
+    #[must_use]
+    pub fn latest_starts<'i>(&self, ids: &[&'i str], now: Moment) -> HashMap<&'i str, Time> {
+        let desk = self.desk();
+        let start =
+            |id: &&'i str| Some((*id, desk.latest_start(*desk.by_id.get(*id)?, time(now))?));
+        ids.iter().filter_map(start).collect()
+    }
+
+    /// These are to move now and have found no place, all of them; each with why.
+    pub fn seatless(&self, found: &[(&str, Lack)], now: Moment) {
+        let at = time(now);
+        let mut desk = self.desk();
+        let desk = &mut *desk;
+        let mut before = std::mem::take(&mut desk.unseated);
+        let mut is_news = false;
+        for (id, lack) in found {
+            let Some(key) = desk.by_id.get(*id).copied() else {
+                continue;
+            };
+            let old = before.remove(&key);
+            let since = old.map_or(at, |old| old.since);
+            let is_late = (desk.latest_start(key, at)).is_some_and(|start| start <= at + SEATLESS);
+            let was_told = old.is_some_and(|old| old.is_told);
+            let is_told = was_told || is_late && at.since(since) >= SEATLESS;
+            is_news |= is_told != was_told;
+            let lack = *lack;
+            desk.unseated.insert(
+                key,
+                Seatless {
+                    since,
+                    lack,
+                    is_told,
+                },
+            );
+        }
+        desk.is_changed |= is_news || before.values().any(|old| old.is_told);
+    }
+}
+
+impl Desk {
+    fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
+        let (wish, _) = self.broker.wish(key)?;
+        let (Some(deadline), Some(bytes)) = (wish.deadline, wish.bytes) else {
+            return Some(wish.start(now));
+        };
+        let passed = wish.resources.iter();
+        let passed = passed.filter_map(|id| self.broker.capacity(*id)?.present());
+        let rate = passed.chain(wish.ceiling.map(|rate| rate.0)).min();
+        let length = rate.map_or(Duration::ZERO, |rate| {
+            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        });
+        let nanos = deadline.since(Time::ZERO).saturating_sub(length);
+        Some(Time::ZERO + nanos)
+    }
+
+    /// Adds those that will be missed for want of a place, in the place of another cause.
+    pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {
+        for (key, unseated) in self.unseated.iter().filter(|(_, one)| one.is_told) {
+            let Some(held) = self.held.get(key) else {
+                continue;
+            };
+            let whose = match unseated.lack {
+                Lack::OfOwner => "its owner may have here (limits.per_owner_active)",
+                Lack::InAll => "this endpoint may drive at once (limits.transfers_active)",
+            };
+            let found = misses.iter().position(|(other, _)| other == key);
+            let miss = MissAnswer {
+                cause: format!(
+                    "it has no session: all that {whose} are taken, and none of them can wait \
+                     longer than it can"
+                ),
+                deadline: held.promise.deadline,
+                earliest_finish: found.and_then(|at| misses[at].1.earliest_finish),
+            };
+            match found {
+                Some(at) => misses[at].1 = miss,
+                None => misses.push((*key, miss)),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+"""Seats: a plan counts bytes, and whoever moves them needs a session too.
+
+What is promised finds a place when it has to begin, whoever has one; and however much is promised,
+there are places for those who drive elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.client import Place, Request, Retry
+from integration.endpoint.test_deadlines import MEGA, House, done, in_seconds, make_file, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
+
+#: one place for what the policy begins, one more for what is promised
+ONE = {"transfers_active": 1, "per_owner_active": 1}
+#: bytes per second of those that are to have a session for long
+SLOW = 500_000
+
+
+def until(client: Client, id: str, is_so: Callable[[Transfer], bool]) -> Transfer:
+    """Wait until something is so of a transfer."""
+    end = time.monotonic() + 20
+    while not is_so(found := client.transfer(id)):
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
+    return found
+
+
+def in_time(house: House, here: Client, there: Client, id: str) -> None:
+    """Have one done that is due soon."""
+    deadline = in_seconds(12)
+    wanted = house.request(id, 6 * MEGA, there, deadline=deadline)
+    assert here.submit(wanted).promised
+    ended = done(here, id)
+    assert ended.ended_at is not None
+    assert ended.ended_at <= deadline, (ended.ended_at, deadline)
+    assert ended.miss is None
+
+
+def gave_way(transfer: Transfer) -> bool:
+    """Say whether it was told so."""
+    return any("gave up its session" in notice for notice in transfer.notices)
+
+
+def test_what_is_due_soon_takes_the_place_of_who_can_wait(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    house = House(start_endpoint, limits=ONE)
+    with house.a.client() as here, house.b.client() as there:
+
+        def sit(id: str, **more: Any) -> None:  # noqa: ANN401
+            here.submit(house.request(id, 60 * MEGA, there, rate_max=SLOW, **more))
+            until(here, id, lambda each: each.bytes.sent > 0)
+
+        sit("plain")
+        sit("later", deadline=in_seconds(3_600))
+        in_time(house, here, there, "soon")
+        assert [gave_way(here.transfer(id)) for id in ("plain", "later")] == [True, False]
+        here.cancel("plain", purge=True)
+        sit("more", deadline=in_seconds(3_600))
+        in_time(house, here, there, "sooner")
+        assert sorted(gave_way(here.transfer(id)) for id in ("later", "more")) == [False, True]
+        # Who gave way goes on.
+        for id in ("later", "more"):
+            until(here, id, lambda each: each.state == "active")
+            here.cancel(id, purge=True)
+
+
+def test_who_finds_no_place_in_time_hears_of_it_before(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    house = House(start_endpoint, limits=ONE)
+    with house.a.client() as here, house.b.client() as there:
+        deadline = in_seconds(30)
+        for id in ("one", "two", "three"):
+            wanted = house.request(id, 20 * MEGA, there, rate_max=MEGA, deadline=deadline)
+            assert here.submit(wanted).promised
+        last = until(here, "three", lambda each: each.miss is not None)
+        assert last.miss is not None
+        print(last.miss)
+        assert last.state == "queued"
+        assert "it has no session" in last.miss.cause
+        assert "transfers_active" in last.miss.cause
+        assert now() < deadline
+        assert [here.transfer(id).miss for id in ("one", "two")] == [None, None]
+        for id in ("one", "two", "three"):
+            here.cancel(id, purge=True)
+
+
+def test_two_that_are_full_of_promises_to_each_other_take_each_other_in(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    limits = {"transfers_active": 2, "per_owner_active": 2}
+    ends = [start_endpoint(name, config={"rate": 6 * MEGA, "limits": limits}) for name in "ab"]
+    clients = [end.client() for end in ends]
+    begin, deadline = in_seconds(4), in_seconds(45)
+    ids: dict[int, list[str]] = {0: [], 1: []}
+    for at, (end, other) in enumerate(zip(ends, reversed(ends), strict=True)):
+        for number in range(4):
+            id = f"{end.name}{number}"
+            make_file(other, 8 * MEGA, f"from-{id}")
+            ticket = clients[1 - at].mint_ticket(id, "read", [f"/data/from-{id}"], end.key)
+            far = Place(other.place(f"from-{id}"), ticket.ticket, ticket.key, ticket.address)
+            fields: dict[str, Any] = {
+                "bytes_expected": 8 * MEGA,
+                "object_size": 256 << 10,
+                "retry": Retry(tries=2, interval_seconds=1),
+                "deadline": deadline,
+                "not_before": begin,
+            }
+            taken = clients[at].submit(Request(far, f"/data/to-{id}", id=id, **fields))
+            assert taken.promised
+            ids[at].append(id)
+    tries = []
+    for at, client in enumerate(clients):
+        for id in ids[at]:
+            ended = done(client, id)
+            assert ended.ended_at is not None
+            assert ended.ended_at <= deadline, (id, ended.ended_at, deadline)
+            tries.append(ended.tries)
+        client.close()
+    print(f"tries {tries}")
