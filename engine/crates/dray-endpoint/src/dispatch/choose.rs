@@ -123,12 +123,18 @@ impl Chooser {
         self.from.clear();
     }
 
-    /// A session has ended; its transfer may be queued again.
-    pub(super) fn left(&mut self, seen: Seen, now: Moment) {
-        if self.left.len() >= LEFT_MAX {
-            self.left.clear();
+    /// A session has ended; unless its transfer has too, that is queued again.
+    pub(super) fn left(&mut self, seen: Seen, now: Moment, has_ended: bool) {
+        self.left.remove(&seen.id);
+        if !has_ended {
+            if self.left.len() >= LEFT_MAX {
+                let oldest = self.left.iter().min_by_key(|(_, left)| **left);
+                if let Some(id) = oldest.map(|(id, _)| id.clone()) {
+                    self.left.remove(&id);
+                }
+            }
+            self.left.insert(seen.id.clone(), now);
         }
-        self.left.insert(seen.id.clone(), now);
         self.ended.push(seen);
     }
 
@@ -197,8 +203,15 @@ impl Chooser {
         }
     }
 
-    /// Asks the policy. `seen` is what has a session and what is queued.
-    pub(super) fn decide(&mut self, seen: &[Seen], config: &Config, now: Moment) -> Plan {
+    /// Asks the policy. `seen` is what has a session and what is queued; `beside` what is not its own to
+    /// decide about, but takes places.
+    pub(super) fn decide(
+        &mut self,
+        seen: &[Seen],
+        beside: &[Seen],
+        config: &Config,
+        now: Moment,
+    ) -> Plan {
         let transfers: Vec<Transfer<'_>> = seen.iter().map(Seen::transfer).collect();
         let by_id: HashMap<&str, &Seen> = seen.iter().map(|one| (one.id.as_str(), one)).collect();
         let ended: Vec<Seen> = std::mem::take(&mut self.ended);
@@ -206,7 +219,7 @@ impl Chooser {
             .iter()
             .filter(|one| !by_id.contains_key(one.id.as_str()));
         let ended: Vec<Transfer<'_>> = ended.map(Seen::transfer).collect();
-        let limits = limits(&self.rules, config);
+        let limits = limits_beside(limits(&self.rules, config), seen, beside);
         let view = View {
             transfers: &transfers,
             ended: &ended,
@@ -295,6 +308,25 @@ fn limits(rules: &Scheduling, config: &Config) -> Limits {
     }
 }
 
+/// What is left of the limits beside those that have places by other rights. What runs keeps its own:
+/// they may have more than there were.
+fn limits_beside(mut limits: Limits, seen: &[Seen], beside: &[Seen]) -> Limits {
+    let left = |most: usize, is_counted: &dyn Fn(&&Seen) -> bool| {
+        let taken = beside.iter().filter(|one| one.phase != Phase::Waiting);
+        let running = seen.iter().filter(|one| one.phase == Phase::Running);
+        let left = most.saturating_sub(taken.filter(is_counted).count());
+        left.max(running.filter(is_counted).count().min(most))
+    };
+    let owners: HashSet<&str> = beside.iter().map(|one| one.owner.as_str()).collect();
+    for owner in owners {
+        let most = left(limits.owner_max, &|one| one.owner == owner);
+        let rules = limits.owners.entry(owner.to_owned()).or_default();
+        rules.running_max = Some(most);
+    }
+    limits.running_max = left(limits.running_max, &|_| true);
+    limits
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Chooser, Lines, Seen, limits};
@@ -351,7 +383,7 @@ mod tests {
         let mut chooser = chooser(&config);
         let now = Moment::from_ms(2_000);
         let both = [seen("a", 3, Phase::Running), seen("b", 7, Phase::Waiting)];
-        let plan = chooser.decide(&both, &config, now);
+        let plan = chooser.decide(&both, &[], &config, now);
         assert_eq!(
             (words(&plan.hold), words(&plan.start)),
             (vec!["a"], vec!["b"])
@@ -359,7 +391,7 @@ mod tests {
         assert!(plan.go_on.is_empty() && plan.let_go.is_empty());
         assert!(plan.look_again.is_some(), "it rises while it is held");
         let held = [seen("a", 3, Phase::Held)];
-        let plan = chooser.decide(&held, &config, now);
+        let plan = chooser.decide(&held, &[], &config, now);
         assert_eq!(words(&plan.go_on), ["a"]);
     }
 
@@ -373,7 +405,7 @@ mod tests {
             one.since = Moment::from_ms(1_000 + i64::try_from(at).expect("small"));
             all.push(one);
         }
-        let plan = chooser.decide(&all, &config, Moment::from_ms(2_000));
+        let plan = chooser.decide(&all, &[], &config, Moment::from_ms(2_000));
         assert_eq!(words(&plan.start), ["z"]);
         assert_eq!(
             (words(&plan.hold), words(&plan.let_go)),
@@ -389,17 +421,17 @@ mod tests {
         let mut bobs = seen("b", 3, Phase::Waiting);
         bobs.owner = "bob".to_owned();
         let mut own = seen("a", 3, Phase::Running);
-        let plan = chooser.decide(&[own.clone(), bobs.clone()], &config, now);
+        let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
         assert_eq!(plan.look_after, [(own.id.clone(), 100)]);
         own.served = 100;
         // It has left, and is queued again: what it moved is charged once.
-        chooser.left(own.clone(), now);
+        chooser.left(own.clone(), now, false);
         own.phase = Phase::Waiting;
-        let plan = chooser.decide(&[own.clone(), bobs.clone()], &config, now);
+        let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
         assert_eq!(words(&plan.start), ["b"]);
         bobs.phase = Phase::Running;
         bobs.served = 100;
-        let plan = chooser.decide(&[own, bobs], &config, now);
+        let plan = chooser.decide(&[own, bobs], &[], &config, now);
         assert_eq!(
             (words(&plan.start), words(&plan.hold)),
             (vec!["a"], vec!["b"])
@@ -450,6 +482,91 @@ mod tests {
     }
 
     #[test]
+    fn who_left_first_is_forgotten_first_when_they_are_too_many() {
+        let config = config("");
+        let mut chooser = chooser(&config);
+        let count = i64::try_from(super::LEFT_MAX).expect("small");
+        for at in 0..=count {
+            let one = seen(&format!("t{at}"), 3, Phase::Running);
+            chooser.left(one, Moment::from_ms(at), false);
+        }
+        assert_eq!(chooser.left.len(), super::LEFT_MAX);
+        let has = |at: i64| {
+            let id = TransferId::new(format!("t{at}")).expect("good");
+            chooser.left.contains_key(&id)
+        };
+        assert_eq!((has(0), has(1), has(count)), (false, true, true));
+    }
+
+    #[test]
+    fn what_moves_by_plan_takes_places_and_holds_nobody_up() {
+        let config = config("");
+        let now = Moment::from_ms(2_000);
+        let promised = |id: &str, owner: &str| Seen {
+            owner: owner.to_owned(),
+            served: 1 << 40,
+            ..seen(id, 9, Phase::Running)
+        };
+        let many = [
+            promised("p", "alice"),
+            promised("q", "alice"),
+            promised("r", "alice"),
+        ];
+        for name in ["fair", "fcfs", "priority", "round_robin", "pairs"] {
+            let mut chooser = chooser(&config);
+            chooser.change(&patch(json!({"policy": name})));
+            // More than an owner may have, and than there may be: what runs goes on, and what is
+            // held keeps its session.
+            let own = [seen("a", 3, Phase::Running)];
+            let plan = chooser.decide(&own, &many, &config, now);
+            assert_eq!((plan.hold.len(), plan.let_go.len()), (0, 0), "{name}");
+            let own = [seen("a", 3, Phase::Held), seen("b", 3, Phase::Waiting)];
+            let plan = chooser.decide(&own, &many, &config, now);
+            let begun = (plan.start.len(), plan.go_on.len(), plan.let_go.len());
+            let held_max = limits(chooser.rules(), &config).held_max;
+            assert_eq!(begun, (0, 0, 1_usize.saturating_sub(held_max)), "{name}");
+            // One of three places, and of the two of its owner.
+            let mut bobs = seen("c", 3, Phase::Waiting);
+            bobs.owner = "bob".to_owned();
+            bobs.peer = Some("c.example".to_owned());
+            bobs.sink = "c.example".to_owned();
+            let waiting = [
+                seen("a", 3, Phase::Waiting),
+                seen("b", 3, Phase::Waiting),
+                bobs,
+            ];
+            let plan = chooser.decide(&waiting, &many[..1], &config, now);
+            let begun = match name {
+                // These run one at a time, whatever is promised beside.
+                "priority" | "round_robin" => vec!["a"],
+                _ => vec!["a", "c"],
+            };
+            assert_eq!(words(&plan.start), begun, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_turn_is_not_used_up_by_what_is_promised() {
+        let config = config("[scheduling]\npolicy = \"round_robin\"\nquota = 100\n");
+        let mut chooser = chooser(&config);
+        let now = Moment::from_ms(2_000);
+        let mut promised = seen("p", 3, Phase::Running);
+        let mut bobs = seen("b", 3, Phase::Waiting);
+        bobs.owner = "bob".to_owned();
+        let own = seen("a", 3, Phase::Running);
+        for served in [0, 1_000, 5_000] {
+            promised.served = served;
+            let both = [own.clone(), bobs.clone()];
+            let plan = chooser.decide(&both, std::slice::from_ref(&promised), &config, now);
+            assert!(plan.hold.is_empty(), "{served}");
+        }
+        // Nor when it ends.
+        chooser.left(promised, now, true);
+        let plan = chooser.decide(&[own, bobs], &[], &config, now);
+        assert!(plan.hold.is_empty());
+    }
+
+    #[test]
     fn what_has_run_before_waits_since_its_session_ended() {
         let config = config("");
         let mut chooser = Chooser::new(
@@ -485,7 +602,10 @@ mod tests {
             Moment::from_ms(50_000)
         );
         let then = Moment::from_ms(50_000).after(Duration::from_secs(9));
-        chooser.left(one, then);
+        chooser.left(one.clone(), then, false);
         assert_eq!(chooser.waiting(&queued, &config).since, then);
+        // It ends, and a later attempt has not run.
+        chooser.left(one, then, true);
+        assert!(chooser.left.is_empty());
     }
 }

@@ -5,33 +5,39 @@ use super::choose::{Plan, Seen};
 use super::{Running, Shared};
 use crate::moment::Moment;
 use crate::queue::QueuedTransfer;
-use dray_core::rate::Class;
 use dray_core::{Result, TransferId};
 use dray_sched::policy::Phase;
 use std::collections::BTreeSet;
 
 impl Shared {
     /// What callers have changed of what runs.
-    pub(super) fn refresh(&self) -> Result<()> {
+    pub(super) fn refresh(&self) {
         let stale: Vec<TransferId> = {
             let state = self.state();
             let stale = state.running.iter().filter(|(_, running)| running.is_stale);
             stale.map(|(id, _)| id.clone()).collect()
         };
         for id in stale {
+            // Before it is asked: what is changed meanwhile is asked for again.
             if let Some(running) = self.state().running.get_mut(&id) {
                 running.is_stale = false;
             }
-            let Some(request) = self.queue.request(&id)? else {
-                continue;
-            };
+            let request = self.queue.request(&id);
             if let Some(running) = self.state().running.get_mut(&id) {
-                let seen = &mut running.seen;
-                (seen.class, seen.priority) = (request.class(), request.priority);
-                seen.deadline = request.deadline;
+                match &request {
+                    Ok(Some(request)) => {
+                        let seen = &mut running.seen;
+                        (seen.class, seen.priority) = (request.class(), request.priority);
+                        seen.deadline = request.deadline;
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::error!(transfer = %id, "cannot look at what was changed: {error}");
+                        running.is_stale = true;
+                    }
+                }
             }
         }
-        Ok(())
     }
 
     /// What the policy says, and what it saw waiting.
@@ -59,25 +65,14 @@ impl Shared {
         // Its session may not have left yet.
         queued.retain(|one| !known.contains(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
-        // What moves by plan goes before all that does not: the plan counts on it.
+        // What the plan has moving is bounded by admission, and no policy's to begin or to hold.
         let promises = self.queue.promises();
-        for one in &mut seen {
-            if promises.is_moving(one.id.as_str()) {
-                one.class = Class::Realtime;
-            }
-        }
-        let mut plan = chooser.decide(&seen, &self.config, Moment::now());
-        // Whom admission bounds no policy holds, whatever its own bounds are; one that was held before
-        // it was promised goes on.
-        let is_promised = |id: &TransferId| promises.is_promised(id.as_str());
-        plan.hold.retain(|id| !is_promised(id));
-        plan.let_go.retain(|id| !is_promised(id));
-        let held = seen.iter().filter(|one| one.phase == Phase::Held);
-        let mut going_on: Vec<TransferId> = held
-            .filter(|one| is_promised(&one.id) && !plan.go_on.contains(&one.id))
-            .map(|one| one.id.clone())
-            .collect();
-        plan.go_on.append(&mut going_on);
+        let (beside, seen): (Vec<Seen>, Vec<Seen>) =
+            (seen.into_iter()).partition(|one| promises.is_moving(one.id.as_str()));
+        let mut plan = chooser.decide(&seen, &beside, &self.config, Moment::now());
+        // Held before it was promised, or before its time had come.
+        let held = beside.iter().filter(|one| one.phase == Phase::Held);
+        plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))
     }
 

@@ -19,7 +19,7 @@ mod share;
 pub use share::Shares;
 
 use crate::access::{Access, Action};
-use crate::api::types::{Request, Scheduling, SchedulingPatch};
+use crate::api::types::{Request, Scheduling, SchedulingPatch, State as TransferState};
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
 use crate::config::Config;
@@ -85,6 +85,8 @@ struct State {
     is_stopping: bool,
     /// When the policy wants to be asked again.
     look_at: Option<Time>,
+    /// Transfers that have ended without a session, which could not be written down yet.
+    unwritten: Vec<(TransferId, Ending)>,
 }
 
 /// See the module's head.
@@ -190,7 +192,8 @@ impl Dispatcher {
     /// Asks the policy, and does what it says.
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
-        shared.refresh()?;
+        shared.write_down_again();
+        shared.refresh();
         // The plan counts on them, whoever waits besides and however many run.
         self.begin_promised();
         let (plan, queued) = shared.plan()?;
@@ -206,7 +209,11 @@ impl Dispatcher {
         }
         for id in &plan.start {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
-                self.begin_one(chosen)?;
+                if let Err(error) = self.begin_one(chosen) {
+                    // What one row has against it holds nobody else up.
+                    tracing::error!(transfer = %id, "cannot begin a transfer: {error}");
+                    continue;
+                }
                 if !shared.is_running(id) {
                     shared.make_room_beside_held(&chosen.owner);
                 }
@@ -255,7 +262,7 @@ impl Dispatcher {
                 // It names nothing that is here any more, or what its owner may not touch: the
                 // configuration was changed.
                 if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
-                    shared.write_down(&chosen.id, Ending::Failed(error));
+                    shared.write_down_here(&chosen.id, Ending::Failed(error));
                 }
                 return Ok(());
             }
@@ -309,8 +316,8 @@ impl Dispatcher {
                 has_progressed: false,
                 source: None,
             };
-            shared.write_down(&id, broken);
-            shared.leave(&id);
+            shared.write_down_here(&id, broken);
+            shared.leave(&id, false);
         }
     }
 }
@@ -471,15 +478,15 @@ impl Shared {
         self.tell(job, &ended, &seat.moving);
         // The place first: whoever is begun next finds it free.
         drop(seat);
-        self.write_down(&job.id, ending);
-        self.leave(&job.id);
+        let state = self.write_down(&job.id, ending);
+        self.leave(&job.id, state.is_some_and(TransferState::is_terminal));
     }
 
-    fn leave(&self, id: &TransferId) {
+    fn leave(&self, id: &TransferId, has_ended: bool) {
         let left = self.state().running.get(id).map(Running::seen);
         if let Some(seen) = left {
             // Before its place is free: the next decision knows what it has moved.
-            self.chooser().left(seen, Moment::now());
+            self.chooser().left(seen, Moment::now(), has_ended);
         }
         let mut state = self.state();
         state.running.remove(id);
@@ -487,20 +494,36 @@ impl Shared {
         self.woken.notify_all();
     }
 
-    /// Tries until it stands: a transfer that ended and is not known to have would be lost.
-    fn write_down(&self, id: &TransferId, ending: Ending) {
+    /// Tries until it stands: a transfer that ended and is not known to have would be lost. Says
+    /// where it stands now.
+    fn write_down(&self, id: &TransferId, ending: Ending) -> Option<TransferState> {
         let mut wait = Duration::from_millis(100);
         loop {
             match self.queue.ended(id, ending.clone()) {
-                Ok(_) => return,
+                Ok(state) => return state,
                 Err(error) => tracing::error!(transfer = %id, "cannot note how it ended: {error}"),
             }
             if self.is_stopping() {
                 // The next process finds it interrupted.
-                return;
+                return None;
             }
             std::thread::sleep(wait);
             wait = (2 * wait).min(Duration::from_secs(30));
+        }
+    }
+
+    /// The same in the dispatcher's own thread, which others wait for: tried once in each look.
+    fn write_down_here(&self, id: &TransferId, ending: Ending) {
+        if let Err(error) = self.queue.ended(id, ending.clone()) {
+            tracing::error!(transfer = %id, "cannot note how it ended: {error}");
+            self.state().unwritten.push((id.clone(), ending));
+        }
+    }
+
+    fn write_down_again(&self) {
+        let unwritten = std::mem::take(&mut self.state().unwritten);
+        for (id, ending) in unwritten {
+            self.write_down_here(&id, ending);
         }
     }
 
