@@ -48,11 +48,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         match shared.queue.with_tickets(after, PAGE) {
             Ok(page) => {
                 if page.is_empty() {
-                    let live: Vec<_> = due.keys().cloned().collect();
-                    for id in live {
-                        if !shared.queue.is_live(&id).unwrap_or(true) {
-                            due.remove(&id);
-                        }
+                    match shared.queue.live_of(due.keys()) {
+                        Ok(live) => due.retain(|id, _| live.contains(id.as_str())),
+                        Err(error) => tracing::error!("cannot look for tickets: {error}"),
                     }
                 }
                 after = look(shared, &mut due, page).unwrap_or(0);

@@ -12,6 +12,7 @@ use crate::api::types::{Request, State};
 use crate::moment::Moment;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
+use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -429,6 +430,31 @@ impl Queue {
     pub fn is_live(&self, id: &TransferId) -> Result<bool> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.is_some_and(|row| !row.standing.state.is_terminal()))
+    }
+
+    /// Those of these transfers that are known and not ended.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn live_of<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i TransferId>,
+    ) -> Result<HashSet<String>> {
+        let ids: Vec<&str> = ids.into_iter().map(TransferId::as_str).collect();
+        let ids = super::row::json(&ids)?;
+        let failed = sql("look transfers up");
+        self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT id FROM transfers WHERE id IN (SELECT value FROM json_each(?1))
+                     AND state IN ('queued', 'active', 'waiting', 'paused')",
+                )
+                .map_err(&failed)?;
+            let found = statement
+                .query_map([ids], |row| row.get(0))
+                .map_err(&failed)?;
+            found.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })
     }
 
     /// Where the outcomes of files of one attempt are written.
