@@ -18,7 +18,7 @@ use crate::api::types::{
 use crate::config::Tier;
 use crate::moment::Moment;
 use crate::place::ApiPath;
-use crate::queue::{Queue, StagedRow, Submission};
+use crate::queue::{Queue, Refused, StagedRow, Submission};
 use crate::roots::{Root, Roots};
 use crate::storage::{self, Freed, Given, Seen};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
@@ -54,14 +54,15 @@ impl Stager<'_> {
         caller: &Principal,
         mut request: StagingRequest,
         direction: StagedDirection,
-    ) -> Result<(Staged, bool)> {
+    ) -> std::result::Result<(Staged, bool), Refused> {
         if request.replicas != 1 || request.bypass {
             return Err(refused(
                 ErrorKind::Unsupported,
                 "stage",
                 "this endpoint makes one copy, in the fast root".to_owned(),
                 "leave out replicas and bypass",
-            ));
+            )
+            .into());
         }
         let (from_tier, to_tier) = match direction {
             StagedDirection::In => (Tier::Slow, Tier::Fast),
@@ -84,7 +85,8 @@ impl Stager<'_> {
                     "stage",
                     format!("{field}: {} does not lie in /{}", path.text(), root.name()),
                     "in goes from the slow root to the fast one, out the other way",
-                ));
+                )
+                .into());
             }
         }
         self.access.allow(caller, Action::Stage, &from)?;

@@ -35,9 +35,9 @@ async fn stage(
     let (staged, is_new) = api
         .call(move |api| {
             let stager = api.stager();
-            stager.stage(&principal, request, direction)
+            Ok(stager.stage(&principal, request, direction))
         })
-        .await?;
+        .await??;
     caller.concerns(&staged.transfer);
     let code = if is_new {
         StatusCode::CREATED

@@ -3,7 +3,7 @@
 use super::room::Room;
 use super::row::{Row, SELECT};
 use super::schema::sql;
-use super::submit::{self, Promising, Submission, Submitted};
+use super::submit::{self, Promising, Refused, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
 use crate::api::types::{
@@ -89,9 +89,13 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::submit`]; `AlreadyExists` when the id is that of something else that is staged.
-    pub fn submit_staged(&self, submission: Submission, staged: StagedRow) -> Result<Submitted> {
+    pub fn submit_staged(
+        &self,
+        submission: Submission,
+        staged: StagedRow,
+    ) -> std::result::Result<Submitted, Refused> {
         let places = self.rules.places;
-        let (row, is_new) = self.write(move |connection, effects| {
+        let taken = self.write(move |connection, effects| {
             let mut room = Room::look(connection, places)?;
             let now = Moment::now();
             let taken = submit::take(
@@ -101,12 +105,20 @@ impl Queue {
                 &mut room,
                 Promising::Alone,
                 now,
-            )
-            .map_err(|refused| refused.error)?;
+            );
+            let taken = match taken {
+                // It has left no row: what could be instead is looked for outside of the write.
+                Err(refused) if refused.untold.is_some() => return Ok(Err(refused)),
+                taken => taken.map_err(|refused| refused.error)?,
+            };
             if taken.1 || find(connection, &staged.id)?.is_none() {
                 put(connection, &staged, now)?;
             }
-            Ok(taken)
+            Ok(Ok(taken))
+        })?;
+        let (row, is_new) = taken.map_err(|mut refused: Refused| {
+            self.explain(&mut refused);
+            refused
         })?;
         let mut transfer = self.view(row);
         transfer.attached = !is_new;

@@ -223,8 +223,33 @@ pub(super) enum Promising {
     Together,
 }
 
-/// Takes one, with what it stages.
+/// Takes one, with what it stages. One that is refused leaves all rows as they are.
 pub(super) fn take(
+    connection: &Connection,
+    effects: &mut Effects,
+    parts: (Submission, Option<&StagedRow>),
+    room: &mut Room,
+    promising: Promising,
+    now: Moment,
+) -> Taken {
+    let failed = sql("submit the transfer");
+    connection
+        .execute_batch("SAVEPOINT taken")
+        .map_err(&failed)?;
+    let taken = take_one(connection, effects, parts, room, promising, now);
+    let end = match &taken {
+        Ok(_) => "RELEASE taken",
+        Err(_) => "ROLLBACK TO taken; RELEASE taken",
+    };
+    connection.execute_batch(end).map_err(&failed)?;
+    if taken.is_err() {
+        // What it asks is remembered by the number that it had, which is nobody else's.
+        next_seq(connection)?;
+    }
+    taken
+}
+
+fn take_one(
     connection: &Connection,
     effects: &mut Effects,
     (submission, staged): (Submission, Option<&StagedRow>),

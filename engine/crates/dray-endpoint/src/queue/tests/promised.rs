@@ -1,6 +1,6 @@
 //! Promises stand beside the transfers they were made to, and are there once or not at all.
 
-use super::{by, id, request, who};
+use super::{begin, by, id, request, staging, who};
 use crate::api::types::{Patch, Request, State};
 use crate::config::Config;
 use crate::events::Hub;
@@ -388,4 +388,59 @@ fn a_miss_is_told_though_nothing_can_be_written() {
     queue.note_all(notes).expect("written");
     let shown = queue.show(&alice, "one").expect("there");
     assert_eq!(shown.notices, ["too late"]);
+}
+
+#[test]
+fn what_stages_and_cannot_be_promised_is_told_all_that_a_transfer_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    let stage = |wanted: Request| {
+        let row = staging::row("two", "alice", "/fast/x");
+        queue.submit_staged(by("alice", wanted), row)
+    };
+    let refused = stage(due("two", 60)).expect_err("too much");
+    assert_eq!(refused.kind, ErrorKind::NotAdmitted);
+    assert!(!refused.cause.is_empty() && !refused.remedy.is_empty());
+    let offer = refused.admission.clone().expect("an offer");
+    assert!(!queue.is_known(&id("two")).expect("asked"));
+    assert!(queue.staging().show(&who("root"), "two").is_err());
+    let again = Request {
+        deadline: offer.earliest_finish,
+        ..due("two", 60)
+    };
+    assert!(stage(again).expect("as offered").transfer.promised);
+    assert!(queue.staging().show(&who("root"), "two").is_ok());
+}
+
+#[test]
+fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let row = || staging::row("s", "alice", "/fast/x");
+    let taken = queue.submit_staged(by("alice", due("s", 10)), row());
+    assert!(taken.expect("fits").transfer.promised);
+    begin(&queue, "s");
+    queue.ended(&id("s"), Ending::Done).expect("ended");
+    let shown = || queue.staging().show(&who("root"), "s").expect("there").0;
+    let before = shown();
+    assert!(before.staged_at.is_some() && before.expires_at.is_some());
+    let refused = queue.submit(by("alice", due("s", 1_000)));
+    // Its row speaks of a copy that is there: only what stages it again may have its id.
+    assert_eq!(refused.expect_err("taken").kind, ErrorKind::AlreadyExists);
+    let refused = queue.submit_staged(by("alice", due("s", 1_000)), row());
+    assert_eq!(refused.expect_err("too much").kind, ErrorKind::NotAdmitted);
+    assert_eq!(shown(), before);
+    // The same of its transfer alone, under the same body: one of a batch that is not atomic.
+    let late = Request {
+        deadline: Some(Moment::now().before(Duration::from_secs(1))),
+        ..due("s", 10)
+    };
+    let batch = vec![Ok(by("alice", late)), Ok(by("alice", due("t", 10)))];
+    let taken = queue.submit_all(batch, false).expect("answered");
+    assert!(taken[0].is_err() && taken[1].is_ok());
+    assert_eq!(shown(), before);
+    // Nobody else's number is that of one who was refused.
+    let transfer = queue.show(&who("alice"), "s").expect("there");
+    assert_eq!((transfer.state, transfer.attempt), (State::Done, 1));
 }

@@ -3,12 +3,12 @@
 use super::{begin, by, id, lost, open, queue, request, who};
 use crate::api::types::{Staged, StagedDirection, StagedState, StagingRequest};
 use crate::moment::Moment;
-use crate::queue::{Ending, Queue, StagedRow, Submitted};
-use dray_core::{ErrorKind, Result};
+use crate::queue::{Ending, Queue, Refused, StagedRow, Submitted};
+use dray_core::ErrorKind;
 use serde_json::json;
 use std::time::Duration;
 
-fn row(name: &str, owner: &str, fast: &str) -> StagedRow {
+pub(super) fn row(name: &str, owner: &str, fast: &str) -> StagedRow {
     let request = json!({"id": name, "path": "/slow/x", "pin_seconds": 60, "lifetime_seconds": 90});
     let request: StagingRequest = serde_json::from_value(request).expect("good");
     StagedRow {
@@ -26,7 +26,7 @@ fn row(name: &str, owner: &str, fast: &str) -> StagedRow {
     }
 }
 
-fn stage(queue: &Queue, name: &str, owner: &str, fast: &str) -> Result<Submitted> {
+fn stage(queue: &Queue, name: &str, owner: &str, fast: &str) -> Result<Submitted, Refused> {
     queue.submit_staged(by(owner, request(name)), row(name, owner, fast))
 }
 
