@@ -141,6 +141,8 @@ impl Drop for Writer {
 fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
     let mut flushed = Instant::now();
     let mut is_open = true;
+    // Whether what is promised in memory is what the rows say.
+    let mut is_promised = true;
     while is_open {
         let wait = FLUSH_INTERVAL.saturating_sub(flushed.elapsed());
         let mut group = Vec::new();
@@ -159,18 +161,27 @@ fn run(connection: &Connection, jobs: &Receiver<Job>, around: &Around) {
         if group.is_empty() && !is_due {
             continue;
         }
+        if !is_promised {
+            is_promised = promise_as_written(connection, around);
+        }
         let write = || write_group(connection, group, is_due, around);
-        if catch_unwind(AssertUnwindSafe(write)).is_err() {
+        let written = catch_unwind(AssertUnwindSafe(write));
+        if let Ok(is_as_written) = written {
+            is_promised &= is_as_written;
+        } else {
             // A defect beside the writes themselves, in what is told of them: whoever waits hears
             // that nothing came back, and the next group is written.
             tracing::error!("a defect while the queue was written to");
             // Nothing to roll back when it had been written.
             let _ = connection.execute_batch("ROLLBACK");
+            is_promised = promise_as_written(connection, around);
         }
     }
 }
 
-fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &Around) {
+/// Says whether what is promised is as it was written.
+fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &Around) -> bool {
+    let mut is_promised = true;
     let failed = sql("write to the queue");
     let mut replies = Vec::with_capacity(group.len());
     let mut effects = Effects::new(&around.promises);
@@ -203,7 +214,7 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
         if is_kept {
             effects.join(own);
         } else if is_touched {
-            promise_as_written(connection, around);
+            is_promised &= promise_as_written(connection, around);
         }
         written = closed;
         replies.push(reply);
@@ -215,7 +226,7 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
         // Nothing to roll back when even BEGIN failed.
         let _ = connection.execute_batch("ROLLBACK");
         if is_promised_else {
-            promise_as_written(connection, around);
+            is_promised = promise_as_written(connection, around);
         }
     } else {
         effects.tell(around);
@@ -223,13 +234,16 @@ fn write_group(connection: &Connection, group: Vec<Job>, is_due: bool, around: &
     for reply in replies {
         reply(written.clone());
     }
+    is_promised
 }
 
-/// A write was undone: so is what was promised in it.
-fn promise_as_written(connection: &Connection, around: &Around) {
-    if let Err(error) = super::promised::load(connection, &around.promises) {
+/// A write was undone: so is what was promised in it. Says whether that could be read.
+fn promise_as_written(connection: &Connection, around: &Around) -> bool {
+    let loaded = super::promised::load(connection, &around.promises);
+    if let Err(error) = &loaded {
         tracing::error!("cannot read again what is promised: {error}");
     }
+    loaded.is_ok()
 }
 
 fn savepoint(connection: &Connection, work: impl FnOnce() -> Result<()>) -> Result<()> {

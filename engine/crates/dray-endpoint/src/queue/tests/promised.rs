@@ -5,7 +5,7 @@ use crate::api::types::{Patch, Request, State};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
-use crate::promises::Seen;
+use crate::promises::{Ask, Seen};
 use crate::queue::{Counters, Ending, Queue};
 use dray_core::ErrorKind;
 use dray_core::rate::Class;
@@ -443,4 +443,31 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     // Nobody else's number is that of one who was refused.
     let transfer = queue.show(&who("alice"), "s").expect("there");
     assert_eq!((transfer.state, transfer.attempt), (State::Done, 1));
+}
+
+#[test]
+fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    // As a write leaves it whose end is never reached.
+    let wanted = due("none", 30);
+    let ask = Ask {
+        key: 1_000,
+        id: "none",
+        owner: "alice",
+        request: &wanted,
+        source: 0,
+        bytes: wanted.bytes_said(),
+        done: 0,
+    };
+    let given = queue.promises().take(&[ask], Moment::now()).expect("fits");
+    assert!(given[0].promise.is_some());
+    queue.set_commands(Arc::new(super::Fails(true.into())));
+    assert!(queue.submit(by("alice", request("two"))).is_err());
+    queue
+        .submit(by("alice", request("three")))
+        .expect("goes on");
+    let is_promised = |name: &str| queue.promises().is_promised(name);
+    assert!(is_promised("one") && !is_promised("none"));
 }
