@@ -1,7 +1,7 @@
 //! Promises stand beside the transfers they were made to, and are there once or not at all.
 
 use super::{begin, by, id, request, staging, who};
-use crate::api::types::{Patch, Request, State};
+use crate::api::types::{AdmissionWord, Patch, Request, State};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
@@ -470,4 +470,35 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
         .expect("goes on");
     let is_promised = |name: &str| queue.promises().is_promised(name);
     assert!(is_promised("one") && !is_promised("none"));
+}
+
+#[test]
+fn what_is_noted_of_a_running_one_is_shown_and_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let alice = who("alice");
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    let wanted = Request {
+        deadline: None,
+        admission: Some(AdmissionWord::BestEffort),
+        ..due("two", 60)
+    };
+    queue.submit(by("alice", wanted)).expect("asks for nothing");
+    begin(&queue, "two");
+    queue.noticed(&id("two"), "its first word");
+    let patch = Patch {
+        deadline: Some(due("two", 60).deadline),
+        ..Patch::default()
+    };
+    let patched = queue.patch(&alice, "two", &patch).expect("best effort");
+    assert!(!patched.promised);
+    let is_told = |notices: &[String]| {
+        assert_eq!(notices[0], "its first word", "{notices:?}");
+        notices.len() > 1
+    };
+    let notices = || queue.show(&alice, "two").expect("there").notices;
+    assert!(is_told(&patched.notices) && is_told(&notices()));
+    let before = notices();
+    queue.ended(&id("two"), Ending::Incomplete).expect("ended");
+    assert_eq!(notices(), before);
 }
