@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod moment;
 pub mod passive;
 pub mod place;
+pub mod port;
 pub mod ports;
 pub mod promises;
 pub mod queue;

@@ -14,6 +14,7 @@ use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::passive::Passive;
+use crate::port::listen_patiently;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::server::Server;
@@ -240,7 +241,10 @@ impl Endpoint {
         )?;
         let server = Arc::new(server);
         let plain = config.listen_plain.addresses.iter();
-        let plain = plain.map(|address| server.listen_plain(address.as_str()));
+        let plain = plain.map(|address| {
+            let addresses = [address.as_str().to_owned()];
+            listen_patiently(&addresses, || server.listen_plain(address.as_str()))
+        });
         let plain = plain.collect::<Result<_>>()?;
         let front = Arc::clone(&server);
         let passive = Passive {
@@ -418,7 +422,6 @@ fn bounds(config: &Config) -> Bounds {
 }
 
 fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {
-    let mut settings = Serve::new(identity.duplicate());
     let largest = (bounds.least() / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(
@@ -427,16 +430,20 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
                 .remedy("raise limits.memory or lower limits.transfers_active"),
         );
     }
-    settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
-    settings.allow_clear_data = config.clear_data;
-    settings.sessions_max = limit(config.limits.transfers_active);
-    settings.pending_max = limit(config.limits.connections.clamp(16, PENDING_MAX));
+    let settings = || {
+        let mut settings = Serve::new(identity.duplicate());
+        settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
+        settings.allow_clear_data = config.clear_data;
+        settings.sessions_max = limit(config.limits.transfers_active);
+        settings.pending_max = limit(config.limits.connections.clamp(16, PENDING_MAX));
+        settings
+    };
     let addresses: Vec<String> = config
         .listen
         .iter()
         .map(|address| address.as_str().to_owned())
         .collect();
-    Listener::bind(&addresses, settings)
+    listen_patiently(&addresses, || Listener::bind(&addresses, settings()))
 }
 
 fn limit(count: u32) -> usize {

@@ -2,6 +2,7 @@
 
 use crate::scene::{Done, Running, Scene};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
@@ -53,4 +54,50 @@ fn drayd_has_the_options_of_endpoint_run_and_a_version() {
     let other = link(&scene, "drayd-2");
     let output = scene.command_as(&other, &["version"]).output();
     assert_eq!(Done::from(output.expect("run it")).out, "dray 0.1.0\n");
+}
+
+/// An endpoint that runs in `etc`, and its address.
+fn endpoint(scene: &Scene) -> (Running, String) {
+    scene.folder("data").folder("other");
+    let made = [
+        &[
+            "endpoint",
+            "init",
+            "etc",
+            "--name",
+            "localhost",
+            "--listen",
+            "127.0.0.1:0",
+        ][..],
+        &["--root", "data=data", "--root", "other=other"],
+    ];
+    scene.good(&made.concat());
+    let mut running = scene.start(&["endpoint", "run", "--config", "etc", "--json"]);
+    let address = running.line(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        line["addresses"][0].as_str().map(str::to_owned)
+    });
+    (running, address)
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_who_has_it() {
+    let scene = Scene::new();
+    let (mut running, address) = endpoint(&scene);
+    let second = [
+        &["endpoint", "init", "second", "--name", "localhost"][..],
+        &["--root", "data=data", "--listen", &address],
+    ];
+    scene.good(&second.concat());
+    let done = scene.dray(&["endpoint", "run", "--config", "second"]);
+    assert_eq!(done.code, Some(3), "{}", done.err);
+    let holder = format!("process {} (dray) listens there", running.child().id());
+    assert!(done.complaint().contains(&holder), "{}", done.err);
+    // One that is on its way out is waited for.
+    let mut third = scene.start(&["endpoint", "run", "--config", "second"]);
+    running.signal(Signal::TERM);
+    third.line(|line| line.starts_with("listening on").then_some(()));
+    assert_eq!(running.wait().code, Some(0));
+    third.signal(Signal::TERM);
+    assert_eq!(third.wait().code, Some(0));
 }

@@ -1,0 +1,152 @@
+//! Listening where another program may still be.
+//!
+//! Not for: serving what comes (`server`, `dray_runtime::net`).
+
+use dray_core::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long an address may be taken: by a predecessor that was killed and is still being torn down
+/// (30 ms were seen on a busy host), or is on its way out.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The word of a socket that listens, in the kernel's tables (include/net/tcp_states.h).
+const LISTENS: &str = "0A";
+
+/// Listens, and tries again for a moment while the address is taken.
+///
+/// # Errors
+/// Those of `listen`; who holds the port of `addresses` is named, as far as this user may know.
+pub fn listen_patiently<T>(
+    addresses: &[String],
+    mut listen: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match listen() {
+            Err(error) if error.kind == ErrorKind::Busy => {
+                if Instant::now() >= until {
+                    return Err(named(error, addresses));
+                }
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn named(error: Error, addresses: &[String]) -> Error {
+    let ports = addresses.iter().filter_map(|address| {
+        let (_, port) = address.rsplit_once(':')?;
+        port.parse().ok()
+    });
+    let holders = holders(&ports.collect());
+    let cause = match holders.as_slice() {
+        [] => format!("{}: a program of another user listens there", error.cause),
+        some => format!("{}: {} listens there", error.cause, some.join(", ")),
+    };
+    let remedy = match holders.as_slice() {
+        [] => "look with `ss -ltnp` as root which it is; stop it, or choose another port",
+        _ => "stop it, or choose another port",
+    };
+    error.cause(cause).remedy(remedy)
+}
+
+/// The processes that listen on one of the ports, in words.
+fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
+    let sockets: BTreeSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .flat_map(|table| {
+            let lines = table.lines().filter_map(|line| listening(line, ports));
+            lines.collect::<Vec<_>>()
+        })
+        .collect();
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = process.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // Another user's are not to be seen.
+        let open = fs::read_dir(process.path().join("fd"));
+        let is_one = open.into_iter().flatten().flatten().any(|file| {
+            let link = fs::read_link(file.path()).unwrap_or_default();
+            link.to_str().is_some_and(|link| sockets.contains(link))
+        });
+        if is_one {
+            let program = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(format!("process {id} ({})", program.trim().escape_debug()));
+        }
+    }
+    found
+}
+
+/// The socket of a line of the kernel's table, as links to it are called, if it listens on one of the
+/// ports.
+fn listening(line: &str, ports: &BTreeSet<u16>) -> Option<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (_, port) = words.get(1)?.rsplit_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let inode = words.get(9)?;
+    (*words.get(3)? == LISTENS && ports.contains(&port)).then(|| format!("socket:[{inode}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATIENCE, listen_patiently, listening};
+    use dray_core::{End, Error, ErrorKind, Result};
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    fn listen(address: &str) -> Result<TcpListener> {
+        TcpListener::bind(address).map_err(|error| {
+            Error::new(ErrorKind::Busy, End::Here, "listen").cause(error.to_string())
+        })
+    }
+
+    #[test]
+    fn a_predecessor_s_last_moment_is_waited_for() {
+        let before = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let address = before.local_addr().expect("an address").to_string();
+        let going = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(before);
+        });
+        let begun = Instant::now();
+        let addresses = [address.clone()];
+        assert!(listen_patiently(&addresses, || listen(&address)).is_ok());
+        assert!(begun.elapsed() < PATIENCE);
+        going.join().expect("ended");
+    }
+
+    #[test]
+    fn who_holds_the_port_is_named() {
+        let holder = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let address = holder.local_addr().expect("an address").to_string();
+        let addresses = [address.clone()];
+        let error = listen_patiently(&addresses, || listen(&address)).expect_err("it is taken");
+        let own = format!("process {} (", std::process::id());
+        assert!(error.cause.contains(&own), "{error}");
+        assert!(error.cause.contains("in use"), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_nobody_holds_any_more_or_is_only_used_is_not_one() {
+        let line = |state: &str| {
+            format!("0: 0100007F:1280 00000000:0000 {state} 0:0 00:0 0 0 0 4711 1 0 100 0 0 10 0")
+        };
+        let ports = [4736].into();
+        assert_eq!(
+            listening(&line("0A"), &ports).as_deref(),
+            Some("socket:[4711]")
+        );
+        assert_eq!(listening(&line("01"), &ports), None, "connected");
+        assert_eq!(listening(&line("0A"), &[80].into()), None, "another port");
+        assert_eq!(listening("sl local_address", &ports), None);
+    }
+}
