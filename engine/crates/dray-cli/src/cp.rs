@@ -81,6 +81,20 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     };
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));
+    if cp.what.json {
+        let (so_far, transfer) = (feed.so_far(), run.transfer.clone());
+        signals::at_once(move || {
+            let (progress, collected) = so_far();
+            let report = Report {
+                transfer: transfer.clone(),
+                ending: Ending::Cancelled,
+                progress,
+                collected,
+                took: began.elapsed(),
+            };
+            report.tell(true, true);
+        });
+    }
     run.targets.check_limits()?;
     let ended = carry(&run);
     let transfer = run.transfer;

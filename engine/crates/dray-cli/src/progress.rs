@@ -118,6 +118,15 @@ impl Feed {
         self.event(&Event::Notice(error));
     }
 
+    /// A look at what it knows by then, from wherever that is wanted.
+    pub(crate) fn so_far(&self) -> impl Fn() -> (Progress, Collected) + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || {
+            let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            (shared.progress, shared.collected.clone())
+        }
+    }
+
     /// Stops drawing.
     pub(crate) fn finish(self) -> Collected {
         drop(self.queue);

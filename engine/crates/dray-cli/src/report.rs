@@ -1,9 +1,9 @@
 //! How a transfer came out: one line for people, or one JSON object, and the exit code.
 
 use crate::exit::Exit;
-use crate::output;
 use crate::progress::Collected;
 use crate::units::{count, human};
+use crate::{output, signals};
 use dray_core::{Error, TransferId};
 use dray_runtime::drive::Ending;
 use dray_session::{Failure, Progress};
@@ -51,8 +51,11 @@ const fn error(ending: &Ending) -> Option<&Error> {
 }
 
 impl Report {
-    /// Says it, and gives the exit code.
+    /// Says it, unless it was said, and gives the exit code.
     pub(crate) fn tell(&self, as_json: bool, quiet: bool) -> Exit {
+        if !signals::may_tell() {
+            return exit(&self.ending);
+        }
         if let Some(error) = error(&self.ending) {
             output::note(&error.to_string());
         }

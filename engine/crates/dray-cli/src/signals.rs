@@ -4,19 +4,30 @@
 use crate::exit::Exit;
 use crate::output;
 use dray_core::{End, Error, ErrorKind, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-type Stop = Box<dyn Fn() + Send>;
+type Hook = Box<dyn Fn() + Send>;
 
 struct State {
     asked: u32,
-    stop: Option<Stop>,
+    stop: Option<Hook>,
+    at_once: Option<Hook>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     asked: 0,
     stop: None,
+    at_once: None,
 });
+
+/// Whether the outcome has been said.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Whether the outcome is the caller's to say: once, by whoever asks first.
+pub(crate) fn may_tell() -> bool {
+    !IS_TOLD.swap(true, Ordering::Relaxed)
+}
 
 /// Begins to listen. `words` is said at the first signal.
 ///
@@ -32,6 +43,9 @@ fn on_signal(words: &str) {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     state.asked += 1;
     if state.asked > 1 {
+        if let Some(last_words) = &state.at_once {
+            last_words();
+        }
         std::process::exit(Exit::Interrupted as i32);
     }
     output::note(words);
@@ -47,4 +61,10 @@ pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
         stop();
     }
     state.stop = Some(Box::new(stop));
+}
+
+/// What is said right before the second signal ends the program.
+pub(crate) fn at_once(last_words: impl Fn() + Send + 'static) {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.at_once = Some(Box::new(last_words));
 }

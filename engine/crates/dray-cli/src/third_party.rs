@@ -13,6 +13,7 @@ use dray_endpoint::client::Client;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether all places of a command are at other hosts.
 pub(crate) fn is_meant(paths: &[OsString]) -> bool {
@@ -65,13 +66,26 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
             "transfer {id} at {to}: it goes on without this program"
         ));
     }
-    signals::on_stop(move || std::process::exit(Exit::Interrupted as i32));
+    let last_seen = Arc::new(Mutex::new(submitted));
+    let (seen, json) = (Arc::clone(&last_seen), cp.what.json);
+    signals::on_stop(move || {
+        if json && signals::may_tell() {
+            tell(&seen.lock().unwrap_or_else(PoisonError::into_inner), true);
+        }
+        std::process::exit(Exit::Interrupted as i32)
+    });
     let ended = wait(&active, &id, |transfer| {
+        last_seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(transfer);
         if !cp.say.quiet && !cp.what.json {
             output::note(&line(transfer));
         }
     })?;
-    tell(&ended, cp.what.json);
+    if signals::may_tell() {
+        tell(&ended, cp.what.json);
+    }
     Ok(exit_of(&ended))
 }
 

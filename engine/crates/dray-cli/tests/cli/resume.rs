@@ -77,7 +77,15 @@ fn the_second_signal_stops_at_once() {
     let mut running = slow(&scene);
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
-    assert_eq!(running.wait().code, Some(5));
+    let done = running.wait();
+    assert_eq!(done.code, Some(5));
+    // One outcome, whoever came first to say it.
+    let report = done.json();
+    assert_eq!(report["state"], "cancelled");
+    assert!(
+        report["bytes_sent"].as_u64().is_some_and(|sent| sent > 0),
+        "{report}"
+    );
     assert_goes_on(&scene, 0);
 }
 
