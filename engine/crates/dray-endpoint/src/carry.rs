@@ -245,7 +245,10 @@ impl Carrier {
                     "know the other endpoint",
                 )
                 .cause("neither its key nor an authority of its certificate is known")
-                .remedy("give the key that its ticket names, or set tls.peers_ca"));
+                .remedy(
+                    "put the `key` that came with the ticket beside it, \
+                     or have tls.peers_ca set at this endpoint",
+                ));
             }
         };
         let ticket = place.ticket.as_deref().ok_or_else(|| {
