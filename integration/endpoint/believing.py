@@ -1,0 +1,65 @@
+"""An endpoint that believes an issuer of the tests' own, and not another."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dray.testing.endpoints import Endpoint, Root
+from integration.endpoint.issuer import Issuer
+from integration.endpoint.raw import dray, shipped_program
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+
+class House(NamedTuple):
+    """An endpoint that believes an issuer of the tests' own."""
+
+    endpoint: Endpoint
+    issuer: Issuer
+    #: its keys are nowhere believed
+    stranger: Issuer
+
+
+@contextlib.contextmanager
+def open_house() -> Iterator[House]:
+    """Give one endpoint for all that only asks, or tidies up behind itself."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-tokens-"))
+    issuer = Issuer(folder)
+    stranger = Issuer(folder, name="stranger")
+    config = {
+        "issuer": [issuer.config()],
+        "map": {
+            "rules": [
+                {"issuer": issuer.url, "subject": who, "owner": who} for who in ("alice", "bob")
+            ]
+        },
+    }
+    endpoint = Endpoint(
+        folder / "endpoint",
+        roots=(Root(), Root("data2")),
+        config=config,
+        program=shipped_program(),
+    )
+    try:
+        yield House(endpoint.start(), issuer, stranger)
+    finally:
+        endpoint.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fetch(
+    house: House, token: str, path: str, folder: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
+    """Copy straight from the endpoint with a token."""
+    file = folder / "token"
+    file.write_text(token, encoding="utf-8")
+    file.chmod(0o600)
+    ends = f"dray://{house.endpoint.address}/{path}", folder / "got"
+    who = "--token-file", file, "--peer-key", house.endpoint.key
+    return dray("cp", "--json", *ends, *who, "--retries", "0", *more)

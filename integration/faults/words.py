@@ -1,0 +1,51 @@
+"""What a copy that meets a fault says, and what it must leave."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench, Ended, Word
+
+SAFE, SOME_FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = range(6)
+
+
+def explains(ended: Ended, *words: str) -> None:
+    """Fail unless one line says all of this."""
+    lines = ended.words.splitlines()
+    assert any(all(word in line for word in words) for line in lines), (
+        f"no line says {words}:\n{ended.words}"
+    )
+
+
+def failed(ended: Ended) -> dict[str, dict[str, str]]:
+    """Give the failed files of a report."""
+    return {failure["path"]: failure for failure in ended.report["files_failed"]}
+
+
+def check_rest(source: Path, arrived: Path, *but: str) -> None:
+    """Everything but some files has arrived, and these are not there at all."""
+    wanted, found = tree.describe(source), tree.describe(arrived)
+    for name in but:
+        path = os.fsencode(name)
+        wanted = {key: entry for key, entry in wanted.items() if not key.startswith(path)}
+        assert not [key for key in found if key.startswith(path)], f"{name} is there"
+    # A folder that lacks a file was written to later than its source.
+    parents = {os.fsencode(str(Path(name).parent)).strip(b".") for name in but}
+    lines = tree.differences(
+        {key: entry for key, entry in wanted.items() if key not in parents},
+        {key: entry for key, entry in found.items() if key not in parents},
+    )
+    assert lines == []
+
+
+def works(bench: Bench, source: Path, words: list[Word], arrived: Path) -> Ended:
+    """Run a copy once more: now it must work, and leave nothing of dray's own."""
+    ended = bench.cp(*words).expect(SAFE)
+    tree.assert_same(tree.describe(source), arrived)
+    assert tree.leftovers(arrived.parent) == []
+    return ended
