@@ -11,6 +11,7 @@ use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
+use dray_endpoint::api::types::reserved_id;
 use dray_runtime::place::{Places, Written};
 use dray_runtime::prepare::Content;
 use dray_wire::message::Selection;
@@ -86,7 +87,7 @@ pub(crate) enum Command {
     Top(Top),
     /// Cancels a transfer of an endpoint
     Cancel(Cancel),
-    /// Lists a folder at an endpoint
+    /// Lists a folder at an endpoint; without a path (dray://HOST) its roots
     Ls(At),
     /// Says what a path at an endpoint is
     Stat(At),
@@ -250,7 +251,7 @@ pub(crate) struct Cp {
           value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "How to copy")]
     pub(crate) streams: u16,
 
-    /// At most so many bytes per second
+    /// At most so much per second: 30MiB, 1G; a number alone is bytes
     #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]
     pub(crate) rate: Option<u64>,
 
@@ -516,6 +517,14 @@ impl From<Durability> for options::Durability {
 
 fn transfer_id(text: &str) -> Result<TransferId, String> {
     TransferId::new(text).map_err(|error| error.cause)
+}
+
+/// The id of a transfer of an endpoint, some of which are words of its API's paths.
+fn id_there(text: &str) -> Result<TransferId, String> {
+    match transfer_id(text)? {
+        id if reserved_id(id.as_str()) => Err("no transfer of an endpoint has this id".to_owned()),
+        id => Ok(id),
+    }
 }
 
 #[cfg(test)]

@@ -110,22 +110,36 @@ pub(crate) fn line(transfer: &Value) -> String {
         Some(error) if !error.is_null() => format!("; {}", text(error, "message")),
         _ => String::new(),
     };
+    let safe = match is_purged(transfer) {
+        // The counters know what was safe before.
+        true => " safe, the rest purged".to_owned(),
+        false => format!(
+            "{failed}, {} safe",
+            human(number(transfer, "bytes", "durable"))
+        ),
+    };
     format!(
-        "{} {}: {}{failed}, {} safe{rate}{error}",
+        "{} {}: {}{safe}{rate}{error}",
         text(transfer, "id"),
         text(transfer, "state"),
         count(files, "file"),
-        human(number(transfer, "bytes", "durable")),
     )
+}
+
+/// Whether what was unfinished is gone: the last notice says so (docs/reference/api.md).
+fn is_purged(transfer: &Value) -> bool {
+    let notices = transfer.get("notices").and_then(Value::as_array);
+    let last = notices.and_then(|notices| notices.last()?.as_str());
+    text(transfer, "state") == "cancelled" && last.is_some_and(|last| last.starts_with("purged: "))
 }
 
 /// Runs `dray show`.
 pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     let client = client(show.endpoint.as_deref(), &show.ask)?;
     let transfer = match show.wait {
-        true => wait(&client, &show.id, |_| {})?,
+        true => wait(&client, show.id.as_str(), |_| {})?,
         false => {
-            let path = format!("/v1/transfers/{}", quoted(&show.id));
+            let path = format!("/v1/transfers/{}", quoted(show.id.as_str()));
             client.call_and_wait(Method::GET, &path, None)?
         }
     };
@@ -268,13 +282,13 @@ fn promise_line(transfer: &Value) -> String {
 /// Runs `dray cancel`.
 pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let client = client(cancel.endpoint.as_deref(), &cancel.ask)?;
-    let path = format!("/v1/transfers/{}/cancel", quoted(&cancel.id));
+    let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
     let asked = client.call_and_wait(Method::POST, &path, Some(&body))?;
     // Its session ends within moments: that is worth a wait, and no more.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
-        quoted(&cancel.id),
+        quoted(cancel.id.as_str()),
         version_before_end(&asked, cancel.purge)
     );
     let mut transfer = match client.call_and_wait(Method::GET, &path, None) {
@@ -317,6 +331,10 @@ fn at(at: &At) -> Result<(Client, String)> {
 
 /// Runs `dray ls`.
 pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
+    let host = place.url.strip_prefix("dray://").unwrap_or("/");
+    if !host.trim_end_matches('/').contains('/') {
+        return roots(place);
+    }
     let (client, path) = at(place)?;
     let mut cursor = String::new();
     let mut all = Vec::new();
@@ -342,6 +360,37 @@ pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
         output::result(&json!({"entries": all}).to_string());
     }
     Ok(Exit::Safe)
+}
+
+/// An endpoint's roots: what a path begins with.
+fn roots(place: &At) -> Result<Exit, Stop> {
+    let client = peer::client(&place.ask.who, &peer::endpoint(Some(&place.url))?)?;
+    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+    let roots = about.get("roots").and_then(Value::as_array);
+    let roots = roots.ok_or_else(|| odd_answer("roots"))?;
+    if place.ask.json {
+        let entries = roots.iter().map(|root| {
+            let name = root.get("name").cloned().unwrap_or_default();
+            let path = format!("/{}", name.as_str().unwrap_or_default());
+            let can = |right: &str| root.get(right).cloned().unwrap_or_default();
+            json!({"path": path, "name": name, "type": "directory", "read": can("read"),
+                "write": can("write"), "stage": can("stage")})
+        });
+        let entries: Vec<Value> = entries.collect();
+        output::result(&json!({"entries": entries}).to_string());
+        return Ok(Exit::Safe);
+    }
+    for root in roots {
+        output::result(&root_line(root));
+    }
+    Ok(Exit::Safe)
+}
+
+/// A root, and what the caller may do in all of it.
+pub(crate) fn root_line(root: &Value) -> String {
+    let can = |right: &&str| root.get(*right).and_then(Value::as_bool) == Some(true);
+    let rights: Vec<&str> = ["read", "write", "stage"].into_iter().filter(can).collect();
+    format!("/{}: {}", text(root, "name"), rights.join(", "))
 }
 
 fn entry_line(entry: &Value) -> String {
@@ -410,7 +459,7 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{moments, quoted, split};
+    use super::{line, moments, quoted, split};
     use serde_json::json;
 
     #[test]
@@ -424,6 +473,15 @@ mod tests {
         let queued = json!({"state": "queued", "submitted_at": "T1", "started_at": null,
             "request": {"not_before": "T9"}});
         assert_eq!(moments(&queued), ["submitted T1", "begins not before T9"]);
+    }
+
+    #[test]
+    fn nothing_of_what_was_purged_is_called_safe() {
+        let mut transfer = json!({"id": "t", "state": "cancelled", "files": {"done": 1},
+            "bytes": {"durable": 5 << 20}, "notices": ["purged: 1 partial file, 7 bytes"]});
+        assert_eq!(line(&transfer), "t cancelled: 1 file safe, the rest purged");
+        transfer["notices"] = json!(["nothing purged: what is there is another owner's"]);
+        assert_eq!(line(&transfer), "t cancelled: 1 file, 5.0 MiB safe");
     }
 
     #[test]

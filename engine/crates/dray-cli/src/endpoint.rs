@@ -1,6 +1,7 @@
 //! `dray endpoint`: makes, runs and asks endpoints. As the program `drayd` this one runs one.
 
 use crate::args::{Endpoint, Init, RunEndpoint, Status};
+use crate::asks::root_line;
 use crate::exit::{Exit, Stop, usage};
 use crate::peer;
 use crate::{output, signals};
@@ -256,12 +257,7 @@ fn status(status: &Status) -> Result<Exit, Stop> {
     ));
     let roots = about.get("roots").and_then(Value::as_array);
     for root in roots.into_iter().flatten() {
-        let can = |field: &str| root.get(field).and_then(Value::as_bool) == Some(true);
-        let rights: Vec<&str> = ["read", "write", "stage"]
-            .into_iter()
-            .filter(|field| can(field))
-            .collect();
-        output::result(&format!("/{}: {}", text(root, "name"), rights.join(", ")));
+        output::result(&root_line(root));
     }
     Ok(Exit::Safe)
 }

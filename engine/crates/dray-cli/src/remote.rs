@@ -1,12 +1,14 @@
 //! `dray cp` with the other end on another host: push, pull, and going on after a lost connection.
 
 use crate::cp::Run;
+use crate::exit::usage;
 use crate::peer;
 use dray_core::Result;
 use dray_runtime::drive::{self, Ended, Task};
 use dray_runtime::net::Dial;
 use dray_runtime::place::{LocalSource, Remote};
 use dray_runtime::prepare::{self, Buffers};
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 /// Local source, remote sink.
@@ -60,6 +62,7 @@ fn task(run: &Run<'_>) -> Task {
 
 fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     let peer = &run.cp.peer;
+    check_bind(&peer.bind)?;
     let (token, identity) = peer::shown(&peer.who, address)?;
     let buffers = Buffers::new(run.cp.pool, run.options.object_bytes);
     let mut dial = Dial::new(address, peer::trust(&peer.who, address)?, token);
@@ -67,4 +70,21 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     dial.bind.clone_from(&peer.bind);
     dial.limits = prepare::limits(buffers);
     Ok(dial)
+}
+
+/// No host connects from an address that is not its own, however often it tries.
+fn check_bind(addresses: &[IpAddr]) -> Result<()> {
+    for address in addresses {
+        match UdpSocket::bind((*address, 0)) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+                return Err(usage(
+                    format!("--bind {address} is no address of this host"),
+                    "name one of its own: `ip addr` shows them",
+                ));
+            }
+            // Whatever else may be wrong with it is seen when it is used.
+            _ => {}
+        }
+    }
+    Ok(())
 }

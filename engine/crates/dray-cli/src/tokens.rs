@@ -52,7 +52,14 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     let now = now.map_or(0, |now| now.as_secs());
     let scope = mint.scope.join(" ");
     // What no endpoint would read is not signed.
-    dray_auth::Scopes::parse(&scope, &dray_core::RelPath::root())?;
+    dray_auth::Scopes::parse(&scope, &dray_core::RelPath::root()).map_err(|error| {
+        let known =
+            "storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH or storage.stage:/PATH";
+        usage(
+            format!("--scope {scope:?}: {}", error.cause),
+            format!("write each as {known}"),
+        )
+    })?;
     let audiences = match mint.aud.is_empty() {
         true => vec![own_url(&config)],
         false => mint.aud.clone(),

@@ -2,6 +2,7 @@
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
+use dray_core::TransferId;
 use dray_endpoint::moment::Moment;
 use std::path::PathBuf;
 
@@ -190,8 +191,8 @@ pub(crate) struct Transfers {
 #[derive(Debug, Args)]
 pub(crate) struct ShowTransfer {
     /// Its id
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
+    #[arg(value_name = "ID", value_parser = super::id_there)]
+    pub(crate) id: TransferId,
 
     /// HOST[:PORT] (else DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]
@@ -238,7 +239,7 @@ pub(crate) struct Owed {
           help_heading = "Between two other hosts")]
     pub(crate) bytes: Option<u64>,
 
-    /// At least so many bytes per second, or refused
+    /// At least so much per second, or refused: 30MiB, 1G; a number alone is bytes
     #[arg(long, value_name = "RATE", value_parser = units::rate,
           help_heading = "Between two other hosts")]
     pub(crate) rate_min: Option<u64>,
@@ -262,8 +263,8 @@ pub(crate) enum Class {
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// Its id
-    #[arg(value_name = "ID")]
-    pub(crate) id: String,
+    #[arg(value_name = "ID", value_parser = super::id_there)]
+    pub(crate) id: TransferId,
 
     /// HOST[:PORT] (else DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]

@@ -56,8 +56,8 @@ fn drayd_has_the_options_of_endpoint_run_and_a_version() {
     assert_eq!(Done::from(output.expect("run it")).out, "dray 0.1.0\n");
 }
 
-/// An endpoint that runs in `etc`, and its address.
-fn endpoint(scene: &Scene) -> (Running, String) {
+/// An endpoint that runs in `etc`, its address and its key.
+fn endpoint(scene: &Scene) -> (Running, String, String) {
     scene.folder("data").folder("other");
     let made = [
         &[
@@ -73,17 +73,18 @@ fn endpoint(scene: &Scene) -> (Running, String) {
     ];
     scene.good(&made.concat());
     let mut running = scene.start(&["endpoint", "run", "--config", "etc", "--json"]);
-    let address = running.line(|line| {
+    let (address, key) = running.line(|line| {
         let line: Value = serde_json::from_str(line).ok()?;
-        line["addresses"][0].as_str().map(str::to_owned)
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Some((text(&line["addresses"][0])?, text(&line["fingerprint"])?))
     });
-    (running, address)
+    (running, address, key)
 }
 
 #[test]
 fn a_port_that_is_taken_is_told_with_who_has_it() {
     let scene = Scene::new();
-    let (mut running, address) = endpoint(&scene);
+    let (mut running, address, _) = endpoint(&scene);
     let second = [
         &["endpoint", "init", "second", "--name", "localhost"][..],
         &["--root", "data=data", "--listen", &address],
@@ -100,4 +101,54 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(running.wait().code, Some(0));
     third.signal(Signal::TERM);
     assert_eq!(third.wait().code, Some(0));
+}
+
+fn mint(scene: &Scene, scope: &str) -> Done {
+    scene.dray(&[
+        "token", "mint", "--dir", "etc", "--sub", "me", "--scope", scope,
+    ])
+}
+
+#[test]
+fn an_endpoint_without_a_path_lists_its_roots() {
+    let scene = Scene::new();
+    let (mut running, address, key) = endpoint(&scene);
+    scene.write("token", mint(&scene, "storage.read:/").out.as_bytes());
+    for url in [format!("dray://{address}"), format!("dray://{address}/")] {
+        let ask = ["ls", &url, "--peer-key", &key, "--token-file", "token"];
+        let shown = scene.good(&ask);
+        assert_eq!(shown.out.trim(), "/data: read\n/other: read");
+        let listed = scene.good(&[&ask[..], &["--json"]].concat()).json();
+        assert_eq!(listed["entries"][0]["path"], "/data");
+        assert_eq!(listed["entries"][1]["type"], "directory");
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().code, Some(0));
+}
+
+#[test]
+fn who_mints_a_token_is_not_sent_to_the_issuer() {
+    let scene = Scene::new();
+    let (mut running, ..) = endpoint(&scene);
+    let done = mint(&scene, "storage.read:data");
+    assert_eq!(done.code, Some(2));
+    let complaint = done.complaint();
+    assert!(
+        complaint.contains("write each as storage.read:/PATH"),
+        "{complaint}"
+    );
+    assert!(!complaint.contains("ask the issuer"), "{complaint}");
+    running.signal(Signal::TERM);
+    running.wait();
+}
+
+#[test]
+fn what_no_transfer_can_be_called_is_not_asked_for() {
+    let scene = Scene::new();
+    for command in ["show", "cancel"] {
+        for id in ["../x", "batch", "..", "a b"] {
+            let done = scene.dray(&[command, id, "--endpoint", "127.0.0.1:1"]);
+            assert_eq!(done.code, Some(2), "{command} {id}: {}", done.err);
+        }
+    }
 }

@@ -372,3 +372,20 @@ fn a_client_hears_why_the_server_broke_off() {
     assert!(done.err.contains("the lease was removed"), "{}", done.err);
     assert!(done.err.contains("destination"), "{}", done.err);
 }
+
+#[test]
+fn an_address_of_another_host_is_no_place_to_connect_from() {
+    let scene = scene();
+    let house = House::open(&scene, &[]);
+    let to = house.url("in");
+    // Of the block for documentation (RFC 5737): nobody's.
+    let done = house.cp(&scene, &["d/small", &to, "--bind", "192.0.2.1"]);
+    assert_eq!(done.code, Some(2), "{}", done.err);
+    assert!(
+        done.err
+            .contains("--bind 192.0.2.1 is no address of this host"),
+        "{}",
+        done.err
+    );
+    house.good(&scene, &["d/small", &to, "--bind", "127.0.0.1"]);
+}
