@@ -10,6 +10,7 @@ use crate::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::account::{self, HostAccounts};
 use std::ops::Deref;
+use std::sync::mpsc::{RecvError, sync_channel};
 
 /// Whether sessions act as accounts, and as which.
 pub struct Accounts {
@@ -87,17 +88,47 @@ impl Accounts {
         owner: &str,
         work: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
+        self.act_as_asking(owner, |_: &mut dyn FnMut(()) -> Result<()>| work(), Ok)
+    }
+
+    /// As [`Accounts::act_as`], where `work` asks for things that are the endpoint's own: the calling
+    /// thread answers meanwhile.
+    ///
+    /// # Errors
+    /// As [`Accounts::act_as`].
+    pub fn act_as_asking<Q: Send, A: Send, T: Send>(
+        &self,
+        owner: &str,
+        work: impl FnOnce(&mut dyn FnMut(Q) -> Result<A>) -> Result<T> + Send,
+        mut answer: impl FnMut(Q) -> Result<A>,
+    ) -> Result<T> {
         if self.uid_min.is_none() {
-            return work();
+            return work(&mut answer);
         }
+        let (asks, asked) = sync_channel::<Q>(0);
+        let (answers, answered) = sync_channel::<Result<A>>(0);
+        let acts = move || {
+            self.enter(owner)?;
+            work(&mut move |question| {
+                let gone = |_| Error::new(ErrorKind::Internal, End::Here, "ask the endpoint");
+                asks.send(question).map_err(|_| gone(RecvError))?;
+                answered.recv().map_err(gone)?
+            })
+        };
         std::thread::scope(|scope| {
             let acting = std::thread::Builder::new()
                 .name("dray-account".to_owned())
-                .spawn_scoped(scope, || self.enter(owner).and_then(|()| work()))
+                .spawn_scoped(scope, acts)
                 .map_err(|error| {
                     Error::new(ErrorKind::Busy, End::Here, "start a thread for a session")
                         .cause(error.to_string())
                 })?;
+            // Ends when the thread has: its end of the channel goes with it.
+            for question in asked {
+                if answers.send(answer(question)).is_err() {
+                    break;
+                }
+            }
             // A panic is the caller's to catch, as without a thread.
             let ended = acting.join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -113,12 +144,6 @@ impl Accounts {
             Some(_) => Ok(Opened::Own(Box::new(root.anew()?))),
             None => Ok(Opened::Shared(root)),
         }
-    }
-
-    /// Whether anybody is anybody else.
-    #[must_use]
-    pub const fn are_used(&self) -> bool {
-        self.uid_min.is_some()
     }
 }
 

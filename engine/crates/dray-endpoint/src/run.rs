@@ -55,8 +55,7 @@ pub struct Endpoint {
     shares: Shares,
     book: Arc<Book>,
     janitor: Janitor,
-    /// With `setuid` copies belong to accounts, as whom nothing of this is done.
-    expiry: Option<Expiry>,
+    expiry: Expiry,
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
@@ -201,12 +200,13 @@ impl Endpoint {
                 Ok(transfers.is_live(transfer)? || awaited?)
             }),
         );
-        let expiry = (!config.setuid).then(|| Expiry {
+        let expiry = Expiry {
             queue: Arc::clone(&queue),
             roots: roots.clone(),
+            accounts: Arc::clone(&accounts),
             audit: Arc::clone(&audit),
             is_dry_run: config.janitor.dry_run,
-        });
+        };
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
             Arc::new(carrier),
@@ -350,9 +350,7 @@ impl Endpoint {
                 }
             });
             parts.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
-            if let Some(expiry) = &expiry {
-                parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
-            }
+            parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
             let dispatching = parts.spawn(|| dispatcher.run());
             while stop.sleep(Duration::from_secs(3_600)) {}
             given.up();

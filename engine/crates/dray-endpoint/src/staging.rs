@@ -12,6 +12,7 @@ mod expiry;
 pub use expiry::{Expiry, Later};
 
 use crate::access::{Access, Action, Principal};
+use crate::accounts::Accounts;
 use crate::api::types::{
     Place, Request, Selection, Staged, StagedDirection, StagedState, StagingRequest,
 };
@@ -36,6 +37,8 @@ pub struct Stager<'a> {
     pub roots: &'a Roots,
     /// Who may.
     pub access: &'a dyn Access,
+    /// As whom copies are touched.
+    pub accounts: &'a Accounts,
 }
 
 fn refused(kind: ErrorKind, operation: &str, cause: String, remedy: &str) -> Error {
@@ -55,12 +58,16 @@ impl Stager<'_> {
         mut request: StagingRequest,
         direction: StagedDirection,
     ) -> std::result::Result<(Staged, bool), Refused> {
-        if request.replicas != 1 || request.bypass {
+        if request.replicas != 1 {
             return Err(refused(
-                ErrorKind::Unsupported,
+                ErrorKind::InvalidRequest,
                 "stage",
-                "this endpoint makes one copy, in the fast root".to_owned(),
-                "leave out replicas and bypass",
+                format!(
+                    "replicas: {}; a transfer makes one copy, and how many are kept of it is a promise \
+                     of the slow root's storage",
+                    request.replicas
+                ),
+                "leave replicas out, and have the storage keep as many (the size of its pool, its class)",
             )
             .into());
         }
@@ -69,27 +76,22 @@ impl Stager<'_> {
             StagedDirection::Out => (Tier::Fast, Tier::Slow),
         };
         let from = ApiPath::parse(&request.path)?;
-        let from_root = self.root_of(from_tier)?;
-        let to_root = self.root_of(to_tier)?;
         let to = match &request.to {
             Some(to) => ApiPath::parse(to)?,
             None => ApiPath {
-                root: to_root.name().to_owned(),
+                root: self.root_of(to_tier)?.name().to_owned(),
                 ..from.clone()
             },
         };
-        for (path, root, field) in [(&from, from_root, "path"), (&to, to_root, "to")] {
-            if path.root != root.name() || path.path.is_root() {
-                return Err(refused(
-                    ErrorKind::InvalidRequest,
-                    "stage",
-                    format!("{field}: {} does not lie in /{}", path.text(), root.name()),
-                    "in goes from the slow root to the fast one, out the other way",
-                )
-                .into());
-            }
+        for (path, tier, field) in [(&from, from_tier, "path"), (&to, to_tier, "to")] {
+            self.check_tier(path, tier, field, request.bypass)?;
         }
-        self.access.allow(caller, Action::Stage, &from)?;
+        // Past the fast root nothing is staged there: what is read is read as by any transfer.
+        let reads = match request.bypass && direction == StagedDirection::Out {
+            true => Action::Read,
+            false => Action::Stage,
+        };
+        self.access.allow(caller, reads, &from)?;
         // The copy may replace what stands there.
         self.access.allow(caller, Action::Modify, &to)?;
         let id = match &request.id {
@@ -125,6 +127,41 @@ impl Stager<'_> {
         Ok((staged, submitted.is_new))
     }
 
+    /// Whether a path lies where it should: in the tier's root, or, for the fast one when it is passed
+    /// by, in any that is neither.
+    fn check_tier(&self, path: &ApiPath, tier: Tier, field: &str, bypass: bool) -> Result<()> {
+        let root = self.root_of(tier)?;
+        let (is_fit, wanted, remedy) = match bypass && tier == Tier::Fast {
+            true => {
+                let is_fit = path.root != root.name()
+                    && path.root != self.root_of(Tier::Slow)?.name()
+                    && self.roots.find(path).is_ok();
+                let wanted = format!(
+                    "{} does not lie in a root that is neither fast nor slow",
+                    path.text()
+                );
+                (
+                    is_fit,
+                    wanted,
+                    "name one in `to` (in), or in `path` (out); or leave bypass out",
+                )
+            }
+            false => (
+                path.root == root.name(),
+                format!("{} does not lie in /{}", path.text(), root.name()),
+                "in goes from the slow root to the fast one, out the other way",
+            ),
+        };
+        if !path.path.is_root() && is_fit {
+            return Ok(());
+        }
+        let cause = match path.path.is_root() {
+            true => format!("{field}: {} is a root itself", path.text()),
+            false => format!("{field}: {wanted}"),
+        };
+        Err(refused(ErrorKind::InvalidRequest, "stage", cause, remedy))
+    }
+
     fn root_of(&self, tier: Tier) -> Result<&Arc<Root>> {
         self.roots.of_tier(tier).ok_or_else(|| {
             refused(
@@ -136,16 +173,22 @@ impl Stager<'_> {
         })
     }
 
-    /// Keeps the fast copy for so many seconds from now.
+    /// Keeps the fast copy for so many seconds from now; with 0 its pin is taken away.
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` when there is none.
     pub fn pin(&self, caller: &Principal, id: &str, seconds: u64) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(caller, id)?;
-        self.access
-            .allow(caller, Action::Stage, &ApiPath::parse(&row.fast_path)?)?;
-        if matches!(staged.state, StagedState::Failed | StagedState::Evicted) {
-            let cause = format!("it is {}", staged.state.word());
+        if !row.request.bypass {
+            let fast = ApiPath::parse(&row.fast_path)?;
+            self.access.allow(caller, Action::Stage, &fast)?;
+        }
+        if matches!(staged.state, StagedState::Failed | StagedState::Evicted) || row.request.bypass
+        {
+            let cause = match row.request.bypass {
+                true => "it went past the fast root".to_owned(),
+                false => format!("it is {}", staged.state.word()),
+            };
             let remedy = "stage it again";
             return Err(refused(
                 ErrorKind::AlreadyExists,
@@ -154,8 +197,8 @@ impl Stager<'_> {
                 remedy,
             ));
         }
-        let until = Moment::now().after(Duration::from_secs(seconds));
-        self.queue.staging().pin(id, Some(until))?;
+        let until = (seconds > 0).then(|| Moment::now().after(Duration::from_secs(seconds)));
+        self.queue.staging().pin(id, until)?;
         Ok(self.queue.staging().show(caller, id)?.1)
     }
 
@@ -167,8 +210,10 @@ impl Stager<'_> {
     /// named.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(caller, id)?;
-        let fast = ApiPath::parse(&row.fast_path)?;
-        self.access.allow(caller, Action::Stage, &fast)?;
+        if !row.request.bypass {
+            let fast = ApiPath::parse(&row.fast_path)?;
+            self.access.allow(caller, Action::Stage, &fast)?;
+        }
         match staged.state {
             StagedState::Evicted => return Ok(staged),
             StagedState::Staged => {}
@@ -180,7 +225,7 @@ impl Stager<'_> {
                 ));
             }
         }
-        evict(self.queue, self.roots, &row, given)?;
+        evict(self.queue, self.roots, self.accounts, &row, given)?;
         Ok(self.queue.staging().show(caller, id)?.1)
     }
 }
@@ -189,14 +234,48 @@ fn conflict(cause: String, remedy: &str) -> Error {
     refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
 }
 
-/// Frees the fast copy of a row. Says how many entries went.
+/// Frees the fast copy of a row, as its owner. Says how many entries went. Of what went past the fast
+/// root there is none: nothing goes, and the row ends.
 ///
 /// # Errors
 /// As [`Stager::evict`].
-pub fn evict(queue: &Queue, roots: &Roots, row: &StagedRow, given: &Given) -> Result<u64> {
+pub fn evict(
+    queue: &Queue,
+    roots: &Roots,
+    accounts: &Accounts,
+    row: &StagedRow,
+    given: &Given,
+) -> Result<u64> {
+    let removed = match row.request.bypass {
+        true => 0,
+        // Pins are the endpoint's own, and the account could not ask for them.
+        false => accounts.act_as_asking(
+            &row.owner,
+            |holds| free_copy(roots, accounts, row, given, holds),
+            |held: Vec<String>| {
+                let held = held.iter().map(String::as_str);
+                queue.staging().holds(held, Moment::now())
+            },
+        )?,
+    };
+    queue.staging().evicted(&row.fast_path, Moment::now())?;
+    Ok(removed)
+}
+
+/// What asks whether one of these paths is held, and why.
+type Holds<'h> = dyn FnMut(Vec<String>) -> Result<Option<String>> + 'h;
+
+fn free_copy(
+    roots: &Roots,
+    accounts: &Accounts,
+    row: &StagedRow,
+    given: &Given,
+    holds: &mut Holds<'_>,
+) -> Result<u64> {
     let fast = ApiPath::parse(&row.fast_path)?;
     let slow = ApiPath::parse(&row.slow_path)?;
-    let (fast_root, slow_root) = (roots.find(&fast)?, roots.find(&slow)?);
+    let fast_root = accounts.root(roots.find(&fast)?)?;
+    let slow_root = accounts.root(roots.find(&slow)?)?;
     if fast_root.is_read_only {
         let cause = format!("the root {} may only be read", fast_root.name());
         let remedy = "ask the endpoint's administrator";
@@ -208,7 +287,7 @@ pub fn evict(queue: &Queue, roots: &Roots, row: &StagedRow, given: &Given) -> Re
         ));
     }
     let precision = |root: &Root| root.store().capabilities().time_precision_nanoseconds;
-    let precision = precision(fast_root).max(precision(slow_root));
+    let precision = precision(&fast_root).max(precision(&slow_root));
     let mut judge = |below: &RelPath, seen: &Seen| {
         let slow_at = slow.path.join_path(below)?;
         let Some(copy) = slow_root.store().stat(&slow_at)? else {
@@ -226,14 +305,12 @@ pub fn evict(queue: &Queue, roots: &Roots, row: &StagedRow, given: &Given) -> Re
             let why = "its slow copy is not of the same size and time";
             return Ok(Some(why.to_owned()));
         }
-        let held = held_by(&fast, &fast.path.join_path(below)?);
-        let held = held.iter().map(String::as_str);
-        queue.staging().holds(held, Moment::now())
+        holds(held_by(&fast, &fast.path.join_path(below)?))
     };
     let mut removed = 0;
     // First all is looked at: who loses one of many files has lost more than that one.
     for is_dry in [true, false] {
-        let freed = match storage::free(fast_root, &fast, given, is_dry, &mut judge) {
+        let freed = match storage::free(&fast_root, &fast, given, is_dry, &mut judge) {
             // Gone already: nothing is lost by it.
             Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
             other => other?,
@@ -246,7 +323,6 @@ pub fn evict(queue: &Queue, roots: &Roots, row: &StagedRow, given: &Given) -> Re
             ));
         }
     }
-    queue.staging().evicted(&row.fast_path, Moment::now())?;
     Ok(removed)
 }
 

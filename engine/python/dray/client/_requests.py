@@ -185,8 +185,9 @@ class StagingRequest:
     :param application: who will use it.
     :param version: which version of its data, a checkpoint's number.
     :param period_seconds: between checkpoints, with ``mtbf_seconds`` or ``nodes``.
-    :param replicas: fast copies.
-    :param bypass: past the fast tier.
+    :param replicas: copies that the transfer makes: 1.
+    :param bypass: past the fast root: between the slow one and another, given as ``to`` (in) or
+        ``path`` (out); there is no fast copy then.
     """
 
     path: str

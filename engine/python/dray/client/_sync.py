@@ -409,7 +409,10 @@ class Client(Blocking):
         return self._run(flows.carry(calls.staging(id), self._policy))
 
     def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
-        """Keep a fast copy from being freed for so long from now."""
+        """Keep a fast copy from being freed for so long from now.
+
+        :param lifetime_seconds: how long; 0 takes its pin away.
+        """
         return self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
 
     def evict_staging(self, id: str) -> Staged:

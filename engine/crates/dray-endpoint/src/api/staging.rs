@@ -10,7 +10,6 @@ use crate::staging::Stager;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use dray_core::{End, Error, ErrorKind};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
@@ -21,6 +20,7 @@ impl Api {
             queue: &self.queue,
             roots: &self.roots,
             access: &*self.access,
+            accounts: &self.accounts,
         }
     }
 }
@@ -124,14 +124,7 @@ pub(super) async fn pin(
         (status = "default", description = "Refused.", body = ErrorAnswer)))]
 pub(super) async fn evict(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
-    if api.accounts.are_used() {
-        // It writes down what it does, which is the endpoint's own.
-        return Err(Error::new(ErrorKind::Unsupported, End::Here, "evict")
-            .cause("this endpoint acts as the owner's account")
-            .remedy("remove the fast copy with POST /v1/storage/rm")
-            .into());
-    }
-    api.storage_call(&caller, move |api, given| {
+    api.storage_turn(&caller, move |api, given| {
         api.stager().evict(&principal, &id, given)
     })
     .await

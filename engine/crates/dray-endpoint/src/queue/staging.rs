@@ -7,7 +7,8 @@ use super::submit::{self, Promising, Refused, Submission, Submitted};
 use super::{Queue, next_seq, not_found, read_cursor};
 use crate::access::Principal;
 use crate::api::types::{
-    Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest, State,
+    ErrorParts, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
+    State,
 };
 use crate::moment::Moment;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -480,6 +481,21 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
             Some(transfer) if row.staged_at.is_none() => transfer.bytes.durable,
             _ => row.bytes,
         },
-        error: transfer.and_then(|transfer| transfer.error),
+        error: transfer.and_then(|transfer| match transfer.state {
+            State::Cancelled if state == StagedState::Failed => {
+                Some(transfer.error.unwrap_or_else(cancelled))
+            }
+            _ => transfer.error,
+        }),
     })
+}
+
+/// Why there is no copy of what nobody wanted any more.
+fn cancelled() -> ErrorParts {
+    let error = Error::new(ErrorKind::Cancelled, End::Here, "stage the copy");
+    ErrorParts::from(
+        &error
+            .cause("its transfer was cancelled")
+            .remedy("stage it again"),
+    )
 }

@@ -3,6 +3,7 @@
 //! Invariant owned here: as the janitor's: nothing goes that the audit log has not been told of before.
 
 use super::evict;
+use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::moment::Moment;
 use crate::queue::{Queue, StagedRow};
@@ -29,6 +30,8 @@ pub struct Expiry {
     pub queue: Arc<Queue>,
     /// Where copies are.
     pub roots: Roots,
+    /// As whom copies are touched.
+    pub accounts: Arc<Accounts>,
     /// Who is told.
     pub audit: Arc<Audit>,
     /// Whether it is only said.
@@ -68,7 +71,7 @@ impl Expiry {
                 continue;
             }
             self.tell(&row, "removes", 0, None);
-            match evict(&self.queue, &self.roots, &row, given) {
+            match evict(&self.queue, &self.roots, &self.accounts, &row, given) {
                 Ok(count) => self.tell(&row, "removed", count, None),
                 Err(error) => {
                     self.tell(&row, "left", 0, Some(&error));

@@ -9,7 +9,7 @@ use crate::roots::Root;
 use dray_core::{ModifiedTime, Name, RelPath, Result};
 use dray_store::{FileKind, StoreExt, SyncItem};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Folders in each other: each is open meanwhile (guess, revisit).
@@ -94,6 +94,18 @@ impl Walk<'_, '_> {
         self.keep(below, failed("free the copy", below)(errno).cause.clone());
     }
 
+    /// Whether an entry can go is seen before others do: the folder above may be another account's.
+    fn would_remove(&mut self, above: BorrowedFd<'_>, below: &RelPath) {
+        let rights = Access::WRITE_OK | Access::EXEC_OK;
+        match rustix::fs::accessat(above, ".", rights, AtFlags::EACCESS) {
+            Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
+                self.keep_failed(below, errno);
+            }
+            // What a system cannot say beforehand is seen when it goes.
+            _ => self.freed.removed += 1,
+        }
+    }
+
     /// One entry of a folder, with all that is in it.
     fn entry(
         &mut self,
@@ -131,7 +143,7 @@ impl Walk<'_, '_> {
             },
         };
         match (self.judge)(below, &seen) {
-            Ok(None) if self.is_dry => self.freed.removed += 1,
+            Ok(None) if self.is_dry => self.would_remove(above, below),
             Ok(None) => match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::empty()) {
                 Ok(()) => self.freed.removed += 1,
                 Err(Errno::NOENT) => {}
@@ -186,7 +198,7 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         if self.is_dry {
-            self.freed.removed += 1;
+            self.would_remove(above, below);
             return Ok(());
         }
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {

@@ -62,16 +62,39 @@ pub(crate) fn house() -> House {
     house
 }
 
+/// With a root that is neither fast nor slow.
+fn with_a_third_root(more: &str, accounts: impl Fn(&Config) -> Accounts) -> House {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["slow", "fast", "third"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let third = folder.path().join("third");
+    let roots = format!("[[root]]\nname = \"third\"\npath = {third:?}\n");
+    let mut house = open_roots(folder.path(), more, &roots, accounts);
+    house._folder = Some(folder);
+    house
+}
+
 fn open(place: &Path) -> House {
     open_with(place, "", |config| Accounts::open(config).expect("opened"))
 }
 
 fn open_with(place: &Path, more: &str, accounts: impl Fn(&Config) -> Accounts) -> House {
+    open_roots(place, more, "", accounts)
+}
+
+fn open_roots(
+    place: &Path,
+    more: &str,
+    roots: &str,
+    accounts: impl Fn(&Config) -> Accounts,
+) -> House {
     let at = |name: &str| place.join(name);
     let text = format!(
         "{more}name = \"a.example\"\nstate = {:?}\nrate = \"1GiB\"\n\
          [[root]]\nname = \"slow\"\npath = {:?}\ntier = \"slow\"\n\
          [[root]]\nname = \"fast\"\npath = {:?}\ntier = \"fast\"\n\
+         {roots}\
          [limits]\nbody_bytes = \"64KiB\"\nevents_listeners_per_owner = 2\n\
          connections_per_owner = 8\nconnections_per_address = 6\nevents_behind = 50\n",
         at("state"),

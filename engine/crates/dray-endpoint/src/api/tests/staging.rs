@@ -1,6 +1,8 @@
 //! Staging as callers meet it: who may evict what, and when.
 
-use super::{House, house};
+use super::{House, house, with_a_third_root};
+use crate::accounts::Accounts;
+use crate::accounts::tests::{ALICE, Made};
 use crate::audit::Audit;
 use crate::moment::Moment;
 use crate::queue::Ending;
@@ -8,6 +10,8 @@ use crate::staging::{Expiry, Later};
 use crate::storage::Given;
 use dray_core::TransferId;
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +43,13 @@ fn fill(house: &House) {
     }
 }
 
+async fn unpin(house: &House, owner: &str, id: &str) -> (u16, Value) {
+    let path = format!("/v1/staging/{id}/pin");
+    house
+        .post(owner, &path, json!({"lifetime_seconds": 0}))
+        .await
+}
+
 async fn evict(house: &House, owner: &str, id: &str) -> (u16, Value) {
     let path = format!("/v1/staging/{id}/evict");
     house.post(owner, &path, Value::Null).await
@@ -59,10 +70,10 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
-    // A pin that is over protects nothing; what lay in it is gone for its owner too.
-    let pin = json!({"lifetime_seconds": 1});
-    assert_eq!(house.post("bob", "/v1/staging/one/pin", pin).await.0, 200);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // A pin that was taken away protects nothing; what lay in it is gone for its owner too.
+    let (code, one) = unpin(&house, "bob", "one").await;
+    assert_eq!((code, &one["pinned_until"]), (200, &Value::Null), "{one}");
+    assert_eq!(unpin(&house, "bob", "one").await.0, 200, "twice is once");
     let (code, gone) = evict(&house, "alice", "all").await;
     assert_eq!((code, &gone["state"]), (200, &json!("evicted")), "{gone}");
     assert!(!house.place.join("fast/run").exists());
@@ -116,6 +127,7 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     let expiry = |is_dry_run: bool| Expiry {
         queue: Arc::clone(&house.api.queue),
         roots: (*house.api.roots).clone(),
+        accounts: Arc::clone(&house.api.accounts),
         audit: Arc::new(Audit::open(Some(&log)).expect("opened")),
         is_dry_run,
     };
@@ -165,4 +177,168 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     });
     let wanted = ["removes", "left", "would_remove", "removes", "removed"];
     assert_eq!(did.collect::<Vec<_>>(), wanted, "{text}");
+}
+
+#[tokio::test]
+async fn what_was_cancelled_says_so() {
+    let house = house();
+    fill(&house);
+    let wanted = json!({"id": "all", "path": "/slow/run", "recursive": true});
+    assert_eq!(house.post("alice", "/v1/staging/in", wanted).await.0, 201);
+    let cancel = "/v1/transfers/all/cancel";
+    assert_eq!(house.post("alice", cancel, json!({})).await.0, 200);
+    let (_, all) = house.get("alice", "/v1/staging/all").await;
+    assert_eq!(
+        (&all["state"], &all["error"]["kind"]),
+        (&json!("failed"), &json!("cancelled"))
+    );
+    assert_eq!(all["error"]["cause"], "its transfer was cancelled");
+}
+
+#[tokio::test]
+async fn past_the_fast_root_there_is_no_fast_copy() {
+    let house = with_a_third_root("", |config| Accounts::open(config).expect("opened"));
+    fill(&house);
+    let stage = async |way: &str, more: Value| {
+        let mut wanted = json!({"bypass": true, "recursive": true});
+        for (key, value) in more.as_object().expect("fields") {
+            wanted[key] = value.clone();
+        }
+        house
+            .post("alice", &format!("/v1/staging/{way}"), wanted)
+            .await
+    };
+    for (way, wrong, said) in [
+        ("in", json!({"path": "/slow/run"}), "/fast/run"),
+        (
+            "in",
+            json!({"path": "/slow/run", "to": "/slow/run2"}),
+            "/slow/run2",
+        ),
+        (
+            "in",
+            json!({"path": "/third/run", "to": "/third/b"}),
+            "/slow",
+        ),
+        ("out", json!({"path": "/fast/run"}), "/fast/run"),
+        (
+            "out",
+            json!({"path": "/third/run", "to": "/third/run"}),
+            "/slow",
+        ),
+        (
+            "in",
+            json!({"path": "/slow/run", "to": "/third"}),
+            "a root itself",
+        ),
+        (
+            "in",
+            json!({"path": "/slow/run", "to": "/none/run"}),
+            "/none/run",
+        ),
+        (
+            "in",
+            json!({"path": "/slow/run", "to": "/third/run", "pin_seconds": 9}),
+            "no pin",
+        ),
+    ] {
+        let (code, refused) = stage(way, wrong.clone()).await;
+        let words = refused["error"]["message"].as_str().expect("words");
+        assert_eq!(code, 400, "{wrong}: {refused}");
+        assert!(words.contains(said), "{wrong}: {words}");
+    }
+    let (code, staged) = stage(
+        "in",
+        json!({"id": "x", "path": "/slow/run", "to": "/third/run"}),
+    )
+    .await;
+    assert_eq!(code, 201, "{staged}");
+    let (_, transfer) = house.get("alice", "/v1/transfers/x").await;
+    assert_eq!(transfer["request"]["destination"]["url"], "/third/run/");
+    let id = TransferId::new("x").expect("good");
+    house
+        .api
+        .queue
+        .begin(&id, 1)
+        .expect("written")
+        .expect("queued");
+    std::fs::create_dir(house.place.join("third/run")).expect("made");
+    house.api.queue.ended(&id, Ending::Done).expect("ended");
+    let pin = json!({"lifetime_seconds": 60});
+    let (code, refused) = house.post("alice", "/v1/staging/x/pin", pin).await;
+    assert_eq!(code, 409);
+    assert!(
+        refused.to_string().contains("past the fast root"),
+        "{refused}"
+    );
+    // It ends, and what was brought stays.
+    let (code, gone) = evict(&house, "alice", "x").await;
+    assert_eq!((code, &gone["state"]), (200, &json!("evicted")));
+    assert!(house.place.join("third/run").exists());
+    let (code, staged) = stage("out", json!({"id": "y", "path": "/third/run"})).await;
+    assert_eq!(code, 201, "{staged}");
+    assert_eq!(staged["to"], "/slow/run");
+}
+
+#[tokio::test]
+async fn a_copy_is_evicted_as_its_owners_account() {
+    if dray_runtime::account::check_rights().is_err() {
+        eprintln!("left out: acting as another account, which this process may not");
+        return;
+    }
+    let house = with_a_third_root("", |_| Accounts::made(Box::new(Made)));
+    let of = |path: &str| house.place.join(path);
+    std::fs::set_permissions(&house.place, Permissions::from_mode(0o755)).expect("its mode");
+    fill(&house);
+    // Bob's is a folder that alice may not enter; the endpoint's own state nobody else may.
+    for owner in ["alice", "bob"] {
+        staged(
+            &house,
+            owner,
+            owner,
+            "run",
+            json!({"to": format!("/fast/{owner}")}),
+        )
+        .await;
+        std::fs::rename(of("fast/run"), of(&format!("fast/{owner}"))).expect("renamed");
+    }
+    let chown = |path: &str, uid: u32| {
+        let owner = format!("{uid}:{uid}");
+        let done = Command::new("chown")
+            .args(["-R", &owner])
+            .arg(of(path))
+            .status();
+        assert!(done.expect("ran").success());
+    };
+    chown("fast/alice", ALICE);
+    std::fs::set_permissions(of("state"), Permissions::from_mode(0o700)).expect("its mode");
+    // The folder above is not alice's: her account may not remove what lies in it.
+    let (code, error) = evict(&house, "alice", "alice").await;
+    assert_eq!(code, 409, "{error}");
+    let cause = error["error"]["cause"].to_string();
+    assert!(
+        cause.contains("/fast/alice stays: Permission denied"),
+        "{cause}"
+    );
+    assert!(of("fast/alice/a").exists(), "all or nothing");
+    chown("fast", ALICE);
+    chown("fast/bob", 0);
+    let (code, error) = evict(&house, "bob", "bob").await;
+    assert_eq!(code, 409, "{error}");
+    assert!(
+        of("fast/bob/a").exists(),
+        "bob's account may not, though the endpoint might"
+    );
+    // A pin is known all the same, and then it goes.
+    let pin = json!({"lifetime_seconds": 60});
+    house.post("alice", "/v1/staging/alice/pin", pin).await;
+    let (code, error) = evict(&house, "alice", "alice").await;
+    assert!(
+        code == 409 && error.to_string().contains("pinned"),
+        "{error}"
+    );
+    assert_eq!(unpin(&house, "alice", "alice").await.0, 200);
+    let (code, gone) = evict(&house, "alice", "alice").await;
+    assert_eq!((code, &gone["state"]), (200, &json!("evicted")), "{gone}");
+    assert!(!of("fast/alice").exists());
 }

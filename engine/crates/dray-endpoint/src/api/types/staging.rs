@@ -3,7 +3,7 @@
 use super::checks::{self, Check};
 use super::failure::ErrorParts;
 use super::page_default;
-use super::request::check_labels;
+use super::request::{SECONDS_MAX, check_labels};
 use super::transfer::check_seconds;
 use crate::moment::Moment;
 use crate::place::TEXT_BYTES_MAX;
@@ -22,10 +22,10 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
-    /// In the slow root to stage in, in the fast root to stage out.
+    /// In the slow root to stage in, in the fast root (with `bypass` in another) to stage out.
     #[schema(max_length = 16384)]
     pub path: String,
-    /// In the other root; the same path there when left out.
+    /// In the other root; the same path there when left out (not to stage in with `bypass`).
     #[serde(default)]
     #[schema(max_length = 16384)]
     pub to: Option<String>,
@@ -59,11 +59,12 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub nodes: Option<u32>,
-    /// Copies.
+    /// Copies that the transfer makes: 1. How many the slow root keeps is its storage's to promise.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub replicas: u32,
-    /// Past the fast root, where that is full.
+    /// Past the fast root, where that is full: from the slow root straight to another one, or the other
+    /// way. There is no fast copy then, and nothing to pin.
     #[serde(default)]
     pub bypass: bool,
     /// See the request for a transfer.
@@ -126,6 +127,10 @@ impl Check for StagingRequest {
         // What is kept in a database of 63 bits.
         checks::within_if("version", self.version, &(0..=i64::MAX as u64))?;
         checks::within("replicas", self.replicas, &(1..=16))?;
+        if self.bypass && (self.pin_seconds.is_some() || self.lifetime_seconds.is_some()) {
+            let cause = "without a fast copy there is no pin and no lifetime";
+            return Err(checks::refused("bypass", cause));
+        }
         checks::within("priority", self.priority, &(0..=9))?;
         check_labels(&self.labels)
     }
@@ -230,13 +235,17 @@ pub struct StagedList {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
-    /// Seconds from now.
-    #[schema(minimum = 1)]
+    /// Seconds from now; 0 takes the pin away.
+    #[schema(minimum = 0, maximum = 316224000)]
     pub lifetime_seconds: u64,
 }
 
 impl Check for PinRequest {
     fn check(&self) -> Result<()> {
-        check_seconds("lifetime_seconds", Some(self.lifetime_seconds))
+        checks::within(
+            "lifetime_seconds",
+            self.lifetime_seconds,
+            &(0..=SECONDS_MAX),
+        )
     }
 }
