@@ -21,6 +21,9 @@ use std::time::Duration;
 /// How long a caller may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
+/// Bytes of a body whose caller has proved nothing yet: a ticket is at most 256.
+const SMALL_BYTES_MAX: u64 = 4 << 10;
+
 /// Characters of the reader's words in an error.
 const WORDS_MAX: usize = 500;
 
@@ -152,7 +155,16 @@ impl FromRequestParts<Arc<Api>> for Certificates {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Api>) -> Answer<Self> {
-        Ok(Self(certificates(parts)))
+        let shown = certificates(parts);
+        if shown.0.is_empty() {
+            return Err(
+                Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
+                    .cause("it shows no certificate, and a ticket holds for one key")
+                    .remedy("call with the key that the ticket was made for")
+                    .into(),
+            );
+        }
+        Ok(Self(shown))
     }
 }
 
@@ -215,12 +227,24 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Answer<Self> {
         let record = request.extensions().get::<Record>().cloned();
-        let bytes = bytes(request, api).await?;
+        let bytes = bytes(request, api.config.limits.body_bytes.0).await?;
         let body: T = read(&bytes)?;
         if let Some(record) = record {
             record.about(&body);
         }
         Ok(Self(body))
+    }
+}
+
+/// A JSON body of a few bytes, of somebody who is not known yet.
+#[derive(Debug)]
+pub(super) struct SmallBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for SmallBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _: &Arc<Api>) -> Answer<Self> {
+        read(&bytes(request, SMALL_BYTES_MAX).await?).map(Self)
     }
 }
 
@@ -232,7 +256,7 @@ impl<T: DeserializeOwned + Check + Default> FromRequest<Arc<Api>> for OptionalBo
     type Rejection = Refusal;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Answer<Self> {
-        let bytes = bytes(request, api).await?;
+        let bytes = bytes(request, api.config.limits.body_bytes.0).await?;
         match bytes.is_empty() {
             true => Ok(Self(T::default())),
             false => read(&bytes).map(Self),
@@ -247,7 +271,7 @@ fn read<T: DeserializeOwned + Check>(bytes: &[u8]) -> Answer<T> {
     Ok(read)
 }
 
-async fn bytes(request: Request, api: &Api) -> Answer<Bytes> {
+async fn bytes(request: Request, most: u64) -> Answer<Bytes> {
     let kind = request.headers().get(header::CONTENT_TYPE);
     let is_json = kind.is_none_or(|kind| {
         let kind = kind.as_bytes();
@@ -257,7 +281,6 @@ async fn bytes(request: Request, api: &Api) -> Answer<Bytes> {
         let cause = "it is not declared to be JSON (Content-Type: application/json)";
         return Err(bad("read the request's body", cause));
     }
-    let most = api.config.limits.body_bytes.0;
     collect(request.into_body(), most).await
 }
 

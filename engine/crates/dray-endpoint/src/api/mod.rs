@@ -51,7 +51,11 @@ const CALLS_MAX: usize = 256;
 /// Storage calls at once: each may hold a thread for as long as the storage takes.
 const STORAGE_CALLS_MAX: usize = 16;
 
-/// How long a storage call waits for its turn.
+/// Renewals of tickets at once. Anybody may ask for one: those who guess must not take the places of
+/// callers who are known, and hold each other up for moments only.
+const RENEWALS_MAX: usize = 8;
+
+/// How long a storage call, or a renewal, waits for its turn.
 const TURN_TIME: Duration = Duration::from_secs(10);
 
 /// How long any call may take but those that last (below): a long poll's minute and some air.
@@ -100,6 +104,7 @@ pub struct Api {
     pub about: About,
     places: Arc<Places>,
     calls: Arc<Semaphore>,
+    renewals: Arc<Semaphore>,
     storage_calls: Turns,
     listings: Listings,
     stopping: watch::Sender<bool>,
@@ -155,6 +160,7 @@ impl Api {
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),
             storage_calls: Turns::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
             stopping: watch::Sender::new(false),
@@ -188,6 +194,28 @@ impl Api {
             work(&api)
         });
         Ok(done.await.map_err(Refusal::internal)??)
+    }
+
+    /// The same for callers of whom nothing is known before, in places of their own.
+    async fn renewal<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Answer<T> {
+        let turn = Arc::clone(&self.renewals).acquire_owned();
+        match tokio::time::timeout(TURN_TIME, turn).await {
+            // Kept until it is done, though its caller has left.
+            Ok(Ok(turn)) => {
+                self.call(move |api| {
+                    let _turn = turn;
+                    work(api)
+                })
+                .await
+            }
+            Ok(Err(_)) | Err(_) => Err(Error::new(ErrorKind::Busy, End::Here, "renew the ticket")
+                .cause(format!("{RENEWALS_MAX} others are being renewed"))
+                .remedy("try again in a moment")
+                .into()),
+        }
     }
 
     /// The same for calls to the storage, as the caller's account; given up when the caller goes away.

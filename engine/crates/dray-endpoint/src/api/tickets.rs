@@ -1,7 +1,7 @@
 //! `/v1/tickets`.
 
 use super::Api;
-use super::extract::{Body, Caller, Certificates, Id, Query};
+use super::extract::{Body, Caller, Certificates, Id, Query, SmallBody};
 use super::refusal::Answer;
 use super::submission::writing;
 use super::types::{
@@ -112,9 +112,9 @@ pub(super) async fn revoke(State(api): Shared, caller: Caller, Id(id): Id) -> An
 pub(super) async fn renew(
     State(api): Shared,
     Certificates(certificates): Certificates,
-    Body(request): Body<RenewRequest>,
+    SmallBody(request): SmallBody<RenewRequest>,
 ) -> Answer<Json<Ticket>> {
-    api.call(move |api| api.tickets.renew(&certificates.0, &request))
+    api.renewal(move |api| api.tickets.renew(&certificates.0, &request))
         .await
         .map(Json)
 }

@@ -541,13 +541,6 @@ async fn what_is_not_there_says_so() {
         501
     );
     assert_eq!(house.get("alice", "/v1/tickets").await.0, 501);
-    assert_eq!(
-        house
-            .post("", "/v1/tickets/renew", json!({"ticket": "drt_x"}))
-            .await
-            .0,
-        501
-    );
     let mut bad = ticket.clone();
     bad["peer_key"] = json!("sha256:0");
     assert_eq!(house.post("alice", "/v1/tickets", bad).await.0, 400);

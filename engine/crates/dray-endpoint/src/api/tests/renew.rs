@@ -1,0 +1,59 @@
+//! Renewals of tickets: of people who have proved nothing yet.
+
+use super::house;
+use crate::connection::PeerCertificates;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, StatusCode};
+use futures_util::stream;
+use rustls::pki_types::CertificateDer;
+use std::convert::Infallible;
+use std::time::Duration;
+
+fn renewal(body: Body, certificates: &[&'static [u8]]) -> Request<Body> {
+    let shown = certificates.iter().map(|der| CertificateDer::from(*der));
+    Request::post("/v1/tickets/renew")
+        .extension(PeerCertificates(shown.collect()))
+        .body(body)
+        .expect("a request")
+}
+
+#[tokio::test]
+async fn nothing_is_read_of_who_shows_no_certificate() {
+    let house = house();
+    // It never ends: whoever reads it has to wait.
+    let endless = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+    let answer = house.send(renewal(endless, &[]));
+    let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
+    let (code, body) = answer.expect("answered at once");
+    assert_eq!(code, StatusCode::UNAUTHORIZED);
+    assert_eq!(body["error"]["kind"], "unauthorized");
+}
+
+#[tokio::test]
+async fn no_more_is_read_than_a_ticket_needs() {
+    let house = house();
+    let sent = |bytes: usize| {
+        let ticket = "x".repeat(bytes);
+        renewal(
+            Body::from(format!("{{\"ticket\": \"{ticket}\"}}")),
+            &[b"any"],
+        )
+    };
+    let (code, body) = house.send(sent(5_000)).await;
+    assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
+    // That much is, and then it is no ticket's length.
+    assert_eq!(house.send(sent(4_000)).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(house.send(sent(256)).await.0, StatusCode::NOT_IMPLEMENTED);
+}
+
+#[tokio::test]
+async fn renewals_wait_for_each_other_and_for_nobody_else() {
+    let house = house();
+    let all = house.api.renewals.acquire_many(8).await.expect("free");
+    let ask = || house.send(renewal(Body::from("{\"ticket\": \"drt_x\"}"), &[b"any"]));
+    let waits = tokio::time::timeout(Duration::from_millis(200), ask());
+    assert!(waits.await.is_err(), "it has no place of other callers");
+    assert_eq!(house.get("alice", "/v1/transfers").await.0, 200);
+    drop(all);
+    assert_eq!(ask().await.0, StatusCode::NOT_IMPLEMENTED);
+}
