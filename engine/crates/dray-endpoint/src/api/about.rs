@@ -129,6 +129,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
     responses((status = 200, description = "OpenAPI.", body = serde_json::Value)))]
 pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
     let kind = "application/json";
+    // The same bytes for all: anybody may ask, and leave the answer lying.
     ([(header::CONTENT_TYPE, kind)], api.document.clone())
 }
 

@@ -69,14 +69,46 @@ impl Drop for Taken {
     }
 }
 
-/// Who calls; for as long as this stands the call counts as one of its owner's.
+/// For as long as one of these stands a call counts as one of its owner's.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hold(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    _taken: Option<Taken>,
+    /// Its connection keeps its place meanwhile.
+    _busy: Option<Busy>,
+}
+
+#[cfg(test)]
+impl Hold {
+    /// How many of it stand.
+    pub(super) fn count(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+/// What holds the call's place, once its caller is known; among the extensions of the request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CallHold(Arc<Mutex<Option<Hold>>>);
+
+/// Who calls.
 #[derive(Debug)]
 pub(super) struct Caller {
     principal: Principal,
     record: Option<Record>,
-    _taken: Taken,
-    /// Its connection keeps its place meanwhile.
-    _busy: Option<Busy>,
+    _hold: Hold,
+}
+
+impl CallHold {
+    /// What there is to hold until the answer is out.
+    pub(super) fn take(&self) -> Option<Hold> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, hold: Hold) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
+    }
 }
 
 impl Caller {
@@ -138,16 +170,23 @@ impl FromRequestParts<Arc<Api>> for Caller {
         }
         let most = api.config.limits.connections_per_owner;
         let taken = api.places.take(&principal.owner, most)?;
+        let hold = Hold(Arc::new(Held {
+            _taken: Some(taken),
+            _busy: parts.extensions.get::<Sitting>().map(Sitting::works),
+        }));
+        if let Some(place) = parts.extensions.get::<CallHold>() {
+            place.put(hold.clone());
+        }
         Ok(Self {
             principal,
             record,
-            _taken: taken,
-            _busy: parts.extensions.get::<Sitting>().map(Sitting::works),
+            _hold: hold,
         })
     }
 }
 
-/// The certificates of whoever calls without a token.
+/// The certificates of whoever calls without a token: one at least, so that nothing is read of whom
+/// no body could help.
 #[derive(Debug)]
 pub(super) struct Certificates(pub(super) PeerCertificates);
 

@@ -8,6 +8,7 @@
 mod about;
 mod events;
 mod extract;
+mod outgoing;
 mod record;
 mod refusal;
 mod staging;
@@ -30,11 +31,12 @@ use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::storage::{Given, Listings, in_plain_words};
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dray_core::{End, Error, ErrorKind, Result};
-use extract::Places;
+use extract::{CallHold, Places};
 use refusal::{Answer, Told};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,7 +110,7 @@ pub struct Api {
     storage_calls: Turns,
     listings: Listings,
     stopping: watch::Sender<bool>,
-    document: String,
+    document: Bytes,
 }
 
 /// What an [`Api`] is made of.
@@ -164,7 +166,7 @@ impl Api {
             storage_calls: Turns::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
             stopping: watch::Sender::new(false),
-            document,
+            document: Bytes::from(document),
         }))
     }
 
@@ -366,6 +368,8 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
         .to_owned();
     let method = request.method().clone();
     let call = record::Call::of(&mut request);
+    let hold = CallHold::default();
+    request.extensions_mut().insert(hold.clone());
     let work = next.run(request);
     let mut response = if LASTING.contains(&route.as_str()) {
         work.await
@@ -387,7 +391,7 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     // A line is written, to a disk that may be slow.
     let audit = Arc::clone(&api.audit);
     tokio::task::spawn_blocking(move || call.answered(&audit, &route, status, told));
-    response
+    outgoing::held(response, hold.take())
 }
 
 #[cfg(test)]
