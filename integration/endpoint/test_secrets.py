@@ -125,6 +125,8 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         "other-audience": issuer.token("storage.read:/", aud="https://elsewhere"),
         "forged": issuer.token("storage.read:/", header={"kid": "rs256"}),
         "narrow": b.token("storage.read:/data/nothing"),
+        # Shorter than what is cut off anywhere.
+        "short": f"eyJhIjoxfQ.eyJiIjoyfQ.{base64.urlsafe_b64encode(b's' * 32).decode()[:43]}",
     }
     for name, token in tokens.items():
         secrets.token(name, token)
@@ -138,6 +140,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         keep(name, ask(a, "GET", "/v1/endpoint", token=token))
         keep(name, ask(a, "GET", "/v1/nothing", token=token))
         keep(name, ask(a, "GET", f"/v1/transfers/{token[:60]}", token=token))
+        keep(name, ask(a, "DELETE", f"/v1/transfers/{token}", token=tokens["a"]))
         keep(name, ask(a, "GET", "/v1/endpoint", headers=[("Authorization", f"Basic {token}")]))
         keep(name, ask(a, "GET", "/v1/endpoint", headers=[("X-Token", token)]))
         both = [("Authorization", f"Bearer {token}")] * 2
@@ -191,6 +194,11 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
     holder = a.folder / "endpoint" / "identity.pem"
     keep("renew", ask(b, "POST", "/v1/tickets/renew", {"ticket": ticket_}, certificate=holder))
     keep("ticket as token", ask(b, "GET", "/v1/tickets", token=ticket_))
+    for path in (f"/v1/tickets/{ticket_}", f"/v1/transfers/{ticket_}", f"/v1/staging/{ticket_}"):
+        keep("ticket as id", ask(b, "DELETE", path, token=tokens["b"]))
+        keep("ticket as id", ask(b, "GET", path, token=tokens["b"]))
+    # Its caller is told what he wrote; nobody else.
+    ask(b, "POST", "/v1/storage/rm", {"path": f"/data/{ticket_}"}, token=tokens["b"])
     for where in ("/v1/transfers", "/v1/transfers/works", "/v1/events?after=1&timeout=1"):
         keep(where, ask(a, "GET", where, token=tokens["root"]))
     keep("metrics", ask(a, "GET", "/metrics", token=tokens["root"]))

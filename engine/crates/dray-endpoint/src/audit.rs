@@ -5,6 +5,7 @@
 
 use crate::api::types::ErrorParts;
 use crate::moment::Moment;
+use crate::tickets;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::Progress;
 use serde_json::{Value, json};
@@ -130,7 +131,7 @@ impl Audit {
     fn write(&self, kind: &str, mut line: Value) {
         line["at"] = json!(Moment::now());
         line["audit"] = json!(kind);
-        let line = line.to_string();
+        let line = tickets::without_tickets(&line.to_string()).into_owned();
         tracing::info!(target: "audit", "{line}");
         if let Some(file) = &self.file {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);

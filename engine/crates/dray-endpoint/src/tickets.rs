@@ -14,6 +14,7 @@ use dray_runtime::net::Fingerprint;
 use dray_wire::message::Role;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
+use std::borrow::Cow;
 use std::fmt;
 
 /// How a ticket begins, so that people and programs that look for secrets know one.
@@ -21,6 +22,9 @@ pub const PREFIX: &str = "drt_";
 
 /// Random bytes of a secret.
 const SECRET_BYTES: usize = 32;
+
+/// Letters of a secret, six bits each.
+const SECRET_LETTERS: usize = (8 * SECRET_BYTES).div_ceil(6);
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -85,6 +89,30 @@ pub fn digest_of(secret: &[u8]) -> [u8; 32] {
 #[must_use]
 pub fn is_ticket(shown: &[u8]) -> bool {
     shown.starts_with(PREFIX.as_bytes())
+}
+
+/// The text with every ticket in it blanked: people put them where they do not belong.
+#[must_use]
+pub fn without_tickets(text: &str) -> Cow<'_, str> {
+    let mut blanked = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(PREFIX) {
+        let (before, ticket) = rest.split_at(at + PREFIX.len());
+        let end = ticket.bytes().position(|byte| !ALPHABET.contains(&byte));
+        let (secret, after) = ticket.split_at(end.unwrap_or(ticket.len()));
+        blanked.push_str(before);
+        // Names may begin so; no name has so many letters by chance.
+        blanked.push_str(if secret.len() < SECRET_LETTERS {
+            secret
+        } else {
+            "(hidden)"
+        });
+        rest = after;
+    }
+    match blanked.is_empty() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(blanked + rest),
+    }
 }
 
 /// What a ticket allows.
@@ -184,7 +212,7 @@ pub fn unknown() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grant, Secret, digest_of, is_ticket};
+    use super::{Grant, Secret, digest_of, is_ticket, without_tickets};
     use crate::api::types::Direction;
     use crate::live::Wish;
     use crate::place::ApiPath;
@@ -233,6 +261,19 @@ mod tests {
         assert!(is_ticket(one.expose().as_bytes()));
         assert!(!format!("{one:?}").contains(&one.expose()[4..]));
         assert_eq!(one.digest(), digest_of(one.expose().as_bytes()));
+    }
+
+    #[test]
+    fn a_ticket_in_a_text_is_blanked_and_a_name_is_not() {
+        let secret = Secret::draw().expect("drawn");
+        let text = format!("/data/drt_run1/{0}!, {0}", secret.expose());
+        assert_eq!(
+            without_tickets(&text),
+            "/data/drt_run1/drt_(hidden)!, drt_(hidden)"
+        );
+        for plain in ["", "drt_", "nothing", "/data/drt_run1 and more"] {
+            assert_eq!(without_tickets(plain), plain);
+        }
     }
 
     #[test]

@@ -222,9 +222,11 @@ impl FromRequestParts<Arc<Api>> for Id {
         let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
         // A ticket has an id of its own.
         let is_ticket = parts.uri.path().starts_with("/v1/tickets/");
-        match parts.extensions.get::<Record>() {
-            Some(record) if !is_ticket => record.concerns(&id),
-            _ => {}
+        if let Some(record) = parts.extensions.get::<Record>() {
+            record.with_id(&id);
+            if !is_ticket {
+                record.concerns(&id);
+            }
         }
         Ok(Self(id))
     }

@@ -6,9 +6,10 @@ use crate::access::Principal;
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
 use crate::place::without_secrets;
+use crate::tickets;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use dray_core::{End, Error, ErrorKind};
+use dray_core::{End, Error, ErrorKind, TransferId};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Calls with a body that change nothing.
@@ -23,6 +24,7 @@ const ASKS: [&str; 4] = [
 struct Slots {
     principal: Option<(String, String)>,
     transfer: Option<String>,
+    id: Option<String>,
     paths: Vec<String>,
 }
 
@@ -51,13 +53,22 @@ impl Record {
     /// The transfer that it is about is known.
     pub(super) fn concerns(&self, transfer: &str) {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.transfer = Some(shortened(transfer));
+        slots.transfer = Some(named(transfer).to_owned());
+    }
+
+    /// What stands for `{id}` in the route.
+    pub(super) fn with_id(&self, id: &str) {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.id = Some(named(id).to_owned());
     }
 }
 
-/// As much of the caller's own words as is written down.
-fn shortened(text: &str) -> String {
-    text.chars().take(256).collect()
+/// An id as it is written down; what is none may be anything, a token or a ticket in the wrong place.
+fn named(id: &str) -> &str {
+    match TransferId::new(id) {
+        Ok(_) if !tickets::is_ticket(id.as_bytes()) => id,
+        _ => "(no id)",
+    }
 }
 
 /// A call before it is answered.
@@ -65,7 +76,6 @@ pub(super) struct Call {
     record: Record,
     peer: String,
     method: Method,
-    path: String,
 }
 
 impl Call {
@@ -77,8 +87,6 @@ impl Call {
             record,
             peer: peer.map_or_else(String::new, |peer| peer.0.to_string()),
             method: request.method().clone(),
-            // Without the query: it is about what is asked, and may be long.
-            path: shortened(request.uri().path()),
         }
     }
 
@@ -106,17 +114,20 @@ impl Call {
         };
         let slots = self.record.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
-        if principal.is_empty() && refused.is_some() {
-            // A stranger: as often as he likes, so not each time, and nothing of what he says.
+        if principal.is_empty() {
+            // A stranger, refused or lost: as often as he likes, so not each time, and nothing of what
+            // he says.
             audit.stranger(&self.peer, &by_code());
             return;
         }
+        // Never the URL: it holds what a caller wrote there, by mistake too.
+        let path = route.replace("{id}", slots.id.as_deref().unwrap_or("{id}"));
         let error = (!status.is_success()).then(|| told.unwrap_or_else(by_code));
         let deed = Deed {
             owner,
             principal,
             peer: self.peer,
-            what: format!("{} {}", self.method, self.path),
+            what: format!("{} {}", self.method, path),
             transfer: slots.transfer.clone(),
             paths: slots.paths.clone(),
         };

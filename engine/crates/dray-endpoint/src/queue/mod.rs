@@ -43,6 +43,7 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
 use crate::promises::Promises;
+use crate::tickets::is_ticket;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -355,9 +356,15 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn not_found(id: &str) -> Error {
-    let id: String = id.chars().take(TransferId::LENGTH_MAX).collect();
+    // What is no id may be a token or a ticket in the wrong place, and errors are written down.
+    let cause = match TransferId::new(id) {
+        Ok(id) if !is_ticket(id.as_str().as_bytes()) => {
+            format!("{:?} is none of yours", id.as_str())
+        }
+        _ => "what stands in the place of its id is no id".to_owned(),
+    };
     Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
-        .cause(format!("{id:?} is none of yours"))
+        .cause(cause)
         .remedy("list your transfers with GET /v1/transfers")
 }
 

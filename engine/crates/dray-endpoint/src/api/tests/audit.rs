@@ -99,3 +99,42 @@ async fn a_refused_read_is_noted_with_its_path_and_no_body_is_quoted() {
     assert_eq!(line["paths"], json!(["/slow/hidden"]));
     assert_eq!(line["error"]["kind"], "permission_denied");
 }
+
+#[tokio::test]
+async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
+    let house = house();
+    let ticket = crate::tickets::Secret::draw().expect("drawn");
+    let ticket = ticket.expose();
+    // A token of few claims is shorter than what is cut off.
+    let token = format!("eyJhIjoxfQ.eyJiIjoyfQ.{}", "s".repeat(86));
+    for secret in [ticket, token.as_str()] {
+        for (method, path) in [
+            ("DELETE", "transfers"),
+            ("PATCH", "transfers"),
+            ("DELETE", "tickets"),
+            ("POST", "nothing"),
+        ] {
+            let call = format!("{method} /v1/{path}/{secret}");
+            let (_, told) = house.call("alice", &call, json!({})).await;
+            assert!(!told.to_string().contains(&secret[4..]), "{told}");
+        }
+    }
+    let rename = json!({"from": format!("/slow/{ticket}"), "to": "/slow/x"});
+    house.call("alice", "POST /v1/storage/rename", rename).await;
+    let line = house.audited("POST /v1/storage/rename").await;
+    assert_eq!(line["paths"][0], "/slow/drt_(hidden)");
+    house.audited("DELETE /v1/transfers/(no id)").await;
+    house.audited("DELETE /v1/tickets/(no id)").await;
+    let (mut text, mut tries) = (String::new(), 0);
+    while text.matches("\"call\"").count() < 7 && tries < 500 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        text = std::fs::read_to_string(house.place.join("calls.jsonl")).expect("read");
+        tries += 1;
+    }
+    for secret in [ticket, token.as_str()] {
+        assert!(!text.contains(&secret[4..]), "{text}");
+    }
+    // What leads nowhere is nobody's, and does not fill the disk.
+    assert_eq!(text.matches("\"call\"").count(), 7, "{text}");
+    assert_eq!(text.matches("turned_away").count(), 1, "{text}");
+}
