@@ -45,10 +45,16 @@ struct Strangers {
     unsaid: u64,
 }
 
+struct Book {
+    file: File,
+    /// The last write failed, perhaps in the middle.
+    is_torn: bool,
+}
+
 /// The log.
 #[derive(Default)]
 pub struct Audit {
-    file: Option<Mutex<File>>,
+    book: Option<Mutex<Book>>,
     strangers: Mutex<Strangers>,
 }
 
@@ -64,7 +70,11 @@ impl Audit {
                 .create(true)
                 .mode(0o640)
                 .open(path);
-            file.map(Mutex::new).map_err(|error| {
+            let book = file.map(|file| Book {
+                file,
+                is_torn: false,
+            });
+            book.map(Mutex::new).map_err(|error| {
                 let operation = format!("open the audit log {}", path.display());
                 Error::new(ErrorKind::Io, End::Here, operation)
                     .cause(error.to_string())
@@ -72,7 +82,7 @@ impl Audit {
             })
         };
         Ok(Self {
-            file: path.map(open).transpose()?,
+            book: path.map(open).transpose()?,
             strangers: Mutex::default(),
         })
     }
@@ -99,9 +109,16 @@ impl Audit {
         self.write("session", line);
     }
 
-    /// The janitor removed something, or would have.
-    pub fn swept(&self, line: Value) {
-        self.write("swept", line);
+    /// The janitor removes something, removed it, or would have.
+    ///
+    /// # Errors
+    /// When it could not be written down: what was not told of must not be done.
+    pub fn swept(&self, line: Value) -> Result<()> {
+        self.try_write("swept", line).map_err(|error| {
+            Error::new(ErrorKind::Io, End::Here, "write the audit log")
+                .cause(error.to_string())
+                .remedy("make room where `audit.file` lies; nothing is removed until then")
+        })
     }
 
     /// Somebody was turned away before anything was known of him.
@@ -128,18 +145,28 @@ impl Audit {
         self.write("turned_away", line);
     }
 
-    fn write(&self, kind: &str, mut line: Value) {
+    /// What was done already is told as well as it can be.
+    fn write(&self, kind: &str, line: Value) {
+        if let Err(error) = self.try_write(kind, line) {
+            tracing::error!("cannot write the audit log: {error}");
+        }
+    }
+
+    fn try_write(&self, kind: &str, mut line: Value) -> std::io::Result<()> {
         line["at"] = json!(Moment::now());
         line["audit"] = json!(kind);
         let line = tickets::without_tickets(&line.to_string()).into_owned();
         tracing::info!(target: "audit", "{line}");
-        if let Some(file) = &self.file {
-            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            // One write, so that lines of several programs stay whole.
-            if let Err(error) = file.write_all(format!("{line}\n").as_bytes()) {
-                tracing::error!("cannot write the audit log: {error}");
-            }
-        }
+        let Some(book) = &self.book else {
+            return Ok(());
+        };
+        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+        // One write, so that lines of several programs stay whole; behind one that was cut short a new
+        // one begins.
+        let start = if book.is_torn { "\n" } else { "" };
+        let written = book.file.write_all(format!("{start}{line}\n").as_bytes());
+        book.is_torn = written.is_err();
+        written
     }
 }
 

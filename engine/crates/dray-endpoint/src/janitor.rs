@@ -197,7 +197,7 @@ impl Janitor {
                 let key = (root.name().to_owned(), one.path.clone(), one.changed);
                 let before = self.said.lock().unwrap_or_else(PoisonError::into_inner);
                 if !before.contains(&key) {
-                    self.tell(&line, "would_remove", None);
+                    self.tell(&line, "would_remove", None)?;
                 }
                 said.insert(key);
                 continue;
@@ -205,7 +205,7 @@ impl Janitor {
             if !rest() {
                 return Ok(());
             }
-            self.remove(&place, one, now, &line);
+            self.remove(&place, one, now, &line)?;
         }
         Ok(())
     }
@@ -257,34 +257,34 @@ impl Janitor {
         asked.is_some_and(|wanted| wanted.unwrap_or(true))
     }
 
-    fn remove(&self, place: &Place, one: &Found, now: SystemTime, line: &Value) {
+    fn remove(&self, place: &Place, one: &Found, now: SystemTime, line: &Value) -> Result<()> {
         if self.is_kept(one) {
-            return;
+            return Ok(());
         }
-        self.tell(line, "removes", None);
+        self.tell(line, "removes", None)?;
         match sweep::remove(place, one, now) {
             Ok(Removed::All { files, bytes }) => {
-                let mut line = line.clone();
-                line["files"] = json!(files);
-                line["bytes"] = json!(bytes);
-                self.tell(&line, "removed", None);
                 self.metrics
                     .janitor_removed
                     .fetch_add(files, Ordering::Relaxed);
+                let mut line = line.clone();
+                line["files"] = json!(files);
+                line["bytes"] = json!(bytes);
+                self.tell(&line, "removed", None)
             }
             Ok(Removed::Left) => self.tell(line, "left", None),
             Err(error) if error.kind == ErrorKind::LeaseHeld => {
-                self.tell(line, "left", Some(&error));
+                self.tell(line, "left", Some(&error))
             }
             Err(error) => self.tell(line, "failed", Some(&error)),
         }
     }
 
-    fn tell(&self, line: &Value, did: &str, error: Option<&Error>) {
+    fn tell(&self, line: &Value, did: &str, error: Option<&Error>) -> Result<()> {
         let mut line = line.clone();
         line["did"] = json!(did);
         line["error"] = json!(error.map(ToString::to_string));
-        self.audit.swept(line);
+        self.audit.swept(line)
     }
 }
 
@@ -563,6 +563,18 @@ mod tests {
                 .exists()
         );
         assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_told_of_is_not_removed() {
+        let house = House::new();
+        house.broken_off("old", 50_000);
+        let (mut janitor, metrics) = house.janitor(policy(30, None), "");
+        let full = std::path::Path::new("/dev/full");
+        janitor.audit = Arc::new(Audit::open(Some(full)).expect("opens"));
+        janitor.look(now(31 * DAY), &mut || true);
+        assert!(is_there(&house, "old"));
+        assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -64,13 +64,17 @@ pub(super) fn begin(shared: &Arc<Shared>) {
 }
 
 fn note(shared: &Shared, job: &PurgeJob, notice: String) {
-    shared.audit.swept(json!({
+    let told = shared.audit.swept(json!({
         "did": "purge",
         "owner": job.owner,
         "transfer": job.id.as_str(),
         "path": job.request.destination.url,
         "what": notice,
     }));
+    if let Err(error) = told {
+        // That its owner wished it was told before.
+        tracing::error!("{error}");
+    }
     if let Err(error) = shared.queue.purged(&job.id, Some(notice)) {
         tracing::error!("cannot note what was purged: {error}");
     }

@@ -56,7 +56,7 @@ impl Expiry {
     /// Evicts what is over as of `now`, but for what was put off until `later`.
     ///
     /// # Errors
-    /// Of the database.
+    /// Of the database; of the audit log, in which case nothing more goes.
     pub fn look(&self, now: Moment, given: &Given, later: &mut Later) -> Result<()> {
         later.retain(|_, again| *again > now);
         // Those put off come in between.
@@ -66,23 +66,23 @@ impl Expiry {
                 continue;
             }
             if self.is_dry_run {
-                self.tell(&row, "would_remove", 0, None);
+                self.tell(&row, "would_remove", 0, None)?;
                 later.insert(row.id, now.after(AGAIN * 24));
                 continue;
             }
-            self.tell(&row, "removes", 0, None);
+            self.tell(&row, "removes", 0, None)?;
             match evict(&self.queue, &self.roots, &self.accounts, &row, given) {
-                Ok(count) => self.tell(&row, "removed", count, None),
+                Ok(count) => self.tell(&row, "removed", count, None)?,
                 Err(error) => {
-                    self.tell(&row, "left", 0, Some(&error));
-                    later.insert(row.id, now.after(AGAIN));
+                    later.insert(row.id.clone(), now.after(AGAIN));
+                    self.tell(&row, "left", 0, Some(&error))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn tell(&self, row: &StagedRow, did: &str, entries: u64, error: Option<&Error>) {
+    fn tell(&self, row: &StagedRow, did: &str, entries: u64, error: Option<&Error>) -> Result<()> {
         self.audit.swept(json!({
             "did": did,
             "what": "staged",
@@ -92,6 +92,6 @@ impl Expiry {
             "entries": entries,
             "reason": "lifetime",
             "error": error.map(ToString::to_string),
-        }));
+        }))
     }
 }
