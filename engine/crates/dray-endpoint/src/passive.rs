@@ -28,6 +28,9 @@ use tokio::runtime::Handle as Tokio;
 /// Notices of one session that are said: a source of a million changed files must not fill the log.
 const NOTICES_MAX: u32 = 100;
 
+/// Of a path that came to nothing so much is written down.
+const PATH_LETTERS_MAX: usize = 256;
+
 /// Where tickets are looked up.
 pub trait TicketBook: Send + Sync {
     /// The ticket whose secret has this digest, if the holder of `key` may use it now.
@@ -230,6 +233,25 @@ impl Passive {
     }
 }
 
+/// What somebody wants, in the caller's own words.
+fn deed(right: &Right, connect: &Connect, caller: &Caller) -> Deed {
+    let named = |path: &Vec<u8>| {
+        let text = String::from_utf8_lossy(path);
+        text.chars().take(PATH_LETTERS_MAX).collect::<String>()
+    };
+    Deed {
+        owner: right.owner().to_owned(),
+        principal: right.principal().to_owned(),
+        peer: caller.peer.to_string(),
+        what: match connect.passive_role {
+            Role::Source => "read".to_owned(),
+            Role::Sink => "write".to_owned(),
+        },
+        transfer: Some(connect.transfer.to_string()),
+        paths: connect.paths.iter().map(named).collect(),
+    }
+}
+
 /// What may be done when this is asked and that is allowed.
 const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
     match (asked, allowed) {
@@ -251,25 +273,22 @@ impl Handler for Passive {
             caller,
             ..
         } = request;
-        let right = self.right(&caller)?;
-        let touch = self.touch(&connect)?;
-        let allowed = self.allowed(&right, &connect, &touch)?;
+        let stranger = |error: &Error| self.rejected(caller.peer, error);
+        let right = self.right(&caller).inspect_err(stranger)?;
+        // From here on it is somebody's deed, refused or not.
+        let mut deed = deed(&right, &connect, &caller);
+        let touch = self.touch(&connect);
+        let touch = touch.inspect_err(|error| self.audit.refused(&deed, error))?;
+        deed.paths = touch.paths.iter().map(ApiPath::text).collect();
+        let refused = |error: &Error| self.audit.refused(&deed, error);
+        let allowed = self.allowed(&right, &connect, &touch);
+        let allowed = allowed.inspect_err(refused)?;
         connect.options.overwrite = lower(connect.options.overwrite, allowed);
         connect.paths.clone_from(&touch.below);
-        let seat = self.seat(&right, &connect, &caller, &touch)?;
+        let seat = self.seat(&right, &connect, &caller, &touch);
         let session = Session {
-            deed: Deed {
-                owner: right.owner().to_owned(),
-                principal: right.principal().to_owned(),
-                peer: caller.peer.to_string(),
-                what: match connect.passive_role {
-                    Role::Source => "read".to_owned(),
-                    Role::Sink => "write".to_owned(),
-                },
-                transfer: Some(connect.transfer.to_string()),
-                paths: touch.paths.iter().map(ApiPath::text).collect(),
-            },
-            seat,
+            seat: seat.inspect_err(refused)?,
+            deed,
             notices: AtomicU32::new(0),
         };
         if let Right::Ticket(grant) = &right {
@@ -322,6 +341,10 @@ impl Handler for Passive {
 
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         self.audit.stranger(&peer.to_string(), error);
+    }
+
+    fn unprepared(&self, _: SocketAddr, _: &Error) {
+        // It stands in the audit log, with a name.
     }
 }
 

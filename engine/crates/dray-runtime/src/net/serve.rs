@@ -130,6 +130,12 @@ pub trait Handler: Sync {
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         let _ = (peer, error);
     }
+
+    /// [`Handler::prepare`] refused somebody who had been admitted. A handler that has written it down
+    /// itself, with a name, has nothing left to do.
+    fn unprepared(&self, peer: SocketAddr, error: &Error) {
+        self.rejected(peer, error);
+    }
 }
 
 struct Shared {
@@ -398,9 +404,13 @@ impl Shared {
         if clear_data && !agreed.has(optional::CLEAR_DATA) {
             return Err(refuse(&mut greeting, no_clear_data()));
         }
+        let peer = request.caller.peer;
         let prepared = match handler.prepare(request) {
             Ok(prepared) => prepared,
-            Err(error) => return Err(refuse(&mut greeting, error)),
+            Err(error) => {
+                handler.unprepared(peer, &refuse(&mut greeting, error));
+                return Ok(());
+            }
         };
         let (inbox, run): (_, Runner<'_>) = match (prepared, role) {
             (Prepared::Sink { pool, run }, Role::Sink) => {

@@ -1,0 +1,64 @@
+"""What the audit log says of sessions, and to whom it lays them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from integration.endpoint.raw import dray
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+Json: TypeAlias = Any
+
+
+def lines_of(log: Path, kind: str) -> list[Json]:
+    """Read the lines of a kind, once there is one."""
+    until = time.monotonic() + 30
+    while True:
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        found = [line for line in lines if line["audit"] == kind]
+        if found or time.monotonic() > until:
+            return found
+        time.sleep(0.05)
+
+
+def test_a_refused_session_of_somebody_known_has_his_name(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    log = tmp_path / "audit"
+    endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
+    tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
+    who = "--peer-key", endpoint.key, "--retries", "0"
+    # Not his scope; then a root that is not there: he is known both times.
+    narrow = endpoint.token("storage.read:/data/nothing", subject="alice")
+    good = endpoint.place("x.dat")
+    for source in (good, good.replace("/data/x.dat", "/none/x")):
+        ended = dray("cp", source, tmp_path / "got", *who, DRAY_TOKEN=narrow)
+        assert ended.returncode != 0, ended
+    refused = lines_of(log, "session")
+    assert [line["error"]["kind"] for line in refused] == ["permission_denied", "not_found"]
+    for line in refused:
+        assert line["owner"] == "alice", line
+        assert line["principal"].startswith("alice@"), line
+        assert line["what"] == "read", line
+        assert line["transfer"], line
+    assert refused[0]["paths"] == ["/data/x.dat"]
+    # As it was asked for: it was never understood.
+    assert refused[1]["paths"] == ["none/x"]
+    assert "turned_away" not in log.read_text(encoding="utf-8")
+    # Nobody knows this one.
+    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN="nothing")
+    assert ended.returncode != 0, ended
+    assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]
+    assert len(lines_of(log, "session")) == 2
