@@ -298,9 +298,17 @@ fn free_copy(
                 FileKind::File => {
                     copy.size == seen.size && copy.modified.equal_at(&seen.modified, precision)
                 }
-                FileKind::Symlink => copy.size == seen.size,
+                FileKind::Symlink => {
+                    let text = storage::link_text(slow_root, &slow_at)?;
+                    seen.link.as_ref() == Some(&text)
+                }
                 _ => true,
             };
+        if !is_same && seen.kind == FileKind::Symlink {
+            return Ok(Some(
+                "its slow copy does not lead where it leads".to_owned(),
+            ));
+        }
         if !is_same {
             let why = "its slow copy is not of the same size and time";
             return Ok(Some(why.to_owned()));

@@ -118,6 +118,18 @@ fn entry_in(folder: &OwnedFd, name: &Name, path: &ApiPath) -> rustix::io::Result
     Ok(entry(path, &stat, link))
 }
 
+/// Where the link at `path` leads, as it says.
+///
+/// # Errors
+/// Of the store; `InvalidRequest` when it is no link.
+pub fn link_text(root: &Root, path: &RelPath) -> Result<Vec<u8>> {
+    let operation = "read the link";
+    let (folder, name) = above(root, path, operation)?;
+    rustix::fs::readlinkat(&folder, name.as_bytes(), Vec::new())
+        .map(std::ffi::CString::into_bytes)
+        .map_err(failed(operation, path))
+}
+
 fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
     let name = path.path.name();
     let seconds = stat.st_mtime.saturating_mul(1000);

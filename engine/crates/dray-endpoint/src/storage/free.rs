@@ -24,7 +24,7 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// An entry that is no folder, as it is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// What it is.
     pub kind: FileKind,
@@ -32,6 +32,8 @@ pub struct Seen {
     pub size: u64,
     /// Last modification.
     pub modified: ModifiedTime,
+    /// Of a link, where it leads, as it says.
+    pub link: Option<Vec<u8>>,
 }
 
 /// Why an entry stays, if it does; its path is told as seen from the copy's top.
@@ -134,6 +136,18 @@ impl Walk<'_, '_> {
             FileType::Symlink => FileKind::Symlink,
             _ => FileKind::Special,
         };
+        let link = match kind {
+            FileKind::Symlink => rustix::fs::readlinkat(above, name.as_bytes(), Vec::new())
+                .map(|text| Some(text.into_bytes())),
+            _ => Ok(None),
+        };
+        let link = match link {
+            Ok(link) => link,
+            Err(errno) => {
+                self.keep_failed(below, errno);
+                return Ok(());
+            }
+        };
         let seen = Seen {
             kind,
             size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -141,6 +155,7 @@ impl Walk<'_, '_> {
                 seconds: stat.st_mtime,
                 nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
             },
+            link,
         };
         match (self.judge)(below, &seen) {
             Ok(None) if self.is_dry => self.would_remove(above, below),

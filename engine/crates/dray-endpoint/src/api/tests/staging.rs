@@ -90,11 +90,15 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
     std::fs::write(fast.join("a"), "b").expect("the same size, another time");
     std::fs::write(fast.join("deep/new"), "new").expect("written");
     std::fs::create_dir(fast.join("deep/.dray-log")).expect("made");
+    for (at, text) in [(&fast, "run-1"), (&house.place.join("slow/run"), "run-2")] {
+        std::os::unix::fs::symlink(text, at.join("latest")).expect("linked");
+    }
     let (code, error) = evict(&house, "alice", "all").await;
     assert_eq!(code, 409);
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
         "/fast/run/a stays: its slow copy is not of the same size and time",
+        "/fast/run/latest stays: its slow copy does not lead where it leads",
         "/fast/run/deep/new stays: it has no slow copy",
         "/fast/run/deep/.dray-log stays: a transfer has left it",
     ] {
@@ -152,6 +156,12 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     look(100, false);
     assert!(is_there(), "put off for an hour");
+    let untold = Expiry {
+        audit: Arc::new(Audit::open(Some("/dev/full".as_ref())).expect("opened")),
+        ..expiry(false)
+    };
+    let error = untold.look(after(3_800), &given, &mut Later::new());
+    assert!(error.is_err() && is_there(), "nobody can be told");
     look(3_800, true);
     assert!(is_there(), "only said");
     look(3_800, false);
