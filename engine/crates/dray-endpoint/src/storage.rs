@@ -338,7 +338,8 @@ pub fn checksum(
     let operation = "sum the file";
     let file = root.store().open_read(&path.path, ReadPurpose::Transfer)?;
     let before = file.state()?;
-    let known = root.store().known_sums(&path.path).unwrap_or_default();
+    // Of the file that is open: another one may have its name by now.
+    let known = file.known_sums().unwrap_or_default();
     let (sums, from) = match known {
         Some(sums) => (sums, SumOrigin::Attribute),
         None => {

@@ -360,6 +360,10 @@ impl ReadHandle for NullFile {
         let rest = ByteRange::between(offset, self.bytes);
         Ok((!rest.is_empty()).then_some(rest))
     }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        Ok(None)
+    }
 }
 
 /// Bytes that depend on seed and offset only, so that any cut gives the same file.

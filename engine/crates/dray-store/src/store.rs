@@ -277,6 +277,12 @@ pub trait ReadHandle: Send + Sync {
     /// # Errors
     /// Of the store.
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>>;
+
+    /// As [`Store::known_sums`], of this very file, whatever has its name by now.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn known_sums(&self) -> Result<Option<Sums>>;
 }
 
 /// A partial file being written. Used by several threads at once; dropping it leaves the partial

@@ -5,7 +5,9 @@ use super::{
     put_with, walk,
 };
 use crate::store::Store;
-use crate::types::{Attributes, Capabilities, FileKind, ListOptions, PartialRequest, Publish};
+use crate::types::{
+    Attributes, Capabilities, FileKind, ListOptions, PartialRequest, Publish, ReadPurpose,
+};
 use dray_core::{ErrorKind, Metadata, ModifiedTime, RelPath, Sums};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -254,11 +256,17 @@ fn xattrs(store: &dyn Store) -> Outcome {
     for file in [&file, &big] {
         ensure_eq!(store.known_sums(file)?, sums, "the checksums kept");
     }
+    let open = store.open_read(&file, ReadPurpose::Transfer)?;
     put(store, &file, b"atad")?;
     ensure_eq!(
         store.known_sums(&file)?,
         None,
         "the checksums after replacing"
+    );
+    ensure_eq!(
+        open.known_sums()?,
+        sums,
+        "those of the file that was open before"
     );
     Ok(())
 }

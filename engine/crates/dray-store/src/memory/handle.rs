@@ -4,7 +4,7 @@ use super::tree::{self, Body, Content, Inode, Key, above, now};
 use super::{DEVICE, MemoryStore, set};
 use crate::store::{ControlFile, Partial, ReadHandle};
 use crate::types::{Attributes, PartialId, Publish, ReadState};
-use dray_core::{ByteRange, ErrorKind, RelPath, Result};
+use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -114,6 +114,10 @@ impl ReadHandle for MemoryHandle {
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
         let rest = ByteRange::between(offset, self.inode().size());
         Ok((!rest.is_empty()).then_some(rest))
+    }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        Ok(self.inode().known_sums())
     }
 }
 

@@ -120,6 +120,14 @@ impl Inode {
         }
     }
 
+    /// The checksums that were set, if it is as it was then.
+    pub(super) fn known_sums(&self) -> Option<Sums> {
+        let size = self.size();
+        let meta = self.meta();
+        let (sums, then, time) = meta.sums?;
+        (then == size && time == meta.metadata.modified).then_some(sums)
+    }
+
     pub(super) const fn is_folder(&self) -> bool {
         matches!(self.body, Body::Folder)
     }

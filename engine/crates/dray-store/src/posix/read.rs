@@ -1,10 +1,10 @@
 //! Reading files.
 
-use super::{Place, PosixStore, size_of, time_of};
+use super::{Place, PosixStore, attributes, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{ReadPurpose, ReadState};
-use dray_core::{ByteRange, End, RelPath, Result};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use dray_core::{ByteRange, End, RelPath, Result, Sums};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -78,6 +78,11 @@ impl ReadHandle for PosixRead {
             Err(errno) => Err(errno),
         };
         found.map_err(|errno| self.place.error("look for holes in the file", errno))
+    }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        attributes::known_sums(self.fd.as_fd())
+            .map_err(|errno| self.place.error("read the checksums of the file", errno))
     }
 }
 

@@ -480,6 +480,10 @@ impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
         self.call(Operation::NextData, |inner| inner.next_data(offset))
     }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        self.call(Operation::KnownSums, |inner| inner.known_sums())
+    }
 }
 
 impl<H: Hook> Partial for Handle<dyn Partial, H> {
