@@ -1,6 +1,6 @@
 //! What happens, numbered, for those who listen.
 //!
-//! One ring of the last [`EVENTS_MAX`]; a listener is a number in it, so a slow one costs nothing
+//! One ring of the last [`EVENTS_MAX`], bounded in bytes too; a listener is a number in it, so a slow one costs nothing
 //! but its connection, and is cut when it is too far behind.
 //!
 //! Invariant owned here: numbers grow, across restarts as well, and whoever missed something is
@@ -15,6 +15,13 @@ use tokio::sync::watch;
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 10_000;
+
+/// Bytes of them, about; the oldest go sooner where they are large.
+const RING_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a text of an event: a path may have 64 KiB, and its error names it again. The transfer's
+/// list of files has it in full.
+const TEXT_BYTES_MAX: usize = 1 << 10;
 
 /// Numbers of one millisecond: the first number of a process is its start, so that they grow across
 /// restarts unless more than a million events a second happened, and stay below 2^53, where JSON's
@@ -44,7 +51,58 @@ pub struct Heard {
 #[derive(Debug)]
 struct Ring {
     events: VecDeque<Arc<Published>>,
+    bytes: usize,
     last: u64,
+}
+
+impl Ring {
+    fn push(&mut self, published: Published) {
+        self.bytes += bytes_of(&published);
+        self.events.push_back(Arc::new(published));
+        while self.events.len() > EVENTS_MAX || self.bytes > RING_BYTES_MAX {
+            match self.events.pop_front() {
+                Some(oldest) => self.bytes -= bytes_of(&oldest),
+                None => break,
+            }
+        }
+    }
+}
+
+fn texts(event: &mut Event) -> impl Iterator<Item = &mut String> {
+    let error = event.error.as_mut().map(|error| {
+        let parts = [
+            &mut error.operation,
+            &mut error.cause,
+            &mut error.remedy,
+            &mut error.message,
+        ];
+        parts.into_iter().chain(error.file.as_mut())
+    });
+    let own = [event.path.as_mut(), event.notice.as_mut()];
+    own.into_iter().flatten().chain(error.into_iter().flatten())
+}
+
+/// What it takes, about.
+fn bytes_of(published: &Published) -> usize {
+    let event = &published.event;
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let error = event.error.as_ref().map_or(0, |error| {
+        let file = error.file.as_ref().map_or(0, String::len);
+        error.operation.len() + error.cause.len() + error.remedy.len() + error.message.len() + file
+    });
+    size_of::<Published>() + text(&event.path) + text(&event.notice) + error
+}
+
+fn cut(text: &mut String) {
+    if text.len() > TEXT_BYTES_MAX {
+        let mut end = TEXT_BYTES_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+        text.shrink_to_fit();
+    }
 }
 
 /// The ring and its listeners.
@@ -64,6 +122,7 @@ impl Hub {
         Self {
             ring: Mutex::new(Ring {
                 events: VecDeque::new(),
+                bytes: 0,
                 last,
             }),
             changed: watch::Sender::new(last),
@@ -74,13 +133,11 @@ impl Hub {
 
     /// Tells everybody who may hear it; never waits for one who listens. Says its number.
     pub fn publish(&self, owner: Option<Arc<str>>, mut event: Event) -> u64 {
+        texts(&mut event).for_each(cut);
         let mut ring = self.ring();
         ring.last += 1;
         event.id = ring.last;
-        if ring.events.len() == EVENTS_MAX {
-            ring.events.pop_front();
-        }
-        ring.events.push_back(Arc::new(Published { owner, event }));
+        ring.push(Published { owner, event });
         let last = ring.last;
         drop(ring);
         self.changed.send_replace(last);
@@ -186,8 +243,9 @@ impl Drop for Listening {
 #[cfg(test)]
 mod tests {
     use super::{EVENTS_MAX, Hub};
-    use crate::api::types::{Event, EventKind};
+    use crate::api::types::{ErrorParts, Event, EventKind};
     use crate::moment::Moment;
+    use dray_core::{End, Error, ErrorKind, RelPath};
     use std::sync::Arc;
 
     const NOW: Moment = Moment::from_ms(1_795_280_400_000);
@@ -233,6 +291,40 @@ mod tests {
             "before a restart"
         );
         assert!(later.since(u64::MAX, 1, |_| true).is_gap);
+    }
+
+    #[test]
+    fn events_with_long_texts_are_cut_and_bounded_in_bytes() {
+        let hub = Hub::new(2, NOW);
+        let start = hub.last();
+        let path = "\u{e9}".repeat(32 << 10);
+        for _ in 0..EVENTS_MAX {
+            let file = RelPath::parse(b"run/x").expect("a path");
+            let mut error = ErrorParts::from(
+                &Error::new(ErrorKind::Io, End::Here, "read")
+                    .file(&file)
+                    .cause(path.clone()),
+            );
+            error.file = Some(path.clone());
+            let event = Event {
+                path: Some(path.clone()),
+                error: Some(error),
+                ..Event::new(EventKind::FileFailed, NOW)
+            };
+            hub.publish(Some("alice".into()), event);
+        }
+        let heard = hub.since(start, usize::MAX, |_| true);
+        assert!(heard.is_gap, "the oldest are gone");
+        let sizes = heard
+            .events
+            .iter()
+            .map(|published| serde_json::to_string(&published.event).expect("JSON").len());
+        let (mut most, mut all) = (0, 0);
+        sizes.for_each(|size| (most, all) = (most.max(size), all + size));
+        assert!(most < 6 << 10, "{most}");
+        assert!((1 << 20..17 << 20).contains(&all), "{all}");
+        let cut = heard.events[0].event.path.as_ref().expect("a path");
+        assert!(cut.ends_with("\u{e9}..."), "{cut}");
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
     })
 }
 
-async fn poll(wanted: &Wanted, after: u64, timeout: Duration) -> Events {
+async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
     let deadline = Instant::now() + timeout;
     let mut happened = wanted.hub().watch();
     let mut stopping = wanted.api.stopping.subscribe();
@@ -149,6 +149,8 @@ async fn poll(wanted: &Wanted, after: u64, timeout: Duration) -> Events {
                 last: heard.last,
             };
         }
+        // What is no business of his is not looked at again, and may be forgotten.
+        after = heard.last;
         let until = deadline.min(Instant::now() + ALIVE_INTERVAL);
         let _ = timeout_at(until, next(&mut happened, &mut stopping)).await;
     }

@@ -1,6 +1,9 @@
 //! Events and long polls.
 
 use super::{House, house, request};
+use crate::api::types::{Event, EventKind};
+use crate::events::EVENTS_MAX;
+use crate::moment::Moment;
 use axum::body::Body;
 use axum::http::{Request, header};
 use http_body_util::BodyExt;
@@ -148,6 +151,32 @@ async fn a_long_poll_answers_when_something_happens() {
     assert!(start.elapsed() < Duration::from_secs(5));
     let (code, now) = house.get("alice", "/v1/transfers/a/wait").await;
     assert_eq!((code, &now["state"]), (200, &json!("cancelled")));
+}
+
+/// Others' events are many, and a poller that they pass by has missed nothing.
+#[tokio::test]
+async fn what_others_do_is_no_gap() {
+    let house = Arc::new(house());
+    let poller = Arc::clone(&house);
+    let poll = tokio::spawn(async move { poller.get("bob", "/v1/events?timeout=20").await });
+    let hub = house.api.queue.hub();
+    let publish = |owner: &str, count: usize| {
+        for _ in 0..count {
+            let event = Event::new(EventKind::State, Moment::now());
+            hub.publish(Some(owner.into()), event);
+        }
+    };
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        publish("alice", EVENTS_MAX / 2);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!poll.is_finished(), "nothing was his");
+    publish("bob", 1);
+    let (_, heard) = poll.await.expect("ended");
+    let events = heard["events"].as_array().expect("events");
+    assert_eq!((events.len(), &events[0]["type"]), (1, &json!("state")));
+    assert_eq!(events[0]["id"], heard["last"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
