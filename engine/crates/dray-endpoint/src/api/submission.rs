@@ -11,6 +11,10 @@ use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 
+/// Bytes of a request as it is kept and shown again: a recursive copy with a hundred patterns has some
+/// 10 KiB. What would be larger is a list of files, which is better a transfer for each.
+pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
+
 fn refused(cause: &str, remedy: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
         .cause(cause)
@@ -29,6 +33,7 @@ impl Api {
     /// Checks a request for everything that can be known before it runs.
     pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
         request.check()?;
+        check_size(&request)?;
         let side = |url: &str| Side::parse(url, &self.config);
         let destination = side(&request.destination.url)?;
         let sources = request.sources.iter().map(|place| side(&place.url));
@@ -68,6 +73,28 @@ impl Api {
             principal: caller.name.clone(),
         })
     }
+}
+
+fn check_size(request: &Request) -> Result<()> {
+    /// Counts, and keeps nothing.
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    let written = serde_json::to_writer(&mut count, request);
+    if written.is_ok() && count.0 <= REQUEST_BYTES_MAX {
+        return Ok(());
+    }
+    let cause = format!("it has {} bytes, of at most {REQUEST_BYTES_MAX}", count.0);
+    let error = Error::new(ErrorKind::LimitExceeded, End::Here, "read the request").cause(cause);
+    Err(error.remedy("write fewer or shorter patterns and labels, or several transfers"))
 }
 
 /// A folder copied into itself never ends; a file onto itself is a mistake.

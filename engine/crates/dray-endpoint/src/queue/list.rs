@@ -6,9 +6,55 @@ use super::{Queue, read_cursor};
 use crate::access::Principal;
 use crate::api::types::{State, TransferList, TransferOrNull, TransferQuery};
 use crate::moment::Moment;
-use dray_core::Result;
-use rusqlite::types::Value;
-use std::collections::BTreeMap;
+use dray_core::{End, Error, ErrorKind, Result};
+use rusqlite::types::{Value, ValueRef};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of what is kept of a page's transfers, after which it ends: a thousand of the usual ones are 2 MiB.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// The same of an answer that cannot go on elsewhere.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The columns of a row that can be long.
+const LONG: [&str; 5] = ["request", "error", "failures", "notices", "counters"];
+
+/// Bytes of a row, about.
+fn bytes_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<usize> {
+    let mut bytes = 0;
+    for column in LONG {
+        bytes += match row.get_ref(column)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
+            _ => 0,
+        };
+    }
+    Ok(bytes)
+}
+
+/// The first of `found`: so many, and so many bytes but one at least. Says whether there are more.
+fn page(
+    mut found: rusqlite::Rows<'_>,
+    limit: usize,
+    bytes_max: usize,
+) -> rusqlite::Result<(Vec<Row>, bool)> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = found.next()? {
+        bytes += bytes_of(row)?;
+        if rows.len() == limit || (bytes > bytes_max && !rows.is_empty()) {
+            return Ok((rows, true));
+        }
+        rows.push(Row::read(row)?);
+    }
+    Ok((rows, false))
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::LimitExceeded, End::Here, "answer")
+        .cause(format!(
+            "these transfers take more than {ANSWER_BYTES_MAX} bytes"
+        ))
+        .remedy("ask for fewer ids at once")
+}
 
 /// Conditions of a query and their values.
 #[derive(Default)]
@@ -49,15 +95,12 @@ impl Queue {
             u64::from(query.limit) + 1
         );
         let failed = sql("list the transfers");
-        let mut rows: Vec<Row> = self.read(|connection| {
+        let (rows, has_more) = self.read(|connection| {
             let mut statement = connection.prepare_cached(&statement).map_err(&failed)?;
             let values = rusqlite::params_from_iter(conditions.values);
-            let rows = statement.query_map(values, Row::read).map_err(&failed)?;
-            rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+            let found = statement.query(values).map_err(&failed)?;
+            page(found, query.limit as usize, PAGE_BYTES_MAX).map_err(&failed)
         })?;
-        let limit = query.limit as usize;
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
         let next = rows.last().filter(|_| has_more);
         let next = next.map(|row| row.seq.to_string());
         let transfers = rows.into_iter().map(|row| self.view(row)).collect();
@@ -68,18 +111,37 @@ impl Queue {
     /// for them.
     ///
     /// # Errors
-    /// Of the database.
+    /// `LimitExceeded` when together they are larger than an answer may be.
     pub fn query(
         &self,
         caller: &Principal,
         ids: &[String],
     ) -> Result<BTreeMap<String, TransferOrNull>> {
+        // One asked for a thousand times is one.
+        let ids: BTreeSet<&String> = ids.iter().collect();
+        let failed = sql("look the transfers up");
         let rows: Vec<Option<Row>> = self.read(|connection| {
-            let find = |id: &String| Row::find(connection, id);
-            ids.iter().map(find).collect()
+            let statement = format!("{SELECT} WHERE t.id = ?1");
+            let mut statement = connection.prepare_cached(&statement).map_err(&failed)?;
+            let mut bytes = 0;
+            let mut find = |id: &&String| {
+                let mut found = statement.query([id]).map_err(&failed)?;
+                let Some(row) = found.next().map_err(&failed)? else {
+                    return Ok(None);
+                };
+                let owner: String = row.get("owner").map_err(&failed)?;
+                if !caller.sees(&owner) {
+                    return Ok(None);
+                }
+                bytes += bytes_of(row).map_err(&failed)?;
+                if bytes > ANSWER_BYTES_MAX {
+                    return Err(too_large());
+                }
+                Row::read(row).map(Some).map_err(&failed)
+            };
+            ids.iter().map(&mut find).collect()
         })?;
         let seen = rows.into_iter().zip(ids).map(|(row, id)| {
-            let row = row.filter(|row| caller.sees(&row.owner));
             let transfer = row.map(|row| self.view(row));
             if let Some(transfer) = &transfer {
                 self.asked_for(transfer);

@@ -794,3 +794,24 @@ async fn a_copy_is_staged_pinned_and_evicted() {
         .await;
     assert_eq!(code, 400);
 }
+
+#[tokio::test]
+async fn a_request_is_bounded_as_it_is_kept() {
+    let house = house();
+    let sized = |last: usize| {
+        let mut request = request("t");
+        let mut patterns = vec!["x".repeat(1000); 64];
+        patterns.push("x".repeat(last));
+        request["selection"] = json!({"exclude": patterns});
+        request
+    };
+    // A body that is just taken, and longer with all that it leaves out.
+    let (code, told) = house.post("alice", "/v1/transfers", sized(1000)).await;
+    assert_eq!(
+        (code, &told["error"]["kind"]),
+        (413, &json!("limit_exceeded"))
+    );
+    let cause = told["error"]["cause"].as_str().expect("a text");
+    assert!(cause.contains("of at most 65536"), "{cause}");
+    assert_eq!(house.post("alice", "/v1/transfers", sized(1)).await.0, 201);
+}

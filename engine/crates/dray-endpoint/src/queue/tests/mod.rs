@@ -1,5 +1,6 @@
 mod files;
 mod line;
+mod list;
 mod promised;
 mod staging;
 
