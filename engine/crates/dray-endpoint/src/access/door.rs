@@ -193,13 +193,20 @@ impl Access for Door {
             subject.is_some_and(|subject| subject.ends_with('@'))
         };
         let by_token = self.believed.iter().any(is_of);
-        let by_certificate = principal.starts_with('/') && self.tls.client_ca.is_some();
+        let by_certificate = is_certificate(principal) && self.tls.client_ca.is_some();
         if !(by_token || by_certificate) {
             let cause = format!("nobody whom this endpoint believes vouches for {principal}");
             return Err(denied(action, path, cause));
         }
         self.ask_root(owner, by_token, action, path)
     }
+}
+
+/// Whether it is a certificate's subject. A token's `sub` may begin as one does, but behind it stands
+/// its issuer, which is a URL.
+fn is_certificate(principal: &str) -> bool {
+    let place = principal.rsplit_once('@').map(|(_, place)| place);
+    principal.starts_with('/') && !place.is_some_and(|place| place.starts_with("https://"))
 }
 
 impl Door {
@@ -394,12 +401,22 @@ fn is_named_a_list(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::revocation_lists;
+    use super::{is_certificate, revocation_lists};
     use dray_core::ErrorKind;
 
     const CUT: &str = "-----BEGIN X509 CRL-----\nMIIBBzCBrgIBATAKBggqhkjOPQQDAjA";
     const NO_BASE64: &str = "-----BEGIN X509 CRL-----\n!!!!\n-----END X509 CRL-----\n";
     const A_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n";
+
+    #[test]
+    fn a_token_is_no_certificate_whatever_its_subject_says() {
+        for subject in ["/DC=ch/CN=alice", "/CN=a/emailAddress=a@example.org"] {
+            assert!(is_certificate(subject), "{subject}");
+            // Of an issuer that was taken out, say.
+            assert!(!is_certificate(&format!("{subject}@https://i.example")));
+        }
+        assert!(!is_certificate("alice@https://i.example"));
+    }
 
     #[test]
     fn a_file_that_should_be_a_list_and_is_none_is_named_with_cause_and_remedy() {
