@@ -84,7 +84,7 @@ impl Roots {
     ///
     /// # Errors
     /// When a folder is not there or cannot be opened, with its root's name; when two roots have one
-    /// name.
+    /// name, or lie in each other.
     pub fn open(config: &Config) -> Result<Self> {
         let mut roots: Vec<Arc<Root>> = Vec::with_capacity(config.root.len());
         for root in &config.root {
@@ -97,16 +97,14 @@ impl Roots {
                 let cause = format!("{}: {error}", root.path.display());
                 wrong(name, cause, "make the folder, or name another")
             })?;
-            let is_within = |other: &Arc<Root>| {
-                path.starts_with(other.path()) || other.path().starts_with(&path)
-            };
-            let tiers = roots.iter().filter(|other| {
-                other.tier.is_some() && root.tier.is_some() && other.tier != root.tier
-            });
-            if let Some(other) = tiers.into_iter().find(|other| is_within(other)) {
-                // A copy that is its own original would be evicted with it.
-                let cause = format!("it and the root {:?} of another tier overlap", other.name());
-                return Err(wrong(name, cause, "give each tier a folder of its own"));
+            let other = roots
+                .iter()
+                .find(|other| path.starts_with(other.path()) || other.path().starts_with(&path));
+            if let Some(other) = other {
+                // The rules of one would not hold by way of the other; a copy from one to the other
+                // would copy itself, and a copy that is its own original would be evicted with it.
+                let cause = format!("it and the root {:?} overlap", other.name());
+                return Err(wrong(name, cause, "give each root a folder of its own"));
             }
             let folder = |target: &crate::config::TargetFolder| {
                 // An absolute folder stays what it is.
@@ -210,9 +208,9 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn tiers_that_overlap_are_refused() {
+    fn roots_that_overlap_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        for name in ["slow/cache", "fast"] {
+        for name in ["slow/cache", "slower", "fast"] {
             std::fs::create_dir_all(folder.path().join(name)).expect("made");
         }
         std::os::unix::fs::symlink("slow/cache", folder.path().join("link")).expect("linked");
@@ -226,22 +224,24 @@ mod tests {
             Roots::open(&Config::parse("test", &text).expect("good"))
         };
         let is_fast = "tier = \"fast\"";
-        // One in the other, either way round, the same, and by a link.
+        // One in the other, either way round, the same, and by a link; tiers or not.
         for (slow, fast) in [
             ("slow", "slow/cache"),
             ("slow/cache", "slow"),
             ("slow", "slow"),
             ("slow", "link"),
         ] {
-            let error = open(slow, fast, is_fast).expect_err("they overlap");
-            let said = error.to_string();
-            assert!(
-                said.contains("\"fast\"") && said.contains("overlap"),
-                "{said}"
-            );
+            for tier in [is_fast, ""] {
+                let error = open(slow, fast, tier).expect_err("they overlap");
+                let said = error.to_string();
+                assert!(
+                    said.contains("\"fast\"") && said.contains("overlap"),
+                    "{said}"
+                );
+            }
         }
         open("slow", "fast", is_fast).expect("apart");
-        // What is no tier may lie anywhere.
-        open("slow", "slow/cache", "").expect("one tier");
+        // A name that begins like another is another.
+        open("slow", "slower", "").expect("apart");
     }
 }
