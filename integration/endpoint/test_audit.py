@@ -58,7 +58,7 @@ def test_a_refused_session_of_somebody_known_has_his_name(
     assert refused[1]["paths"] == ["none/x"]
     assert "turned_away" not in log.read_text(encoding="utf-8")
     # Nobody knows this one.
-    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN="nothing")
+    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=narrow[:-9])
     assert ended.returncode != 0, ended
     assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]
     assert len(lines_of(log, "session")) == 2
