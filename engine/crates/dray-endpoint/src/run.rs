@@ -137,6 +137,17 @@ impl Stopper {
     }
 }
 
+/// What the janitor cannot do, in words.
+const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
+    if is_setuid && !is_root {
+        return Some(
+            "with setuid = true partial data belongs to accounts, and the janitor cannot remove it: \
+             have root call `dray log sweep ROOT --older-than 30d` now and then",
+        );
+    }
+    None
+}
+
 impl Endpoint {
     /// Opens everything that the configuration names, and listens.
     ///
@@ -200,6 +211,9 @@ impl Endpoint {
                 Ok(transfers.is_live(transfer)? || awaited?)
             }),
         );
+        if let Some(word) = unswept(config.setuid, rustix::process::geteuid().is_root()) {
+            tracing::warn!("{word}");
+        }
         let expiry = Expiry {
             queue: Arc::clone(&queue),
             roots: roots.clone(),
@@ -471,6 +485,13 @@ mod tests {
         );
         let config = Config::parse("test", &text).expect("good");
         Endpoint::open(config).map(|_| ()).expect_err("a mistake")
+    }
+
+    #[test]
+    fn a_janitor_that_can_clean_nothing_says_so() {
+        let word = super::unswept(true, false).expect("a word");
+        assert!(word.contains("dray log sweep"), "{word}");
+        assert!(super::unswept(true, true).is_none() && super::unswept(false, false).is_none());
     }
 
     #[test]

@@ -299,7 +299,7 @@ fn free_copy(
                     copy.size == seen.size && copy.modified.equal_at(&seen.modified, precision)
                 }
                 FileKind::Symlink => {
-                    let text = storage::link_text(slow_root, &slow_at)?;
+                    let text = storage::link_text(&slow_root, &slow_at)?;
                     seen.link.as_ref() == Some(&text)
                 }
                 _ => true,
