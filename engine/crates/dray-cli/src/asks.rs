@@ -53,6 +53,13 @@ fn text(value: &Value, field: &str) -> String {
     }
 }
 
+/// The texts of a field that is a list, each escaped for a terminal.
+fn texts(value: &Value, field: &str) -> Vec<String> {
+    let all = value.get(field).and_then(Value::as_array);
+    let all = all.into_iter().flatten().filter_map(Value::as_str);
+    all.map(output::one_line).collect()
+}
+
 fn number(value: &Value, group: &str, field: &str) -> u64 {
     let group = if group.is_empty() {
         Some(value)
@@ -218,8 +225,7 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
             text(&error, "message")
         ));
     }
-    let notices = transfer.get("notices").and_then(Value::as_array);
-    for notice in notices.into_iter().flatten().filter_map(Value::as_str) {
+    for notice in texts(transfer, "notices") {
         output::result(&format!("  {notice}"));
     }
     for line in moments(transfer) {
@@ -461,6 +467,16 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 mod tests {
     use super::{line, moments, quoted, split};
     use serde_json::json;
+
+    #[test]
+    fn a_notice_of_another_end_drives_no_terminal() {
+        let transfer = json!({"notices": ["ab\u{1b}[2Jc\nd", 7, "plain"]});
+        assert_eq!(
+            super::texts(&transfer, "notices"),
+            ["ab\\u{1b}[2Jc\\nd", "plain"]
+        );
+        assert!(super::texts(&json!({}), "notices").is_empty());
+    }
 
     #[test]
     fn what_is_to_come_is_told_as_such() {
