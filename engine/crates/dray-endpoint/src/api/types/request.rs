@@ -4,6 +4,7 @@ use super::checks::{self, Check, refused};
 use super::words;
 use crate::moment::Moment;
 use crate::place::{TEXT_BYTES_MAX, decode};
+use crate::tickets;
 use dray_core::options::{Durability, Links, Order, Overwrite};
 use dray_core::rate::Class;
 use dray_core::{Checksum, Result, TransferId, plan};
@@ -46,7 +47,7 @@ pub struct Place {
     pub url: String,
     /// What the other endpoint gave out for this transfer. Never shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 256, write_only)]
+    #[schema(max_length = 256, pattern = "^drt_", write_only)]
     pub ticket: Option<String>,
     /// The other endpoint's key, as the ticket's answer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +81,12 @@ impl Place {
         ] {
             let value = value.as_deref().unwrap_or_default();
             checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
+        }
+        // Nothing else belongs there: somebody's token would be kept with the transfer, and sent on.
+        let is_ticket = |ticket: &String| tickets::is_ticket(ticket.as_bytes());
+        if !self.ticket.as_ref().is_none_or(is_ticket) {
+            let cause = format!("a ticket begins with {}", tickets::PREFIX);
+            return Err(checks::refused(&format!("{field}.ticket"), cause));
         }
         Ok(())
     }
@@ -611,6 +618,27 @@ mod tests {
             v["rate_max"] = json!(4);
         });
         assert!(high.is_err());
+    }
+
+    #[test]
+    fn a_token_is_no_ticket_and_is_not_kept() {
+        let mut value = json!({
+            "sources": [{"url": "dray://b.example/data/x", "ticket": "drt_x"}],
+            "destination": {"url": "/data/a"},
+        });
+        let read = |value: &serde_json::Value| -> Request {
+            serde_json::from_value(value.clone()).expect("a request")
+        };
+        read(&value).check().expect("good");
+        for wrong in ["eyJhIjoxfQ.eyJiIjoyfQ.c2ln", "", "secret"] {
+            value["sources"][0]["ticket"] = json!(wrong);
+            let error = read(&value).check().expect_err(wrong);
+            assert!(
+                error.cause.contains(".ticket: a ticket begins with drt_"),
+                "{error}"
+            );
+            assert!(wrong.is_empty() || !error.to_string().contains(wrong));
+        }
     }
 
     #[test]
