@@ -23,7 +23,7 @@ SEEDS ?= 2000
 # Integration tests wait more than they compute. A file's tests stay together: they share servers.
 WORKERS ?= 3
 
-.PHONY: help setup setup-build build unit test test-docker check integration sim fuzz demo bench
+.PHONY: help setup setup-build build unit test test-full test-docker check integration sim fuzz demo bench
 .PHONY: wheel develop develop-release fmt clean
 
 help: ## Show this list
@@ -70,6 +70,14 @@ test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, i
 	$(MAKE) sim
 	$(MAKE) fuzz SECONDS=10
 	$(MAKE) integration
+
+# One after the other: moments are many small waits, made calls are many small bodies, and the loads
+# assert answering times, for which nothing else may run.
+test-full: export DRAY_FULL := 1
+test-full: setup build develop ## Endpoints in full: 20 moments of each fault, calls by the schema, loads; two hours or more
+	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
+	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
+	$(PYTEST) integration/endpoint/test_load.py -s -rA $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh
