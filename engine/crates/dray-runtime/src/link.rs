@@ -30,6 +30,15 @@ pub trait BlockSender: Send {
     /// # Errors
     /// When the stream is gone: it is not used again.
     fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()>;
+
+    /// What ends the stream from another thread while it sends; sending fails from then on. None: it
+    /// cannot be stuck.
+    fn cutter(&self) -> Option<Box<dyn Fn() + Send>> {
+        None
+    }
+
+    /// The stream was ended for this reason, and is not used again.
+    fn give_up(&mut self, _error: &Error) {}
 }
 
 /// What a source's conductor hears.

@@ -12,7 +12,7 @@ use crate::observe::Observer;
 use crate::pool::Pool;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
-use dray_core::{BlockId, BufferId, End, FileIndex, RelPath, Result, StreamId, TargetId};
+use dray_core::{BlockId, BufferId, End, Error, FileIndex, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::Store;
@@ -142,14 +142,24 @@ struct Conductor<'scope, 'env> {
     readers_per_target: u32,
     segments_max: usize,
     reader_groups: Groups<ReadJob>,
-    streams: HashMap<StreamId, Sender<SendJob>>,
+    streams: HashMap<StreamId, Stream>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,
 }
 
-struct SendJob {
-    head: BlockHead,
-    buffer: Option<BufferId>,
+/// A stream's thread.
+struct Stream {
+    jobs: Sender<StreamJob>,
+    cut: Option<Box<dyn Fn() + Send>>,
+}
+
+enum StreamJob {
+    Send {
+        head: BlockHead,
+        buffer: Option<BufferId>,
+    },
+    /// It was cut for this reason.
+    GiveUp(Error),
 }
 
 impl Conduct for Conductor<'_, '_> {
@@ -160,7 +170,8 @@ impl Conduct for Conductor<'_, '_> {
         match event {
             SourceEvent::Stream(stream, sender) => {
                 let (jobs, stream_jobs) = unbounded();
-                self.streams.insert(stream, jobs);
+                let cut = sender.cutter();
+                self.streams.insert(stream, Stream { jobs, cut });
                 let (pool, events) = (self.pool, self.events.clone());
                 self.scope.spawn(move || {
                     or_tell("send objects", &events, SourceEvent::Broken, || {
@@ -238,7 +249,15 @@ impl Conduct for Conductor<'_, '_> {
                     head,
                 } => {
                     self.observer.object(Some(stream), &head);
-                    self.send(stream, SendJob { head, buffer });
+                    self.tell_stream(stream, StreamJob::Send { head, buffer });
+                }
+                Effect::GiveUp(stream, error) => {
+                    // Its thread may wait for a socket that takes nothing.
+                    let known = self.streams.get(&stream);
+                    if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
+                        cut();
+                    }
+                    self.tell_stream(stream, StreamJob::GiveUp(error));
                 }
                 Effect::CloseFile(index) => {
                     self.origins.remove(&index);
@@ -272,10 +291,10 @@ impl Conduct for Conductor<'_, '_> {
 }
 
 impl Conductor<'_, '_> {
-    fn send(&mut self, stream: StreamId, job: SendJob) {
-        if let Some(jobs) = self.streams.get(&stream) {
+    fn tell_stream(&mut self, stream: StreamId, job: StreamJob) {
+        if let Some(known) = self.streams.get(&stream) {
             // When its thread has ended, that is in the event channel already.
-            let _ = jobs.send(job);
+            let _ = known.jobs.send(job);
         }
     }
 
@@ -298,7 +317,7 @@ impl Conductor<'_, '_> {
 fn run_stream(
     stream: StreamId,
     mut sender: Box<dyn BlockSender>,
-    jobs: &Receiver<SendJob>,
+    jobs: &Receiver<StreamJob>,
     pool: &Pool,
     events: &Sender<SourceEvent>,
 ) {
@@ -306,9 +325,17 @@ fn run_stream(
         let _ = events.send(SourceEvent::Input(input));
     };
     for job in jobs {
-        let block: BlockId = job.head.id;
-        let mut guard = job.buffer.and_then(|id| pool.buffer(id));
-        let result = sender.send(&job.head, guard.as_deref_mut());
+        let (head, buffer) = match job {
+            StreamJob::Send { head, buffer } => (head, buffer),
+            StreamJob::GiveUp(error) => {
+                sender.give_up(&error);
+                tell(Input::StreamLost(stream));
+                return;
+            }
+        };
+        let block: BlockId = head.id;
+        let mut guard = buffer.and_then(|id| pool.buffer(id));
+        let result = sender.send(&head, guard.as_deref_mut());
         drop(guard);
         if result.is_err() {
             tell(Input::StreamLost(stream));

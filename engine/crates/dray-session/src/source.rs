@@ -5,6 +5,7 @@ mod blocks;
 mod files;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
+pub use blocks::PING_VALUE;
 
 use crate::progress::{Event, Outcome, Progress};
 use blocks::Block;
@@ -17,6 +18,7 @@ use dray_core::{
 use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
+use dray_sched::streams::Streams;
 use dray_wire::bounds::RUNS_MAX;
 use dray_wire::message::{Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -53,6 +55,8 @@ struct File {
 struct Stream {
     /// Blocks handed to it and not yet reported sent.
     queued: u32,
+    /// Whether its end was asked for and is awaited.
+    is_given_up: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -106,6 +110,8 @@ pub struct Source {
     /// Read, and waiting for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
+    /// Which of them carry.
+    carriers: Streams,
     /// Sink targets that were asked for credit and have not been granted any since.
     asked: BTreeSet<TargetId>,
     tries: BTreeMap<(FileIndex, u64), u32>,
@@ -151,6 +157,7 @@ impl Source {
             runs: 0,
             to_send: VecDeque::new(),
             streams: BTreeMap::new(),
+            carriers: Streams::default(),
             asked: BTreeSet::new(),
             tries: BTreeMap::new(),
             later: BTreeMap::new(),
@@ -194,11 +201,12 @@ impl Source {
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         let later = self.later.keys().next().copied();
-        let farewell = match self.phase {
-            Phase::Stopping(until) => Some(until),
-            _ => None,
+        let (look, farewell) = match self.phase {
+            Phase::Moving => (self.carriers.look_at(), None),
+            Phase::Stopping(until) => (None, Some(until)),
+            _ => (None, None),
         };
-        [later, self.pace_wake, farewell]
+        [later, self.pace_wake, look, farewell]
             .into_iter()
             .flatten()
             .min()
@@ -219,7 +227,7 @@ impl Source {
             }
             Input::Message(message) => self.on_message(message, now),
             Input::ReadDone { block, outcome } => self.on_read(block, outcome, now),
-            Input::Sent { block } => self.on_sent(block),
+            Input::Sent { block } => self.on_sent(block, now),
             Input::StreamUp(stream) => {
                 self.streams.entry(stream).or_default();
             }
@@ -382,7 +390,8 @@ impl Source {
                 Phase::Stopping(_) => self.end(Outcome::Cancelled),
                 _ => self.protocol_error("the sink said good-bye before its verdict"),
             },
-            Message::Pong(_) | Message::Stall { .. } => {}
+            Message::Pong(_) => self.carriers.heard(now),
+            Message::Stall { .. } => {}
             Message::Hello(_)
             | Message::Connect(_)
             | Message::Accept(_)
@@ -446,7 +455,8 @@ impl Source {
             return;
         }
         self.announce_more();
-        self.send_ready();
+        self.give_up_stuck(now);
+        self.send_ready(now);
         self.read_more(now);
         self.list_more();
         if self.listed_all && self.listed.is_empty() && !self.end_announced {

@@ -292,6 +292,7 @@ impl World {
                 return;
             }
             Effect::Report(_) => return,
+            Effect::GiveUp(stream, _) => panic!("{stream} carries"),
         };
         self.events.push(Event::Source(source, input));
     }

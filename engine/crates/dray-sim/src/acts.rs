@@ -139,6 +139,10 @@ impl World {
                 let wait = self.delay(20, 400);
                 self.after(at, wait, Event::SourceDone(effect));
             }
+            // No stream of this world stops to carry and stays.
+            source::Effect::GiveUp(stream, _) => {
+                self.violate("session_ends", format!("stream {stream} was given up"));
+            }
             source::Effect::CloseFile(_) | source::Effect::Report(_) => {}
             source::Effect::End(outcome) => {
                 self.check_reason(at, &outcome);

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
 DATA_CONNECTION = 2
+#: how long what is frozen waits before it looks again
+FROZEN_SECONDS = 0.02
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Connection:
     preamble: bytes = b""
     kept_up: bytearray = field(default_factory=bytearray)
     kept_down: bytearray = field(default_factory=bytearray)
+    #: while set nothing passes, and nothing is closed: a path that has died unnoticed
+    is_frozen: bool = False
 
     @property
     def is_data(self) -> bool:
@@ -106,6 +110,8 @@ class Proxy:
                     connection.down += count
                 if self.keep:
                     kept += buffer[:count]
+                while connection.is_frozen and not self.is_closed:
+                    time.sleep(FROZEN_SECONDS)
                 sink.sendall(buffer[:count])
             sink.shutdown(socket.SHUT_WR)
         except OSError:
@@ -125,6 +131,19 @@ class Proxy:
         for connection in there:
             connection.close(abruptly=True)
         return len(there)
+
+    def freeze_data(self) -> Connection:
+        """Stop one data connection, the one that has carried most, without closing it.
+
+        :raises LookupError: when there is none.
+        """
+        with self.lock:
+            there = [each for each in self.connections if each.is_data and not each.is_frozen]
+        if not there:
+            raise LookupError("no data connection has passed the proxy")
+        most = max(there, key=lambda each: each.up + each.down)
+        most.is_frozen = True
+        return most
 
     def await_bytes(self, count: int, seconds: float = 60.0) -> None:
         """Wait until so many bytes of data have travelled.

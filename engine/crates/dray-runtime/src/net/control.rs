@@ -15,6 +15,7 @@ use crate::link::ControlSender;
 use crate::lock::lock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_session::source::PING_VALUE;
 use dray_wire::codec::{Decoder, encode};
 use dray_wire::message::{Limits, Message};
 use rustls::Connection;
@@ -356,7 +357,8 @@ impl ReceiverThread {
                 Message::Ping(value) => {
                     let _ = self.pongs.try_send(value);
                 }
-                Message::Pong(_) => {}
+                // Who asked is this connection's keeper, not the machine.
+                Message::Pong(value) if value != PING_VALUE => {}
                 // The machine has ended; only the peer's end is awaited.
                 _ if self.shared.closing.load(Ordering::Acquire) => {}
                 message => self.hub.message(message, before - plain.len()),

@@ -6,9 +6,10 @@ use super::hub::Registration;
 use super::socket::shut;
 use crate::link::BlockSender;
 use crate::pool::Buffer;
-use dray_core::Result;
+use dray_core::{Error, Result};
 use dray_wire::codec::encode_block_head;
 use dray_wire::message::BlockHead;
+use std::sync::Arc;
 
 /// Sends objects on one stream.
 pub(super) struct StreamSender {
@@ -49,11 +50,20 @@ impl BlockSender for StreamSender {
             )),
         };
         if let Err(error) = &sent {
-            // Before another is dialled: a dead stream must not count as one of those granted.
-            shut(self.channel.socket().stream());
-            self.registration.hub().stream_lost(error.clone());
+            self.give_up(error);
         }
         sent
+    }
+
+    fn cutter(&self) -> Option<Box<dyn Fn() + Send>> {
+        let stream = Arc::clone(self.channel.socket().stream());
+        Some(Box::new(move || shut(&stream)))
+    }
+
+    fn give_up(&mut self, error: &Error) {
+        // Before another is dialled: a dead stream must not count as one of those granted.
+        shut(self.channel.socket().stream());
+        self.registration.hub().stream_lost(error.clone());
     }
 }
 

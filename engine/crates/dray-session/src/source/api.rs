@@ -149,6 +149,8 @@ pub enum Effect {
         /// The head.
         head: BlockHead,
     },
+    /// End a stream, though it may look alive, and report it lost.
+    GiveUp(StreamId, Error),
     /// Nothing more is read of this file.
     CloseFile(FileIndex),
     /// Tell the outside.

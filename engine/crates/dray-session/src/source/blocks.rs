@@ -1,15 +1,21 @@
 //! The life of a block at the source: picked, read, sent, written, durable; or lost and picked anew.
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
+use crate::progress::Event;
 use dray_core::{
-    BlockId, BufferId, ByteRange, ErrorKind, FileIndex, RangeSet, Status, StreamId, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, RangeSet, Status, StreamId,
+    TargetId, Time,
 };
 use dray_sched::congestion::Moved;
+use dray_sched::streams::Verdict;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
 /// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
 const STREAM_WINDOW: u32 = 2;
+
+/// Value of the machine's own PING, which those of the connection's keeper do not have: they count.
+pub const PING_VALUE: u64 = u64::MAX;
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
@@ -262,7 +268,7 @@ impl Source {
         self.to_send.push_back(id);
     }
 
-    pub(super) fn send_ready(&mut self) {
+    pub(super) fn send_ready(&mut self, now: Time) {
         // What was read before the gate was shut stays here too: a held transfer leaves the wire
         // within the objects that its streams have already, however large its pool is.
         if self.pacer.is_shut() {
@@ -289,13 +295,14 @@ impl Source {
             let room = self
                 .streams
                 .iter_mut()
-                .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
+                .filter(|(_, stream)| stream.queued < STREAM_WINDOW && !stream.is_given_up)
                 .min_by_key(|(_, stream)| stream.queued);
             let Some((stream_id, stream)) = room else {
                 return;
             };
             stream.queued += 1;
             block.state = State::Sent(*stream_id);
+            self.carriers.handed(*stream_id, id, block.sink, now);
             let head = BlockHead {
                 id,
                 target: block.sink,
@@ -315,11 +322,12 @@ impl Source {
     }
 
     /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
-    pub(super) fn on_sent(&mut self, id: BlockId) {
+    pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         let Some((stream, buffer)) = self.sending.remove(&id) else {
             return;
         };
         self.free.extend(buffer);
+        self.carriers.taken(stream, now);
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.queued = stream.queued.saturating_sub(1);
         }
@@ -329,6 +337,7 @@ impl Source {
         if self.streams.remove(&lost).is_none() {
             return;
         }
+        self.carriers.lost(lost);
         let free = &mut self.free;
         self.sending.retain(|_, (stream, buffer)| {
             if *stream == lost {
@@ -351,7 +360,34 @@ impl Source {
         self.out.push_back(Effect::Message(message));
     }
 
+    /// Ends a stream of which nothing comes any more. That it is lost is told as of any other; only what
+    /// has not arrived is sent again.
+    pub(super) fn give_up_stuck(&mut self, now: Time) {
+        match self.carriers.look(self.streams.len(), now) {
+            Some(Verdict::Ask) => self
+                .out
+                .push_back(Effect::Message(Message::Ping(PING_VALUE))),
+            Some(Verdict::GiveUp(stuck, objects)) => {
+                if let Some(stream) = self.streams.get_mut(&stuck) {
+                    stream.is_given_up = true;
+                }
+                let operation = format!("send objects on stream {stuck}");
+                let error = Error::new(ErrorKind::TimedOut, End::Network, operation)
+                    .cause(format!(
+                        "nothing has come of {objects} objects on it, while later ones came on others"
+                    ))
+                    .remedy("they go over other streams; look at the network if this repeats");
+                self.out.push_back(Effect::GiveUp(stuck, error.clone()));
+                self.out.push_back(Effect::Report(Event::Notice(error)));
+            }
+            None => {}
+        }
+    }
+
     pub(super) fn on_block_state(&mut self, id: BlockId, state: BlockState, now: Time) {
+        if state != BlockState::Dropped {
+            self.carriers.answered(id, now);
+        }
         let Some(block) = self.blocks.get_mut(&id) else {
             return;
         };
@@ -391,7 +427,7 @@ impl Source {
     }
 
     /// The attempt is dead; its objects are open again.
-    fn again(&mut self, id: BlockId, error: Option<dray_core::Error>, now: Time) {
+    fn again(&mut self, id: BlockId, error: Option<Error>, now: Time) {
         let Some(block) = self.forget_block(id) else {
             return;
         };

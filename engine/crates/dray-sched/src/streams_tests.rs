@@ -1,0 +1,143 @@
+use super::{ANSWERED_MIN, OVERTAKEN_BY, OVERTAKEN_MIN, QUIET_MIN, Streams, Verdict};
+use dray_core::{BlockId, StreamId, TargetId, Time};
+use std::time::Duration;
+
+const ONE: StreamId = StreamId(1);
+const OTHER: StreamId = StreamId(2);
+const TARGET: TargetId = TargetId(7);
+
+fn at(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+/// Lets time pass, looking each tenth of a second; the sink answers at once. What was given up, and
+/// when.
+fn pass(streams: &mut Streams, from: u64, until: u64) -> Vec<(StreamId, u64)> {
+    let mut given_up = Vec::new();
+    for millis in (from..until).step_by(100) {
+        match streams.look(2, at(millis)) {
+            Some(Verdict::Ask) => streams.heard(at(millis)),
+            Some(Verdict::GiveUp(stream, _)) => given_up.push((stream, millis)),
+            None => {}
+        }
+    }
+    given_up
+}
+
+/// Of two streams one gets an object that never comes, the other so many that come, 10 ms each.
+fn overtaken_by(count: u32) -> Streams {
+    let mut streams = Streams::default();
+    streams.handed(ONE, BlockId(0), TARGET, at(0));
+    for number in 1..=u64::from(count) {
+        streams.handed(OTHER, BlockId(number), TARGET, at(10 * number - 10));
+        streams.answered(BlockId(number), at(10 * number));
+    }
+    streams
+}
+
+#[test]
+fn a_stream_that_is_overtaken_and_of_which_nothing_comes_is_given_up_once() {
+    let ends = OVERTAKEN_MIN + ANSWERED_MIN;
+    for count in [1, OVERTAKEN_BY] {
+        let mut streams = overtaken_by(count);
+        let given_up = pass(&mut streams, 0, 60_000);
+        let [(ONE, millis)] = given_up[..] else {
+            panic!("{given_up:?}");
+        };
+        let waited = Duration::from_millis(millis);
+        assert!(
+            waited >= ends && waited < ends + Duration::from_secs(1),
+            "{millis} ms"
+        );
+    }
+}
+
+#[test]
+fn a_stream_of_which_anything_comes_is_not_stuck() {
+    let mut streams = overtaken_by(OVERTAKEN_BY);
+    let mut given_up = Vec::new();
+    // Its first object is still waited for by its file, the others come.
+    for second in 1..60 {
+        streams.handed(ONE, BlockId(1000 + second), TARGET, at(1000 * second));
+        given_up.extend(pass(&mut streams, 1000 * second, 1000 * second + 1000));
+        streams.answered(BlockId(1000 + second), at(1000 * second + 1000));
+    }
+    assert_eq!(given_up, []);
+}
+
+#[test]
+fn a_slow_target_is_no_fault_of_a_stream() {
+    let mut streams = Streams::default();
+    let slow = TargetId(8);
+    let mut given_up = Vec::new();
+    // One stream holds what goes to a slow target, in the order in which it is written: one in
+    // twenty seconds. The other's objects go to a fast one all the time.
+    for number in 0..5 {
+        streams.handed(ONE, BlockId(10_000 + number), slow, at(0));
+    }
+    for second in 1..100 {
+        streams.handed(OTHER, BlockId(second), TARGET, at(1000 * second));
+        streams.answered(BlockId(second), at(1000 * second + 10));
+        if second % 20 == 0 {
+            streams.answered(BlockId(10_000 + second / 20 - 1), at(1000 * second));
+        }
+        given_up.extend(pass(&mut streams, 1000 * second, 1000 * second + 1000));
+    }
+    assert_eq!(given_up, []);
+}
+
+#[test]
+fn of_a_sink_that_stands_still_no_stream_is_given_up() {
+    let mut streams = overtaken_by(OVERTAKEN_BY);
+    let mut asked = 0;
+    for second in 0..59 {
+        match streams.look(2, at(1000 * second)) {
+            Some(Verdict::Ask) => asked += 1,
+            Some(verdict) => panic!("{verdict:?}"),
+            None => {}
+        }
+    }
+    assert_eq!(asked, 11, "each five seconds");
+    // It goes on, and says first what it had to say.
+    streams.heard(at(60_000));
+    streams.answered(BlockId(0), at(60_001));
+    assert_eq!(pass(&mut streams, 60_001, 100_000), []);
+}
+
+#[test]
+fn what_nothing_can_overtake_is_waited_for_longer_and_not_for_ever() {
+    let mut streams = Streams::default();
+    streams.handed(ONE, BlockId(0), TARGET, at(0));
+    let quiet = u64::try_from(QUIET_MIN.as_millis()).expect("short");
+    assert_eq!(pass(&mut streams, 0, quiet), []);
+    assert_eq!(pass(&mut streams, quiet, quiet + 5000).len(), 1);
+}
+
+#[test]
+fn a_lone_stream_is_not_judged() {
+    let mut streams = overtaken_by(OVERTAKEN_BY);
+    for second in 0..600 {
+        assert_eq!(streams.look(1, at(1000 * second)), None);
+    }
+}
+
+#[test]
+fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
+    let mut streams = Streams::default();
+    let (mut waits, mut number, mut now) = (Vec::new(), 0, 0);
+    // Whatever takes the place of the first never carries anything either.
+    for stream in 10..16 {
+        streams.handed(StreamId(stream), BlockId(number), TARGET, at(now));
+        for _ in 0..OVERTAKEN_BY {
+            number += 1;
+            streams.handed(OTHER, BlockId(number), TARGET, at(now));
+            streams.answered(BlockId(number), at(now));
+        }
+        number += 1;
+        let given_up = pass(&mut streams, now, now + 400_000);
+        assert_eq!(given_up.len(), 1, "{given_up:?}");
+        waits.push((given_up[0].1 - now) / 1000);
+        now = given_up[0].1;
+    }
+    assert_eq!(waits, [7, 12, 22, 42, 82, 162]);
+}

@@ -1,0 +1,200 @@
+//! A stream of which nothing comes any more is ended, and what was on it goes over the others.
+
+use dray_core::options::Options;
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BlockId, Entry, EntryKind, FileIndex, Layout, Metadata, Name, RelPath, StreamId, Sums,
+    TargetId, Time,
+};
+use dray_session::Event;
+use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
+use dray_wire::message::{BlockState, FileId, FileVerdict, Message, Ready, Segment, SegmentKind};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const OBJECT: u64 = 1 << 20;
+const OBJECTS: u64 = 200;
+const TARGET: TargetId = TargetId(0);
+const FROZEN: StreamId = StreamId(1);
+
+/// A sink and three streams, of which one takes objects and carries none; an object each 100 ms.
+struct World {
+    source: Source,
+    now: Time,
+    inputs: VecDeque<Input>,
+    /// Blocks on the frozen stream.
+    on_frozen: Vec<BlockId>,
+    /// How often each object was sent, by its offset.
+    sent: BTreeMap<u64, u32>,
+    blocks: BTreeMap<BlockId, u64>,
+    done: u64,
+    given_up: Vec<(StreamId, Time)>,
+    notices: u32,
+    /// Whether the sink answers at all.
+    sink_lives: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let source = Source::new(Config {
+            options: Options::default(),
+            buffers: 8,
+            buffer_bytes: OBJECT,
+            reads_max: 4,
+            segments_max: 16,
+            live_entries_max: 8,
+            retry: RetryPolicy::default(),
+            seed: 1,
+            attempt: 1,
+        });
+        let ready = Ready {
+            precision_nanoseconds: 1,
+            object_bytes_max: OBJECT,
+            live_entries_max: 8,
+            pack_bytes_max: OBJECT,
+            holes: false,
+            ordered_window: None,
+        };
+        let path = RelPath::parse(b"a").expect("a good path");
+        let entry = Entry {
+            index: FileIndex(0),
+            parent: None,
+            name: Name::new(b"a").expect("a good name"),
+            kind: EntryKind::File {
+                size: OBJECTS * OBJECT,
+                sparse: false,
+            },
+            metadata: Metadata::default(),
+        };
+        let layout = Layout::Single(TARGET);
+        let entries = vec![Listed {
+            entry,
+            path,
+            layout: layout.clone(),
+        }];
+        let verdict = FileVerdict::Want {
+            object_bytes: OBJECT,
+            layout,
+        };
+        let index = FileIndex(0);
+        let mut inputs = VecDeque::from([Input::Message(Message::Ready(ready))]);
+        inputs.extend((0..3).map(|stream| Input::StreamUp(StreamId(stream))));
+        inputs.extend([
+            Input::Listed {
+                entries,
+                failed: Vec::new(),
+                finished: true,
+            },
+            Input::Message(Message::FileIds(vec![FileId { index, verdict }])),
+            Input::Message(Message::Credit(vec![(TARGET, 1000)])),
+        ]);
+        Self {
+            source,
+            now: Time::ZERO,
+            inputs,
+            on_frozen: Vec::new(),
+            sent: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            done: 0,
+            given_up: Vec::new(),
+            notices: 0,
+            sink_lives: true,
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Read { block, parts, .. } => {
+                let (file, range) = (parts[0].file, parts[0].range);
+                self.blocks.insert(block, range.offset);
+                let kind = SegmentKind::Data(Sums::EMPTY);
+                let outcome = ReadOutcome {
+                    segments: vec![Segment { file, range, kind }],
+                    ..ReadOutcome::default()
+                };
+                self.inputs.push_back(Input::ReadDone { block, outcome });
+            }
+            Effect::Send { stream, head, .. } => {
+                let block = head.id;
+                *self.sent.entry(self.blocks[&block]).or_default() += 1;
+                if stream == FROZEN {
+                    // What the sockets take of it is reported sent.
+                    self.on_frozen.push(block);
+                    if self.on_frozen.len() < 4 {
+                        self.inputs.push_back(Input::Sent { block });
+                    }
+                } else {
+                    self.inputs.push_back(Input::Sent { block });
+                    let states = vec![(block, BlockState::Durable)];
+                    self.answer(Message::BlockSync(states));
+                    self.done += 1;
+                }
+            }
+            Effect::Message(Message::Ping(nonce)) => self.answer(Message::Pong(nonce)),
+            Effect::GiveUp(stream, _) => {
+                self.given_up.push((stream, self.now));
+                self.inputs.push_back(Input::StreamLost(stream));
+            }
+            Effect::Message(Message::StreamLost { stream, blocks }) => {
+                assert_eq!((stream, &blocks), (FROZEN, &self.on_frozen));
+                let states = blocks.into_iter().map(|block| (block, BlockState::Dropped));
+                let states = states.collect();
+                self.answer(Message::BlockSync(states));
+            }
+            Effect::Report(Event::Notice(_)) => self.notices += 1,
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, message: Message) {
+        if self.sink_lives {
+            self.inputs.push_back(Input::Message(message));
+        }
+    }
+
+    /// Handles one thing each 100 ms, and wakes the machine when it wants to be.
+    fn run(&mut self, seconds: u64) {
+        let until = self.now + Duration::from_secs(seconds);
+        while self.now < until {
+            self.now = self.now + Duration::from_millis(100);
+            let is_due = self.source.next_wake().is_some_and(|wake| wake <= self.now);
+            let input = self.inputs.pop_front().or(is_due.then_some(Input::Tick));
+            let Some(input) = input else { continue };
+            self.source.handle(input, self.now);
+            while let Some(effect) = self.source.poll() {
+                self.effect(effect);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_carries_nothing_is_ended_and_only_what_was_on_it_goes_twice() {
+    let mut world = World::new();
+    world.run(120);
+    assert_eq!(world.done, OBJECTS, "all of it, without that stream");
+    assert!(
+        matches!(world.given_up[..], [(FROZEN, _)]),
+        "{:?}",
+        world.given_up
+    );
+    assert_eq!(world.notices, 1, "somebody is told");
+    let twice = world.sent.values().filter(|times| **times > 1).count();
+    assert_eq!(
+        (twice, world.sent.len() as u64),
+        (world.on_frozen.len(), OBJECTS)
+    );
+    assert_eq!(
+        world.source.progress().bytes_sent,
+        (OBJECTS + twice as u64) * OBJECT
+    );
+}
+
+#[test]
+fn while_the_sink_says_nothing_at_all_no_stream_is_ended() {
+    let mut world = World::new();
+    world.run(2);
+    world.sink_lives = false;
+    world.run(600);
+    assert_eq!(world.given_up, []);
+}

@@ -1,0 +1,61 @@
+"""A path under one data connection dies and nobody closes it: the others carry what was on it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.testing.proxy import Proxy
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+FILES = 40
+RATE_BYTES_PER_SECOND = 10 * tree.MIB
+#: more than two objects and the sockets of one connection hold
+UNDER_WAY_BYTES = 16 * tree.MIB
+#: without an end from here it is lost after so long, if its sockets are full by then; else never
+LOST_AFTER_SECONDS = 60
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+@pytest.mark.parametrize("after", [0.3, 0.9], ids=["early", "late"])
+def test_a_stream_that_stands_still_is_given_up(bench: Bench, push: bool, after: float) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    sink.mkdir()
+    source.mkdir()
+    for number in range(FILES):
+        tree.make_file(source / f"{number:02}", tree.MIB, seed=number)
+    server = bench.serve(sink if push else source)
+    proxy = Proxy(server.address)
+    try:
+        far = f"dray://{proxy.address}/"
+        ends: list[Word] = [f"{source}/", far] if push else [far, f"{sink}/"]
+        how: list[Word] = ["--streams", "4", "--object-size", "256KiB", "--durability", "none"]
+        how += ["--rate", str(RATE_BYTES_PER_SECOND), *bench.peer(server)]
+        client = bench.start_cp("-r", *ends, *how)
+        proxy.await_bytes(int(after * FILES * tree.MIB))
+        frozen = proxy.freeze_data()
+        began = time.monotonic()
+        ended = client.wait(150).expect(0)
+        seconds = time.monotonic() - began
+        carried = sum(each.up + each.down for each in proxy.connections if each.is_data)
+        print(f"\nit went on for {seconds:.1f} s, {carried / tree.MIB:.1f} MiB went by")
+        # A fifth was dialled in its place.
+        assert len([each for each in proxy.connections if each.is_data]) == 5
+        left = (1 - after) * FILES * tree.MIB / RATE_BYTES_PER_SECOND
+        assert seconds < left + LOST_AFTER_SECONDS / 2
+        assert carried - FILES * tree.MIB <= UNDER_WAY_BYTES
+        if push:
+            # The source says what it gave up: here the client.
+            assert any("nothing has come" in notice for notice in ended.report["notices"])
+        assert frozen.is_frozen
+        found = tree.differences(tree.describe(source), tree.describe(sink))
+        assert [line for line in found if "b''" not in line] == []
+    finally:
+        proxy.close()
