@@ -1,0 +1,85 @@
+"""Assets of Airflow that are files and folders at endpoints: ``dray://HOST:PORT/ROOT/PATH``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from urllib.parse import SplitResult
+
+    from airflow.providers.common.compat.openlineage.facet import Dataset as OpenLineageDataset
+    from airflow.sdk import Asset, Context
+
+__all__ = ["announce", "convert_asset_to_openlineage", "create_asset", "sanitize_uri", "uri"]
+
+DEFAULT_PORT = 4735
+
+
+def uri(authority: str, path: str) -> str:
+    """Give the URI of a place: one for each, however it was written.
+
+    :param authority: ``HOST[:PORT]``.
+    :param path: ``/ROOT/PATH``; a slash at its end makes no other asset.
+    """
+    host = authority.lower()
+    if host.endswith(f":{DEFAULT_PORT}"):
+        host = host.removesuffix(f":{DEFAULT_PORT}")
+    return f"dray://{host}/{path.strip('/')}"
+
+
+def create_asset(*, host: str, path: str, extra: dict[str, Any] | None = None) -> Asset:
+    """Make the asset of a place at an endpoint.
+
+    :param host: ``HOST[:PORT]``, as the connection has it.
+    :param path: ``/ROOT/PATH``.
+    :param extra: as of any asset.
+    """
+    from airflow.sdk import Asset
+
+    return Asset(uri=uri(host, path), extra=extra)
+
+
+def sanitize_uri(parts: SplitResult) -> SplitResult:
+    """Bring a URI into its one form; Airflow calls it for each asset ``dray://``.
+
+    :raises ValueError: if it names no host or no path.
+    """
+    from urllib.parse import urlsplit
+
+    if not parts.netloc or not parts.path.strip("/"):
+        raise ValueError("URI format dray:// must be dray://HOST[:PORT]/ROOT/PATH")
+    return urlsplit(uri(parts.netloc, parts.path))
+
+
+def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLineageDataset:  # noqa: ANN401
+    """Give the dataset that OpenLineage knows an asset as."""
+    from urllib.parse import urlsplit
+
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+    del lineage_context
+    parts = urlsplit(asset.uri)
+    return Dataset(namespace=f"dray://{parts.netloc}", name=parts.path or "/")
+
+
+def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
+    """Put what was moved into the events of the task's outlets.
+
+    An outlet that is an asset ``dray://`` gets it as ``extra``; an ``AssetAlias`` becomes the place
+    itself, which need not be known when the DAG is written.
+
+    :param place: URI of the destination.
+    """
+    from airflow.sdk import Asset, AssetAlias
+
+    outlets = getattr(context.get("task"), "outlets", None) or ()
+    if not outlets:
+        return
+    extra = {name: value for name, value in result.items() if value is not None}
+    events = context["outlet_events"]
+    for outlet in outlets:
+        if isinstance(outlet, AssetAlias):
+            events[outlet].add(Asset(uri=place), extra=extra)
+        elif isinstance(outlet, Asset) and outlet.uri.startswith("dray://"):
+            events[outlet].extra.update(extra)

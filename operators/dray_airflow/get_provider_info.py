@@ -1,0 +1,91 @@
+"""What Airflow is told of the provider; a plain dictionary, and nothing is imported for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["get_provider_info"]
+
+NAME = "dray"
+
+
+def _modules(*modules: str) -> list[dict[str, Any]]:
+    return [{"integration-name": NAME, "python-modules": list(modules)}]
+
+
+def _text(label: str, description: str) -> dict[str, Any]:
+    return {
+        "label": label,
+        "schema": {"type": ["string", "null"]},
+        "description": description,
+    }
+
+
+def _number(label: str, default: int, description: str) -> dict[str, Any]:
+    return {
+        "label": label,
+        "schema": {"type": ["number", "null"], "default": default, "exclusiveMinimum": 0},
+        "description": description,
+    }
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Give the provider's description, as Airflow's schema has it."""
+    return {
+        "package-name": "dray",
+        "name": NAME,
+        "description": "Object-level transfers of scientific data: fast, verified, resumable.",
+        "integrations": [{"integration-name": NAME, "tags": ["protocol"]}],
+        "operators": _modules(
+            "dray_airflow.operators.admit",
+            "dray_airflow.operators.stage",
+            "dray_airflow.operators.transfer",
+            "dray_airflow.operators.verify",
+        ),
+        "sensors": _modules("dray_airflow.sensors.file", "dray_airflow.sensors.transfer"),
+        "hooks": _modules("dray_airflow.hooks.dray"),
+        "triggers": _modules("dray_airflow.triggers.file", "dray_airflow.triggers.transfer"),
+        "connection-types": [
+            {
+                "connection-type": "dray",
+                "hook-class-name": "dray_airflow.hooks.dray.DrayHook",
+                "hook-name": "dray endpoint",
+                "conn-fields": {
+                    "pin": _text("Pin", "Fingerprint of the endpoint, sha256: and 64 digits"),
+                    "ca": _text("Authorities", "File or folder on the workers, instead of a pin"),
+                    "certificate": _text("Certificate", "Client certificate on the workers (PEM)"),
+                    "key": _text("Key", "Its private key, if in a file of its own"),
+                    "token_file": _text("Token file", "On the workers, instead of a password"),
+                    "seconds": _number("Seconds", 60, "For one call, tries included"),
+                    "outage_seconds": _number(
+                        "Outage", 300, "Seconds that waits look for an endpoint that is away"
+                    ),
+                    "namespace": _text(
+                        "Namespace", "Tells Airflows apart that use one endpoint as one owner"
+                    ),
+                    "link": _text("Link", "Where a transfer can be seen, with {id} in it"),
+                },
+                "ui-field-behaviour": {
+                    "hidden-fields": ["login", "extra"],
+                    "relabeling": {"password": "Token", "schema": "Scheme"},
+                    "placeholders": {
+                        "host": "dtn.example.org",
+                        "port": "4735",
+                        "schema": "dray, https or http",
+                        "password": "empty: token file, certificate, or WLCG token discovery",
+                        "pin": "sha256:...",
+                    },
+                },
+            }
+        ],
+        "extra-links": ["dray_airflow.links.transfer.DrayTransferLink"],
+        "notifications": ["dray_airflow.notifications.dray.DrayNotifier"],
+        "asset-uris": [
+            {
+                "schemes": ["dray"],
+                "handler": "dray_airflow.assets.sanitize_uri",
+                "factory": "dray_airflow.assets.create_asset",
+                "to_openlineage_converter": "dray_airflow.assets.convert_asset_to_openlineage",
+            }
+        ],
+    }

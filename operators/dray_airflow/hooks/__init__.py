@@ -1,0 +1,1 @@
+"""How tasks speak to endpoints."""

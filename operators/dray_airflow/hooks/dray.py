@@ -1,0 +1,280 @@
+"""The hook: from a connection of Airflow to a client of an endpoint's control API.
+
+The only place that opens one. The fields of a connection are explained in
+docs/reference/airflow.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from dray_airflow.errors import DrayTaskFailure, bad_input
+from dray_airflow.version_compat import AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Connection
+
+    from dray.client import AsyncClient, Client, TokenSource
+
+__all__ = ["DEFAULT_PORT", "DrayHook", "Settings", "settings_of"]
+
+DEFAULT_PORT = 4735
+SCHEMES = ("dray", "https", "http")
+EXTRAS = (
+    "pin",
+    "ca",
+    "certificate",
+    "key",
+    "token_file",
+    "seconds",
+    "outage_seconds",
+    "namespace",
+    "link",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a connection says.
+
+    :param conn_id: its name.
+    :param url: the endpoint, ``SCHEME://HOST:PORT``.
+    :param authority: ``HOST:PORT``, as URLs of files have it.
+    :param token: of the connection's password; not in ``repr``.
+    :param token_file: path, on the worker, of a file that holds one.
+    :param trust: ``pin``, ``ca``, ``certificate``, ``key`` of a client.
+    :param seconds: for one call, tries included.
+    :param outage_seconds: how long waits look for an endpoint that is away.
+    :param namespace: see :func:`dray_airflow.identity.transfer_id`.
+    :param link: where a transfer can be looked at, with ``{id}`` in it.
+    """
+
+    conn_id: str
+    url: str
+    authority: str
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    trust: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 60.0
+    outage_seconds: float = 300.0
+    namespace: str = ""
+    link: str = ""
+
+    def arguments(self) -> dict[str, Any]:
+        """Give the arguments of a client."""
+        from dray.client import DISCOVER, Policy
+
+        token: TokenSource = DISCOVER
+        if self.token:
+            token = self.token
+        elif self.token_file:
+            token = Path(self.token_file)
+        elif "certificate" in self.trust:
+            token = None
+        policy = Policy(seconds=self.seconds, outage_seconds=self.outage_seconds)
+        return {"url": self.url, "token": token, "policy": policy, **self.trust}
+
+    def link_to(self, id: str) -> str:
+        """Give the address of a transfer: the connection's, or that of the control API."""
+        if self.link:
+            return self.link.replace("{id}", id)
+        return f"https://{self.authority}/v1/transfers/{id}"
+
+
+def settings_of(connection: Connection) -> Settings:
+    """Read a connection. Pure: opens and looks at nothing.
+
+    :raises DrayTaskFailure: if it makes no sense; the message names connection and field.
+    """
+    conn_id = connection.conn_id
+    extra = _extra(conn_id, connection.extra)
+    scheme, host, port = _address(connection, conn_id)
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    token_file = _text(conn_id, extra, "token_file")
+    if connection.password and token_file:
+        raise _wrong(conn_id, "it has a password and a token_file", "leave one of them out")
+    trust = {
+        name: text
+        for name in ("pin", "ca", "certificate", "key")
+        if (text := _text(conn_id, extra, name))
+    }
+    return Settings(
+        conn_id,
+        f"{scheme}://{authority}",
+        authority,
+        token=connection.password or None,
+        token_file=token_file or None,
+        trust=trust,
+        seconds=_seconds(conn_id, extra, "seconds", 60.0),
+        outage_seconds=_seconds(conn_id, extra, "outage_seconds", 300.0),
+        namespace=_text(conn_id, extra, "namespace"),
+        link=_text(conn_id, extra, "link"),
+    )
+
+
+def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
+    host = (connection.host or "").strip()
+    scheme = (connection.schema or "").strip()
+    if "://" in host:
+        written, _, host = host.partition("://")
+        if scheme and scheme != written:
+            raise _wrong(conn_id, f"its host says {written}://, its schema {scheme}", "say it once")
+        scheme = written
+    scheme = scheme or "dray"
+    if scheme not in SCHEMES:
+        raise _wrong(conn_id, f"{scheme!r} is no scheme", f"write one of {', '.join(SCHEMES)}")
+    port = connection.port
+    bare = host.rstrip("/")
+    if bare.startswith("["):
+        host, _, after = bare[1:].partition("]")
+        after = after.removeprefix(":")
+    elif bare.count(":") == 1:
+        host, _, after = bare.partition(":")
+    else:
+        host, after = bare, ""
+    if after:
+        if not after.isdigit() or (port is not None and port != int(after)):
+            raise _wrong(conn_id, f"{bare!r} is no host", "give the port as a number, once")
+        port = int(after)
+    if not host or any(mark in host for mark in "/?#@ "):
+        raise _wrong(
+            conn_id, f"its host is {host!r}", "give the name or the address of an endpoint"
+        )
+    return scheme, host, port or {"dray": DEFAULT_PORT, "https": 443, "http": 80}[scheme]
+
+
+def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _wrong(conn_id, "its extra is no JSON object", 'write {"pin": "sha256:..."}')
+    unknown = sorted(set(found) - set(EXTRAS))
+    if unknown:
+        raise _wrong(
+            conn_id, f"its extra has {', '.join(unknown)}", f"it may have {', '.join(EXTRAS)}"
+        )
+    return found
+
+
+def _text(conn_id: str, extra: Mapping[str, Any], name: str) -> str:
+    value = extra.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _wrong(conn_id, f"its {name} is {value!r}", "write a text")
+    return value.strip()
+
+
+def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) -> float:
+    value = extra.get(name)
+    if value in (None, ""):
+        return default
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise _wrong(conn_id, f"its {name} is {value!r}", "write a number of seconds above 0")
+    return seconds
+
+
+def _wrong(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
+    return bad_input(f"use connection {conn_id!r}", cause, remedy)
+
+
+def _missing(conn_id: str) -> DrayTaskFailure:
+    return bad_input(
+        f"use connection {conn_id!r}",
+        "there is none of that name",
+        f"make it: airflow connections add {conn_id} --conn-type dray --conn-host HOST",
+    )
+
+
+class DrayHook(BaseHook):
+    """Speaks to the endpoint that a connection names.
+
+    :param dray_conn_id: the connection, of type ``dray``.
+    """
+
+    conn_name_attr = "dray_conn_id"
+    default_conn_name = "dray_default"
+    conn_type = "dray"
+    hook_name = "dray endpoint"
+
+    def __init__(self, dray_conn_id: str = default_conn_name) -> None:
+        """Remember the name; nothing is looked up or opened yet."""
+        super().__init__()
+        self.dray_conn_id = dray_conn_id
+        self._settings: Settings | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What the connection says; looked up once.
+
+        :raises DrayTaskFailure: if there is none, or it makes no sense.
+        """
+        if self._settings is None:
+            try:
+                connection = self.get_connection(self.dray_conn_id)
+            except AirflowNotFoundException:
+                raise _missing(self.dray_conn_id) from None
+            self._settings = settings_of(connection)
+        return self._settings
+
+    async def asettings(self) -> Settings:
+        """Await :attr:`settings`; looked up anew each time, for a token may have been renewed."""
+        try:
+            connection = await self.aget_connection(self.dray_conn_id)
+        except AirflowNotFoundException:
+            raise _missing(self.dray_conn_id) from None
+        self._settings = settings_of(connection)
+        return self._settings
+
+    def get_conn(self) -> Client:
+        """Give a blocking client; close it.
+
+        :raises DrayTaskFailure: as :attr:`settings`.
+        """
+        from dray.client import Client
+        from dray.errors import DrayUsageError
+
+        settings = self.settings
+        try:
+            return Client(**settings.arguments())
+        except DrayUsageError as error:
+            raise _wrong(settings.conn_id, error.cause, error.remedy) from None
+
+    async def get_async_conn(self) -> AsyncClient:
+        """Give an awaiting client for the running event loop; close it."""
+        from dray.client import AsyncClient
+        from dray.errors import DrayUsageError
+
+        settings = await self.asettings()
+        try:
+            return AsyncClient(**settings.arguments())
+        except DrayUsageError as error:
+            raise _wrong(settings.conn_id, error.cause, error.remedy) from None
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the endpoint who it is and who it takes us for; for the page of connections."""
+        from dray.errors import DrayError
+
+        try:
+            with self.get_conn() as client:
+                info = client.endpoint()
+        except (DrayError, DrayTaskFailure) as error:
+            return False, str(error)
+        roots = ", ".join(root.name for root in info.roots) or "none"
+        who = info.you.owner or info.you.principal or "nobody it knows"
+        return True, f"endpoint {info.name}, version {info.version}; you are {who}; roots: {roots}"

@@ -1,0 +1,65 @@
+"""The id of a task's transfer: the same for each try, for a cleared task, on any worker.
+
+Not the task instance's own id, which is another one for each try. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["TaskKey", "key_of", "transfer_id"]
+
+#: of the digest's 64; 128 bits, so that nobody meets another's id by chance
+DIGEST_DIGITS = 32
+#: an id has 64 characters at most
+WORD_CHARACTERS = 24
+_OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class TaskKey(NamedTuple):
+    """What stays the same through all tries of a task.
+
+    :param map_index: -1 if the task is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+def key_of(context: Context) -> TaskKey:
+    """Give the key of the task that runs."""
+    task = context["ti"]
+    return TaskKey(task.dag_id, task.run_id, task.task_id, _index(task.map_index))
+
+
+def _index(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def transfer_id(
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: int = -1,
+    *,
+    namespace: str = "",
+    part: str = "",
+) -> str:
+    """Give the id of the transfer that a task makes: a word people know, and a digest.
+
+    :param namespace: tells several Airflows apart that use one endpoint as one owner.
+    :param part: tells several transfers of one task apart.
+    :returns: at most 60 characters of ``[A-Za-z0-9._-]``.
+    """
+    words = json.dumps([dag_id, run_id, task_id, map_index, namespace, part], separators=(",", ":"))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:DIGEST_DIGITS]
+    word = _OTHERS.sub("-", task_id)[:WORD_CHARACTERS].strip(".-_")
+    return f"af-{word}-{digest}" if word else f"af-{digest}"

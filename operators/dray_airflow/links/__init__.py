@@ -1,0 +1,1 @@
+"""Where a task's page leads to."""

@@ -1,0 +1,399 @@
+"""The operator that has one endpoint fetch from, or send to, another.
+
+The task only asks and waits; a retry, a cleared task, another worker go on with the same transfer
+(:mod:`dray_airflow.submission`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from dray_airflow import assets, values
+from dray_airflow.errors import bad_input
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.identity import key_of
+from dray_airflow.operators.waiting import WaitingOperator, check_choice, story
+from dray_airflow.submission import Clients, End, Errand, begin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from airflow.sdk import Context
+
+    from dray.client import Client, Request, Transfer
+    from dray_airflow.hooks.dray import Settings
+    from dray_airflow.lineage import Lineage
+    from dray_airflow.submission import Ends
+
+__all__ = ["DrayTransferOperator"]
+
+SOURCES_MAX = 16
+LABEL_CHARACTERS_MAX = 256
+
+
+class DrayTransferOperator(WaitingOperator):
+    """Move files from one endpoint to another, or within one.
+
+    Gives a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
+    ``bytes_resumed``, ``bytes_durable``, ``seconds`` and, of a single file, ``checksum``.
+
+    Sizes and rates are bytes (per second), as numbers or as ``200GB``, ``100MiB``. Times are aware
+    ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All but
+    ``deferrable`` and ``grace_seconds`` may be templates; one that renders nothing is not given.
+
+    :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL; a
+        list gives equal replicas, 16 at most.
+    :param destination: likewise at ``destination_conn_id``; with a slash at its end, a folder.
+    :param source_conn_id: connection of the source, or one for each replica.
+    :param destination_conn_id: connection of the destination.
+    :param active: the end whose endpoint is asked and drives, ``destination`` or ``source``.
+    :param recursive: a folder, with everything in it.
+    :param include: patterns of files to take, of a folder.
+    :param exclude: patterns to leave out.
+    :param class_: ``realtime``, ``deadline`` or ``background``.
+    :param deadline: when it must be done. Without one that of the DAG run, carried back through
+        the graph, is used (docs/explanation/airflow-deadlines.md).
+    :param not_before: when it may begin.
+    :param admission: what becomes of a deadline that cannot be promised: ``required`` refuses it,
+        ``best_effort`` moves on without a promise. By default a first submission is refused, and
+        what has begun goes on.
+    :param bytes_expected: how much it will be, where known; a deadline is promised for so much.
+    :param expected_duration: how long it will take; only for planning, never sent.
+    :param priority: 0 to 9.
+    :param weight: its part of what is shared, 1 to 1000.
+    :param rate_min: rate floor.
+    :param rate_max: rate ceiling.
+    :param verify: read back before the final name is given.
+    :param durability: ``none``, ``file`` or ``object``.
+    :param overwrite: ``never``, ``if-different`` or ``always``.
+    :param size: what the one file must have.
+    :param checksum: what the one file must have, ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
+    :param activity: a word to find it by, and to take turns by; by default the DAG's id.
+    :param labels: texts to find it by; the task's own are added.
+    :param options: further fields of :class:`dray.client.Request`: ``streams``, ``object_size``
+        and so on.
+    :param transfer_id: instead of the one made of DAG, run, task and map index; then another
+        request under this id is an error and not this task's older wish.
+    """
+
+    template_fields: Sequence[str] = (
+        "sources",
+        "destination",
+        "source_conn_id",
+        "destination_conn_id",
+        "active",
+        "recursive",
+        "include",
+        "exclude",
+        "class_",
+        "deadline",
+        "not_before",
+        "admission",
+        "bytes_expected",
+        "priority",
+        "weight",
+        "rate_min",
+        "rate_max",
+        "verify",
+        "durability",
+        "overwrite",
+        "size",
+        "checksum",
+        "activity",
+        "labels",
+        "options",
+        "transfer_id",
+    )
+    ui_color = "#d7e8f5"
+
+    def __init__(
+        self,
+        *,
+        sources: str | Sequence[str],
+        destination: str,
+        source_conn_id: str | Sequence[str] = DrayHook.default_conn_name,
+        destination_conn_id: str = DrayHook.default_conn_name,
+        active: str = "destination",
+        recursive: bool | str | None = None,
+        include: str | Sequence[str] | None = None,
+        exclude: str | Sequence[str] | None = None,
+        class_: str | None = None,
+        deadline: datetime | timedelta | str | None = None,
+        not_before: datetime | timedelta | str | None = None,
+        admission: str | None = None,
+        bytes_expected: int | str | None = None,
+        expected_duration: timedelta | float | None = None,
+        priority: int | str | None = None,
+        weight: int | str | None = None,
+        rate_min: int | str | None = None,
+        rate_max: int | str | None = None,
+        verify: bool | str | None = None,
+        durability: str | None = None,
+        overwrite: str | None = None,
+        size: int | str | None = None,
+        checksum: str | None = None,
+        activity: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        transfer_id: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.sources = sources
+        self.destination = destination
+        self.source_conn_id = source_conn_id
+        self.destination_conn_id = destination_conn_id
+        self.active = active
+        self.recursive = recursive
+        self.include = include
+        self.exclude = exclude
+        self.class_ = class_
+        self.deadline = deadline
+        self.not_before = not_before
+        self.admission = admission
+        self.bytes_expected = bytes_expected
+        self.expected_duration = expected_duration
+        self.priority = priority
+        self.weight = weight
+        self.rate_min = rate_min
+        self.rate_max = rate_max
+        self.verify = verify
+        self.durability = durability
+        self.overwrite = overwrite
+        self.size = size
+        self.checksum = checksum
+        self.activity = activity
+        self.labels = labels
+        self.options = options
+        self.transfer_id = transfer_id
+
+    # --- what is asked for ------------------------------------------------------------------------
+
+    def errand(self, context: Context, settings: Settings) -> Errand:
+        """Give what is to be moved, from the fields as they are after templates.
+
+        Opens nothing. The deadline is the task's own; :meth:`execute` adds that of the run.
+
+        :param settings: of the endpoint that is asked, see :attr:`active_conn_id`.
+        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        """
+        sources, destination = self._ends()
+        return Errand(
+            sources,
+            destination,
+            self._request(context, self._id(context, settings, self.transfer_id)),
+            active="source" if self.active == "source" else "destination",
+            mark=str(context["ti"].id),
+            is_id_own=values.is_empty(self.transfer_id),
+        )
+
+    @property
+    def active_conn_id(self) -> str:
+        """The connection of the endpoint that is asked, behind templates."""
+        sources, destination = self._ends()
+        return (sources[0] if self.active == "source" else destination).conn_id
+
+    def _ends(self) -> tuple[tuple[End, ...], End]:
+        active: Sequence[Ends] = ("destination", "source")
+        check_choice("active", self.active, active)
+        paths = values.texts("sources", self.sources)
+        if not 1 <= len(paths) <= SOURCES_MAX:
+            raise bad_input(
+                "use sources",
+                f"there are {len(paths)} after templates",
+                f"give 1 to {SOURCES_MAX} equal replicas",
+            )
+        conn_ids = values.texts("source_conn_id", self.source_conn_id)
+        if len(conn_ids) == 1:
+            conn_ids *= len(paths)
+        if len(conn_ids) != len(paths):
+            raise bad_input(
+                "use source_conn_id",
+                f"{len(conn_ids)} connections are given for {len(paths)} sources",
+                "give one for all, or one for each",
+            )
+        sources = tuple(End(conn, path) for conn, path in zip(conn_ids, paths, strict=True))
+        if self.active == "source" and len(sources) > 1:
+            raise bad_input(
+                "use active", "the source cannot drive where there are several", "give one source"
+            )
+        destination = End(
+            values.text("destination_conn_id", self.destination_conn_id),
+            values.text("destination", self.destination),
+        )
+        return sources, destination
+
+    def _request(self, context: Context, id: str) -> Request:
+        from dray.client import Content, Request, Selection
+        from dray.errors import DrayUsageError
+
+        class_, durability = _word(self.class_), _word(self.durability)
+        overwrite, admission = _word(self.overwrite), _word(self.admission)
+        check_choice("class_", class_, ("realtime", "deadline", "background"))
+        check_choice("durability", durability, ("none", "file", "object"))
+        check_choice("overwrite", overwrite, ("never", "if-different", "always"))
+        check_choice("admission", admission, ("required", "best_effort"))
+        begin = getattr(context.get("dag_run"), "start_date", None)
+        include = values.texts("include", self.include)
+        exclude = values.texts("exclude", self.exclude)
+        size, checksum = values.size("size", self.size), _word(self.checksum)
+        given: dict[str, Any] = {
+            "selection": Selection(
+                recursive=values.truth("recursive", self.recursive),
+                include=include or None,
+                exclude=exclude or None,
+            ),
+            "content": None if size is None and checksum is None else Content(size, checksum),
+            "class_": class_,
+            "deadline": values.time("deadline", self.deadline, begin),
+            "not_before": values.time("not_before", self.not_before, begin),
+            "admission": admission,
+            "bytes_expected": values.size("bytes_expected", self.bytes_expected),
+            "priority": values.integer("priority", self.priority),
+            "weight": values.integer("weight", self.weight),
+            "rate_min": values.size("rate_min", self.rate_min),
+            "rate_max": values.size("rate_max", self.rate_max),
+            "verify": values.truth("verify", self.verify),
+            "durability": durability,
+            "overwrite": overwrite,
+            "activity": _word(self.activity) or context["ti"].dag_id,
+            "labels": self._labels(context),
+        }
+        fields = {each.name for each in dataclasses.fields(Request)} - set(given)
+        fields -= {"id", "sources", "destination"}
+        for name, value in (self.options or {}).items():
+            if name not in fields:
+                raise bad_input(
+                    "use options",
+                    f"there is no {name!r}",
+                    f"use one of {', '.join(sorted(fields))}",
+                )
+            given[name] = value
+        try:
+            return Request(sources=(), destination="", id=id, **given)
+        except (DrayUsageError, TypeError) as error:
+            raise bad_input("use options", str(error), "see dray.client.Request") from None
+
+    def _labels(self, context: Context) -> dict[str, str]:
+        key = key_of(context)._asdict()
+        own = {name: str(value)[:LABEL_CHARACTERS_MAX] for name, value in key.items()}
+        return {**values.labels("labels", self.labels), **own}
+
+    # --- what Airflow calls -----------------------------------------------------------------------
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Submit it, or go on with it, and wait.
+
+        :raises DrayTaskFailure: for what will not go away by itself.
+        :raises DrayTaskRetry: for the rest.
+        """
+        settings = DrayHook(self.active_conn_id).settings
+        errand = self._by_deadline(context, self.errand(context, settings))
+        with Clients() as clients:
+            self._remember(context, settings, errand.id)
+            begun = begin(errand, clients)
+            transfer = begun.transfer
+            self.log.info(
+                "transfer %s %s at %s: %s", transfer.id, begun.story, settings.url, story(transfer)
+            )
+            client = clients.of(errand.conn_id)
+            ended = self._wait(client, settings, transfer)
+            return self._complete(context, client, settings, ended)
+
+    def _by_deadline(self, context: Context, errand: Errand) -> Errand:
+        """Add the deadline of the run, carried back through the graph, if the task has none."""
+        if errand.request.deadline is not None or not values.is_empty(self.deadline):
+            return errand
+        try:
+            from dray_airflow.deadlines.dag import deadline_for
+        except ModuleNotFoundError:
+            return errand
+
+        found = deadline_for(context)
+        if found is None:
+            return errand
+        self.log.info("deadline of the run: %s", found.why)
+        request = errand.request
+        class_ = request.class_ or found.class_
+        if not found.is_possible:
+            # A late run still has to deliver, before what has no deadline.
+            return dataclasses.replace(errand, request=dataclasses.replace(request, class_=class_))
+        admission = request.admission or "best_effort"
+        request = dataclasses.replace(
+            request, class_=class_, deadline=found.latest_finish, admission=admission
+        )
+        return dataclasses.replace(errand, request=request)
+
+    def _recall(self, context: Context) -> None:
+        settings = DrayHook(self.active_conn_id).settings
+        self._remember(context, settings, self._id(context, settings, self.transfer_id))
+
+    def _complete(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> dict[str, Any]:
+        self._check(client, transfer)
+        result = outcome(client, transfer)
+        self.log.info("transfer %s is done: %s", transfer.id, result)
+        if transfer.files.skipped:
+            self.log.warning(
+                "transfer %s left %d files as they stood (overwrite=never)",
+                transfer.id,
+                transfer.files.skipped,
+            )
+        _, destination = self._ends()
+        of = settings if destination.conn_id == settings.conn_id else None
+        of = of or DrayHook(destination.conn_id).settings
+        authority, path = destination.split(of)
+        assets.announce(context, assets.uri(authority, path), result)
+        return result
+
+    # --- lineage ----------------------------------------------------------------------------------
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """Say what it reads and writes, for OpenLineage."""
+        from dray_airflow import lineage
+
+        return lineage.of_transfer(*self._ends(), None)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
+        """Say how much came, too."""
+        from dray_airflow import lineage
+
+        return lineage.of_transfer(*self._ends(), task_instance)
+
+
+def _word(value: str | None) -> str | None:
+    return None if values.is_empty(value) else str(value).strip()
+
+
+def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
+    """Give what a transfer that is done comes to, small enough for an XCom."""
+    from dray.errors import DrayError
+
+    begun = transfer.started_at or transfer.submitted_at
+    seconds = 0.0
+    if begun is not None and transfer.ended_at is not None:
+        seconds = (transfer.ended_at - begun).total_seconds()
+    result: dict[str, Any] = {
+        "id": transfer.id,
+        "files": transfer.files.done,
+        "bytes": transfer.bytes.listed,
+        "bytes_sent": transfer.bytes.sent,
+        "bytes_resumed": transfer.bytes.resumed,
+        "bytes_durable": transfer.bytes.durable,
+        "seconds": round(seconds, 3),
+    }
+    if transfer.files.listed == 1:
+        try:
+            only = next(client.files(transfer.id, state="done"), None)
+        except DrayError:
+            # It is there and checked; its sum in the result is a courtesy.
+            only = None
+        if only is not None and only.crc32c:
+            result["checksum"] = f"crc32c:{only.crc32c}"
+        elif only is not None and only.adler32:
+            result["checksum"] = f"adler32:{only.adler32}"
+    return result

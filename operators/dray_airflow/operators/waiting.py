@@ -1,0 +1,230 @@
+"""What all operators share that ask an endpoint for a transfer and wait for it.
+
+First the task waits itself, for as long as a short transfer takes; then the triggerer does. What
+became of the transfer the task asks the endpoint, not the trigger.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from dray_airflow import values
+from dray_airflow.errors import DrayTaskRetry, bad_input, of_error, of_transfer, translated
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.identity import key_of, transfer_id
+from dray_airflow.links.transfer import DrayTransferLink
+from dray_airflow.version_compat import TaskDeferralTimeout, task_state_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow.sdk import Context
+
+    from dray.client import Client, FileOutcome, Transfer
+    from dray_airflow.hooks.dray import Settings
+    from dray_airflow.triggers.transfer import DrayTransferTrigger
+
+__all__ = ["WaitingOperator"]
+
+GRACE_SECONDS = 30.0
+"""Waited in the task before it is handed to the triggerer, which costs about six seconds
+(measured, Airflow 3.3.2, two cores)."""
+TELL_SECONDS = 60.0
+FAILURES_LOOKED_AT_MAX = 1000
+
+
+class WaitingOperator(BaseOperator):
+    """Waits for the transfer it has asked for; a base, no operator of its own.
+
+    :param deferrable: hand the waiting to the triggerer, so that no worker is held.
+    :param grace_seconds: how long the task waits itself before that.
+    """
+
+    is_dray_transfer: ClassVar[bool] = True
+    operator_extra_links = (DrayTransferLink(),)
+
+    def __init__(
+        self,
+        *,
+        deferrable: bool = True,
+        grace_seconds: float = GRACE_SECONDS,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is the same for all; nothing is looked at yet."""
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.grace_seconds = grace_seconds
+        #: connection, id and mark of what this task has begun, for :meth:`on_kill`
+        self._begun: tuple[str, str, str] | None = None
+        #: for the link on the task's page
+        self.transfer_url = ""
+
+    # --- for those who ask ------------------------------------------------------------------------
+
+    def _id(self, context: Context, settings: Settings, given: str | None = None) -> str:
+        if not values.is_empty(given):
+            return values.text("transfer_id", given)
+        return transfer_id(*key_of(context), namespace=settings.namespace)
+
+    def _remember(self, context: Context, settings: Settings, id: str) -> None:
+        """Know what to cancel when somebody kills the task, and where its page leads."""
+        self._begun = (settings.conn_id, id, str(context["ti"].id))
+        self.transfer_url = settings.link_to(id)
+        store = task_state_store(context)
+        if store is not None:
+            # A pointer for people; the truth is at the endpoint, and the id is known without it.
+            store.set("dray_transfer", {"id": id, "endpoint": settings.url})
+
+    def _wait(self, client: Client, settings: Settings, transfer: Transfer) -> Transfer:
+        """Wait in this process, at first; then hand over."""
+        id = transfer.id
+        if self.deferrable:
+            ended = self._wait_for(client, transfer, self.grace_seconds)
+            if ended is None:
+                self.log.info("transfer %s goes on; the triggerer waits for it", id)
+                self.defer(
+                    trigger=self._trigger(settings, id),
+                    method_name="execute_complete",
+                    timeout=self.execution_timeout,
+                )
+            return ended
+        while True:
+            ended = self._wait_for(client, transfer, TELL_SECONDS)
+            if ended is not None:
+                return ended
+            with translated(f"transfer {id}"):
+                transfer = client.transfer(id)
+            self.log.info("transfer %s: %s", id, story(transfer))
+
+    def _wait_for(self, client: Client, transfer: Transfer, seconds: float) -> Transfer | None:
+        from dray.errors import DrayError
+
+        if transfer.is_terminal:
+            return transfer
+        if seconds <= 0:
+            return None
+        begun = time.monotonic()
+        try:
+            return client.wait(transfer.id, timeout_seconds=seconds)
+        except DrayError as error:
+            if error.kind != "timed_out" or time.monotonic() - begun < seconds - 1:
+                raise of_error(error, f"transfer {transfer.id}") from None
+            return None
+
+    def _trigger(self, settings: Settings, id: str) -> DrayTransferTrigger:
+        from dray_airflow.triggers.transfer import DrayTransferTrigger
+
+        mark = self._begun[2] if self._begun is not None else ""
+        return DrayTransferTrigger(dray_conn_id=settings.conn_id, transfer_id=id, mark=mark)
+
+    # --- what Airflow calls -----------------------------------------------------------------------
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Go on when the trigger has fired: ask the endpoint what became of the transfer.
+
+        :param event: where to ask for what.
+        """
+        hook = DrayHook(str(event["dray_conn_id"]))
+        id = str(event["transfer_id"])
+        self._remember(context, hook.settings, id)
+        with hook.get_conn() as client:
+            with translated(f"transfer {id}"):
+                transfer = client.transfer(id)
+            if not transfer.is_terminal:
+                # The trigger gave up, or somebody began it again: the retry attaches to it.
+                message = event.get("error") or f"it is {transfer.state} again"
+                raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
+            return self._complete(context, client, hook.settings, transfer)
+
+    def _complete(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> Any:  # noqa: ANN401 - the XCom
+        """Say what the task gives, of a transfer that has ended.
+
+        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has not ended well.
+        """
+        raise NotImplementedError
+
+    def _check(self, client: Client, transfer: Transfer) -> None:
+        """Raise what the transfer's end means for the task."""
+        for notice in transfer.notices:
+            self.log.warning("transfer %s: %s", transfer.id, notice)
+        failed: Sequence[FileOutcome] = ()
+        if transfer.state == "incomplete":
+            with translated(f"transfer {transfer.id}"):
+                failed = _some_failures(client, transfer.id)
+        error = of_transfer(transfer, failed)
+        if error is not None:
+            raise error
+
+    def on_kill(self) -> None:
+        """Cancel the transfer and keep what is safe, unless a later try goes on with it."""
+        from dray_airflow.submission import cancel_own
+
+        if self._begun is None:
+            return
+        conn_id, id, mark = self._begun
+        try:
+            # A client of its own: this is called in the middle of whatever the task's does.
+            with DrayHook(conn_id).get_conn() as client:
+                said = cancel_own(client, id, mark)
+        except Exception as error:
+            self.log.warning("transfer %s goes on, it could not be cancelled: %s", id, error)
+        else:
+            self.log.info("transfer %s: %s", id, said)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:  # noqa: ANN401 - as Airflow has it
+        """Go on behind a deferral; one that took longer than ``execution_timeout`` is cancelled."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self._recall(context)
+            self.on_kill()
+            within: timedelta | None = self.execution_timeout
+            raise DrayTaskRetry(
+                f"the transfer did not end within execution_timeout ({within}); what is safe is "
+                "kept, and a retry goes on from there",
+                "timed_out",
+            ) from None
+
+    def _recall(self, context: Context) -> None:
+        """Know again, in another process, what this task has begun."""
+        raise NotImplementedError
+
+
+def _some_failures(client: Client, id: str) -> list[FileOutcome]:
+    found = []
+    for outcome in client.files(id, state="failed"):
+        found.append(outcome)
+        if len(found) >= FAILURES_LOOKED_AT_MAX:
+            break
+    return found
+
+
+def story(transfer: Transfer) -> str:
+    """Say in one line where a transfer stands."""
+    words = [f"{transfer.state}", f"{transfer.bytes.durable} of {transfer.bytes.listed} bytes safe"]
+    if transfer.rate.now:
+        words.append(f"{transfer.rate.now / (1 << 20):.1f} MiB/s")
+    if transfer.eta is not None:
+        words.append(f"done about {transfer.eta.isoformat(timespec='seconds')}")
+    if transfer.miss is not None:
+        words.append(f"its deadline will be missed: {transfer.miss.cause}")
+    if transfer.state == "paused":
+        words.append("somebody has paused it: dray resume lets it go on")
+    return ", ".join(words)
+
+
+def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
+    """Refuse a word that is none of those there are.
+
+    :raises DrayTaskFailure: for such.
+    """
+    if value is not None and value not in choices:
+        raise bad_input(f"use {name}", f"{value!r} is none", f"write one of {', '.join(choices)}")

@@ -1,0 +1,1 @@
+"""What a DAG can wait for."""

@@ -1,0 +1,412 @@
+"""Beginning a task's transfer so that it is begun once, however often the task is.
+
+The id of the transfer is the task's (:mod:`dray_airflow.identity`), and the endpoint attaches a
+second submission to the first. What this adds: a later try may want another deadline or priority,
+which must not make it another request; a transfer that has ended is begun anew, and then goes on
+from what is safe at the destination, which is known there and not here.
+
+Each try leaves its mark on the transfer (a label). Who is told to stop cancels only what bears
+its own mark, so that a process that was given up for dead does not end its successor's work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dray_airflow.errors import DrayTaskRetry, bad_input, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from dray.client import AsyncClient, Client, Place, Request, Transfer
+    from dray_airflow.hooks.dray import Settings
+
+__all__ = [
+    "Begun",
+    "Clients",
+    "End",
+    "Ends",
+    "Errand",
+    "begin",
+    "cancel_own",
+    "cancel_own_async",
+    "fingerprint",
+]
+
+BODY_LABEL = "airflow.body"
+FIRST_LABEL = "airflow.first"
+"""The try that submitted it: a part of the request, which a later try repeats as it stands."""
+TRY_LABEL = "airflow.try"
+"""The try that attached to it last, if any did."""
+ENDING_SECONDS_MAX = 120.0
+"""How long a transfer that is being cancelled is waited for; its session ends within moments."""
+PAUSE_SECONDS = 1.0
+ROUNDS_MAX = 3
+"""Submissions that may meet a change by somebody else in between."""
+
+#: what a request says about when and how urgently, not about what is moved and how
+_WHEN = (
+    "id",
+    "class_",
+    "deadline",
+    "not_before",
+    "admission",
+    "bytes_expected",
+    "priority",
+    "weight",
+    "rate_min",
+    "rate_max",
+    "activity",
+    "labels",
+    "retry",
+    "bound_seconds",
+)
+#: of them, what can be changed while the transfer lives
+_CHANGEABLE = ("class_", "deadline", "priority", "weight", "rate_min", "rate_max")
+_URL = re.compile(r"dray://([^/?#\s@]+)(/.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A file or folder at the endpoint of a connection.
+
+    :param conn_id: the connection.
+    :param path: ``/ROOT/PATH``, or the whole ``dray://HOST[:PORT]/ROOT/PATH``.
+    """
+
+    conn_id: str
+    path: str
+
+    def split(self, settings: Settings) -> tuple[str, str]:
+        """Give host and port, and the path behind them.
+
+        :raises DrayTaskFailure: if it is no place, or at another endpoint than its connection.
+        """
+        if self.path.startswith("/") and len(self.path) > 1:
+            return settings.authority, self.path
+        found = _URL.fullmatch(self.path)
+        if found is None:
+            raise bad_input(
+                f"use {self.path!r}",
+                "that names no file or folder of an endpoint",
+                "write /ROOT/PATH or dray://HOST/ROOT/PATH",
+            )
+        authority, path = found.groups()
+        if not re.search(r":\d+$", authority):
+            authority = f"{authority}:4735"
+        if authority.lower() != settings.authority.lower():
+            raise bad_input(
+                f"use {self.path!r}",
+                f"connection {self.conn_id!r} is for {settings.authority}",
+                "name the connection of that endpoint, or write /ROOT/PATH alone",
+            )
+        return authority, path
+
+
+Ends: TypeAlias = Literal["source", "destination"]
+Submit: TypeAlias = "Callable[[Client, Request], Transfer]"
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a task wants moved.
+
+    :param sources: equal replicas.
+    :param destination: where to.
+    :param request: all else, with an id, without sources and destination.
+    :param active: the end whose endpoint is asked and drives.
+    :param mark: tells the tries of the task apart.
+    :param is_id_own: the id is this task's alone: what else lives under it is an older wish of the
+        same task, and gives way.
+    :param is_begun_kept: once begun it goes on without a promise where there cannot be one, as the
+        endpoint's own retries do.
+    :param submit: instead of the client's own, where the transfer was reserved before.
+    """
+
+    sources: tuple[End, ...]
+    destination: End
+    request: Request
+    active: Ends = "destination"
+    mark: str = ""
+    is_id_own: bool = True
+    is_begun_kept: bool = True
+    submit: Submit | None = None
+
+    @property
+    def conn_id(self) -> str:
+        """The connection of the endpoint that is asked."""
+        return (self.destination if self.active == "destination" else self.sources[0]).conn_id
+
+    @property
+    def id(self) -> str:
+        """The transfer's id."""
+        return self.request.id or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A transfer that was begun, or found.
+
+    :param transfer: as it stood.
+    :param story: what was done, for the log.
+    """
+
+    transfer: Transfer
+    story: str
+
+
+def fingerprint(errand: Errand) -> str:
+    """Give a digest of what is moved and how, without when and how urgently."""
+    words = dataclasses.asdict(errand.request)
+    said = {name: each for name, each in words.items() if name not in _WHEN and each is not None}
+    said["sources"] = [(end.conn_id, end.path) for end in errand.sources]
+    said["destination"] = (errand.destination.conn_id, errand.destination.path)
+    text = json.dumps({**said, "active": errand.active}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Clients:
+    """Clients by connection, opened when first asked for; as a context, closes them."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._open: dict[str, tuple[Client, Settings]] = {}
+
+    def of(self, conn_id: str) -> Client:
+        """Give the client of a connection."""
+        return self._both(conn_id)[0]
+
+    def settings(self, conn_id: str) -> Settings:
+        """Give what a connection says."""
+        return self._both(conn_id)[1]
+
+    def _both(self, conn_id: str) -> tuple[Client, Settings]:
+        from dray_airflow.hooks.dray import DrayHook
+
+        if conn_id not in self._open:
+            hook = DrayHook(conn_id)
+            self._open[conn_id] = hook.get_conn(), hook.settings
+        return self._open[conn_id]
+
+    def __enter__(self) -> Clients:
+        """Give the clients themselves."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close those that were opened."""
+        for client, _ in self._open.values():
+            client.close()
+        self._open.clear()
+
+
+def begin(errand: Errand, clients: Clients) -> Begun:
+    """Submit a transfer, or attach to it, or go on with it after its end; and mark it as ours.
+
+    :raises DrayTaskFailure: for what will not go away by itself.
+    :raises DrayTaskRetry: for the rest.
+    """
+    from dray.errors import DrayError
+
+    with translated(f"transfer {errand.id}"):
+        client = clients.of(errand.conn_id)
+        for left in reversed(range(ROUNDS_MAX)):
+            found = client.query([errand.id])[errand.id]
+            try:
+                begun = _begin(errand, clients, found)
+            except DrayError as error:
+                # Between the look and the submission somebody else may have begun or ended it.
+                if error.kind != "already_exists" or not left or found is None:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+                continue
+            if begun is not None:
+                return begun
+    raise DrayTaskRetry(
+        f"transfer {errand.id} changes all the time; look who else uses its id", "already_exists"
+    )
+
+
+def _begin(errand: Errand, clients: Clients, found: Transfer | None) -> Begun | None:
+    """Do what fits what was found; ``None``: look again."""
+    if found is None:
+        _check_deadline(errand)
+        return Begun(_submit(errand, clients, errand.request, errand.mark), "submitted")
+    if found.is_terminal:
+        request = errand.request
+        if errand.is_begun_kept and request.admission is None:
+            # What has begun is worth more late than not at all.
+            request = dataclasses.replace(request, admission="best_effort")
+        transfer = _submit(errand, clients, request, errand.mark)
+        return Begun(transfer, f"begun again after it was {found.state}")
+    if _is_same(errand, found):
+        return _attach(errand, clients, found)
+    if not errand.is_id_own:
+        raise bad_input(
+            f"begin transfer {errand.id}",
+            "another transfer lives under this id",
+            "choose another transfer_id, or wait for that one",
+        )
+    client = clients.of(errand.conn_id)
+    client.cancel(found.id)
+    client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
+    return None
+
+
+def _check_deadline(errand: Errand) -> None:
+    deadline = errand.request.deadline
+    if deadline is None or errand.request.admission == "best_effort":
+        return
+    if deadline <= datetime.now(timezone.utc):
+        raise bad_input(
+            f"begin transfer {errand.id}",
+            f"its deadline {deadline.isoformat(timespec='seconds')} is past",
+            'give a later one, or take it late: admission="best_effort"',
+        )
+
+
+def _attach(errand: Errand, clients: Clients, found: Transfer) -> Begun | None:
+    from dray.errors import DrayError
+
+    client = clients.of(errand.conn_id)
+    first = str(_labels(found).get(FIRST_LABEL, ""))
+    # The same request again brings fresh tickets.
+    again = dataclasses.replace(errand.request, admission=found.request.get("admission"))
+    try:
+        transfer = _submit(errand, clients, again, first)
+    except DrayError as error:
+        if error.kind != "already_exists":
+            raise
+        # It was to be done at another time when it was submitted, or it is being cancelled: then a
+        # retry is refused as well, while of one that lives it changes nothing.
+        try:
+            transfer = client.retry(found.id)
+        except DrayError as leaving:
+            if leaving.kind != "already_exists":
+                raise
+            client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
+            return None
+    story = "begun again" if transfer.attempt != found.attempt else "attached"
+    return Begun(_take_over(errand, client, transfer, first), story)
+
+
+def _take_over(errand: Errand, client: Client, transfer: Transfer, first: str) -> Transfer:
+    """Leave our mark on a transfer, and ask of it what this try wants else."""
+    from dray.errors import DrayError
+
+    wanted: dict[str, Any] = {
+        name: value
+        for name in _CHANGEABLE
+        if (value := getattr(errand.request, name)) is not None
+        and transfer.request.get(name.rstrip("_")) != _written(value)
+    }
+    labels = _own_labels(errand, errand.request, first)
+    labels[TRY_LABEL] = errand.mark
+    try:
+        return client.change(transfer.id, labels=labels, **wanted)
+    except DrayError as error:
+        if error.kind == "already_exists":
+            # It has ended meanwhile: nothing is left to change.
+            return client.transfer(transfer.id)
+        if error.kind != "not_admitted" or not errand.is_begun_kept:
+            raise
+    # It keeps the promise it has, if any; what moves is not stopped for the lack of a better one.
+    return client.change(transfer.id, labels=labels)
+
+
+def _own_labels(errand: Errand, request: Request, first: str) -> dict[str, str]:
+    return {**(request.labels or {}), BODY_LABEL: fingerprint(errand), FIRST_LABEL: first}
+
+
+def _labels(transfer: Transfer) -> dict[str, Any]:
+    return dict(transfer.request.get("labels") or {})
+
+
+def _written(value: object) -> object:
+    """Give a field of a request as an endpoint shows it."""
+    if not isinstance(value, datetime):
+        return value
+    text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _is_same(errand: Errand, found: Transfer) -> bool:
+    """Whether what was found moves the same; one that bears no label was made by somebody else."""
+    return bool(_labels(found).get(BODY_LABEL) == fingerprint(errand))
+
+
+def _submit(errand: Errand, clients: Clients, request: Request, first: str) -> Transfer:
+    """Mint what tickets it takes, and submit."""
+    from dray.client import Place
+
+    active = clients.settings(errand.conn_id)
+    client = clients.of(errand.conn_id)
+    places: list[Place] = []
+    key = ""
+    for end, direction in (
+        *((source, "read") for source in errand.sources),
+        (errand.destination, "write"),
+    ):
+        authority, path = end.split(clients.settings(end.conn_id))
+        if authority == active.authority:
+            places.append(Place(path))
+            continue
+        key = key or client.endpoint().key
+        overwrite = request.overwrite if direction == "write" else None
+        ticket = clients.of(end.conn_id).mint_ticket(
+            errand.id,
+            "write" if direction == "write" else "read",
+            [path],
+            key,
+            overwrite=overwrite,
+        )
+        places.append(Place(f"dray://{authority}{path}", ticket.ticket, ticket.key, ticket.address))
+    whole = dataclasses.replace(
+        request,
+        sources=places[:-1],
+        destination=places[-1],
+        labels=_own_labels(errand, request, first),
+    )
+    return client.submit(whole) if errand.submit is None else errand.submit(client, whole)
+
+
+def cancel_own(client: Client, id: str, mark: str) -> str:
+    """Cancel a transfer if this try is the last that has laid claim to it; what is safe stays.
+
+    :param mark: this try's.
+    :returns: what was done, for the log.
+    """
+    found = client.query([id])[id]
+    return _verdict(found, mark) or _said(client.cancel(id))
+
+
+async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
+    """Await :func:`cancel_own`."""
+    found = (await client.query([id]))[id]
+    return _verdict(found, mark) or _said(await client.cancel(id))
+
+
+def _verdict(found: Transfer | None, mark: str) -> str | None:
+    """Say why it is not to be cancelled, if it is not."""
+    if found is None or found.is_terminal:
+        return "it has ended already"
+    labels = _labels(found)
+    if labels.get(TRY_LABEL, labels.get(FIRST_LABEL)) != mark:
+        return "a later try goes on with it"
+    return None
+
+
+def _said(cancelled: Transfer) -> str:
+    return f"cancelled with {cancelled.bytes.durable} bytes safe, which are kept"

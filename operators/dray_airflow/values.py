@@ -1,0 +1,146 @@
+"""What templates leave behind, as values: numbers, sizes, times, lists. Pure.
+
+A template gives text, and nothing where a variable is not set; a DAG author writes ``100MiB``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+
+from dray_airflow.errors import bad_input
+
+__all__ = ["integer", "is_empty", "labels", "seconds", "size", "text", "texts", "time", "truth"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?B?(?:/s)?")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def is_empty(value: object) -> bool:
+    """Whether nothing was given; a template that renders ``None`` says so in letters."""
+    return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
+
+
+def _wrong(name: str, value: object, remedy: str) -> Exception:
+    return bad_input(f"use {name}", f"{value!r} is what it is after templates", remedy)
+
+
+def text(name: str, value: object) -> str:
+    """Read a text that must be there.
+
+    :raises DrayTaskFailure: if it is empty.
+    """
+    if is_empty(value):
+        cause = "it is empty" if value is None else f"it is {value!r} after templates"
+        raise bad_input(f"use {name}", cause, "give it, or look what its template refers to")
+    if not isinstance(value, str):
+        raise _wrong(name, value, "write a text")
+    return value.strip()
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """Read one text or several, none of which may be empty; nothing at all is none.
+
+    :raises DrayTaskFailure: if one is empty, or no text.
+    """
+    if is_empty(value):
+        return ()
+    if isinstance(value, str):
+        return (text(name, value),)
+    if not isinstance(value, Sequence):
+        raise _wrong(name, value, "write a text or a list of texts")
+    return tuple(text(f"{name}[{at}]", each) for at, each in enumerate(value))
+
+
+def integer(name: str, value: object) -> int | None:
+    """Read a whole number.
+
+    :raises DrayTaskFailure: if it is none.
+    """
+    if is_empty(value):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
+        return int(value)
+    raise _wrong(name, value, "write a whole number")
+
+
+def size(name: str, value: object) -> int | None:
+    """Read bytes, or bytes per second: a number, ``200GB``, ``1.5 GiB``, ``100MiB/s``.
+
+    :raises DrayTaskFailure: if it is none of these.
+    """
+    if isinstance(value, str) and not is_empty(value):
+        found = _SIZE.fullmatch(value.strip())
+        if found is None:
+            raise _wrong(name, value, "write bytes as a number, or 200GB or 1.5GiB")
+        unit = (found[2] or "").upper()
+        base = 1024 if unit.endswith("I") else 1000
+        power = _POWERS[unit.removesuffix("I")]
+        return round(float(found[1]) * float(base**power))
+    return integer(name, value)
+
+
+def seconds(name: str, value: object) -> int | None:
+    """Read a length of time in whole seconds, rounded up: a number or a ``timedelta``.
+
+    :raises DrayTaskFailure: if it is none, or below 0.
+    """
+    if isinstance(value, timedelta):
+        found: int | None = -(-value // timedelta(seconds=1))
+    elif isinstance(value, float):
+        found = int(-(-value // 1))
+    else:
+        found = integer(name, value)
+    if found is not None and found < 0:
+        raise _wrong(name, value, "write a length of time above 0")
+    return found
+
+
+def time(name: str, value: object, begin: datetime | None = None) -> datetime | None:
+    """Read a time that says its zone: a ``datetime``, RFC 3339, or a ``timedelta`` from ``begin``.
+
+    :raises DrayTaskFailure: if it is none, or says no zone.
+    """
+    if is_empty(value):
+        return None
+    if isinstance(value, timedelta):
+        return (begin or datetime.now(timezone.utc)) + value
+    found: object = value
+    if isinstance(value, str):
+        try:
+            # 3.10 does not read the Z.
+            found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+        except ValueError:
+            found = None
+    if not isinstance(found, datetime):
+        raise _wrong(name, value, "write a time as 2026-11-21T17:00:00Z, or a timedelta")
+    if found.tzinfo is None:
+        raise _wrong(name, value, "say its time zone: 2026-11-21T17:00:00+00:00")
+    return found
+
+
+def truth(name: str, value: object) -> bool | None:
+    """Read yes or no.
+
+    :raises DrayTaskFailure: if it is neither.
+    """
+    if is_empty(value) or isinstance(value, bool):
+        return None if is_empty(value) else bool(value)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise _wrong(name, value, "write True or False")
+
+
+def labels(name: str, value: object) -> dict[str, str]:
+    """Read labels: texts by text.
+
+    :raises DrayTaskFailure: if they are none.
+    """
+    if is_empty(value):
+        return {}
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, 'write {"key": "value"}')
+    return {str(key): str(each) for key, each in value.items() if each is not None}

@@ -1,0 +1,85 @@
+"""Which Airflow this is. Every gate on a version is here, and nowhere else.
+
+Supported are 3.1 and later; some things need more, each named below.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import airflow
+
+if TYPE_CHECKING:
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        TaskDeferralTimeout,
+    )
+
+__all__ = [
+    "AIRFLOW_VERSION",
+    "HAS_RETRY_POLICY",
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "TaskDeferralTimeout",
+    "check",
+    "task_state_store",
+]
+
+OLDEST = (3, 1)
+
+
+def parse(version: str) -> tuple[int, int]:
+    """Give the first two numbers of a version: ``3.3.2`` is (3, 3).
+
+    :raises RuntimeError: if it does not begin with two numbers.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
+        raise RuntimeError(f"dray_airflow cannot read the version of Airflow: {version!r}")
+    return int(found[1]), int(found[2])
+
+
+def check(version: str) -> tuple[int, int]:
+    """Give the version if it is supported.
+
+    :raises RuntimeError: if it is older; the one line that the DAG's import error shows.
+    """
+    found = parse(version)
+    if found < OLDEST:
+        raise RuntimeError(
+            f"dray_airflow needs Airflow {OLDEST[0]}.{OLDEST[1]} or later, this is {version}; "
+            "upgrade Airflow, or call dray.Client in a PythonOperator"
+        )
+    return found
+
+
+AIRFLOW_VERSION = check(airflow.__version__)
+
+HAS_RETRY_POLICY = AIRFLOW_VERSION >= (3, 3)
+"""Whether operators take ``retry_policy`` (AIP-105)."""
+
+if not TYPE_CHECKING:
+    try:
+        from airflow.sdk.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowNotFoundException,
+            TaskDeferralTimeout,
+        )
+    except ImportError:
+        # 3.1 has them in the core alone.
+        from airflow.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowNotFoundException,
+            TaskDeferralTimeout,
+        )
+
+
+def task_state_store(context: Any) -> Any | None:  # noqa: ANN401 - the type is not in 3.1
+    """Give the task's store, which outlives its tries; ``None`` before Airflow 3.3 (AIP-103)."""
+    return context.get("task_state_store") if AIRFLOW_VERSION >= (3, 3) else None
