@@ -1,0 +1,204 @@
+"""One transfer for all tries of a task, against real endpoints."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from dray_airflow.errors import DrayTaskFailure
+from dray_airflow.submission import Clients, End, Errand, begin, cancel_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.client import Client
+    from dray.testing.faults import Faults
+    from dray.testing.plugin import Two
+
+Loose: TypeAlias = Any
+pytestmark = pytest.mark.server
+
+SIZE = 6_000_000
+#: so that a test finds the transfer in the middle of its way
+SLOW = 3_000_000
+
+
+@pytest.fixture
+def sites(two_endpoints: Two, connect: Callable[..., str]) -> Two:
+    connect("site_a", two_endpoints.a)
+    connect("site_b", two_endpoints.b)
+    two_endpoints.a.root("x.dat").write_bytes(os.urandom(SIZE))
+    return two_endpoints
+
+
+@pytest.fixture
+def clients(sites: Two) -> Iterator[Clients]:
+    del sites
+    with Clients() as made:
+        yield made
+
+
+@pytest.fixture
+def client(clients: Clients) -> Client:
+    return clients.of("site_b")
+
+
+def errand(mark: str = "try1", destination: str = "/data/y.dat", **words: Loose) -> Errand:
+    from dray.client import Request
+
+    own = {name: words.pop(name) for name in ("is_id_own", "active") if name in words}
+    return Errand(
+        (End("site_a", "/data/x.dat"),),
+        End("site_b", destination),
+        Request(sources=(), destination="", id="af-t", **words),
+        mark=mark,
+        **own,
+    )
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_later_try_attaches_to_what_lives(clients: Clients, client: Client) -> None:
+    first = begin(errand(rate_max=SLOW), clients)
+    again = begin(errand("try2", rate_max=SLOW), clients)
+    assert (first.story, again.story) == ("submitted", "attached")
+    assert again.transfer.attempt == 1
+    ended = client.wait("af-t", timeout_seconds=60)
+    assert (ended.state, ended.attempt, ended.bytes.sent) == ("done", 1, SIZE)
+
+
+def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    begin(errand("try2", rate_max=SLOW), clients)
+    assert cancel_own(client, "af-t", "try1") == "a later try goes on with it"
+    assert not client.transfer("af-t").is_terminal
+    assert cancel_own(client, "af-t", "try2").startswith("cancelled")
+    assert client.wait("af-t", timeout_seconds=30).state == "cancelled"
+    assert cancel_own(client, "af-t", "try2") == "it has ended already"
+
+
+def test_who_submitted_may_cancel(clients: Clients, client: Client) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    assert cancel_own(client, "af-t", "another") == "a later try goes on with it"
+    assert cancel_own(client, "af-t", "try1").startswith("cancelled")
+
+
+def test_another_deadline_or_priority_is_a_change_and_no_other_request(
+    clients: Clients, client: Client
+) -> None:
+    soon = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
+    begin(errand(rate_max=SLOW, deadline=soon, labels={"try": "1"}), clients)
+    later = soon + dt.timedelta(minutes=5)
+    words = {"deadline": later, "priority": 7, "labels": {"try": "2"}, "activity": "other"}
+    again = begin(errand("try2", rate_max=SLOW, **words), clients)
+    assert (again.story, again.transfer.attempt) == ("attached", 1)
+    seen = client.transfer("af-t").request
+    assert seen["priority"] == 7
+    assert seen["labels"]["try"] == "2"
+    assert dt.datetime.fromisoformat(seen["deadline"].replace("Z", "+00:00")) == later.replace(
+        microsecond=later.microsecond // 1000 * 1000
+    )
+    # And a third as the second.
+    third = begin(errand("try3", rate_max=SLOW, **words), clients)
+    assert (third.story, third.transfer.attempt) == ("attached", 1)
+    assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
+
+
+def test_after_success_it_is_checked_and_nothing_is_sent(
+    sites: Two, clients: Clients, client: Client
+) -> None:
+    begin(errand(), clients)
+    client.wait("af-t", timeout_seconds=60)
+    again = begin(errand("try2"), clients)
+    assert again.story == "begun again after it was done"
+    ended = client.wait("af-t", timeout_seconds=60)
+    assert (ended.state, ended.attempt, ended.bytes.sent, ended.files.adopted) == ("done", 2, 0, 1)
+    # What is no longer there is brought again.
+    sites.b.root("y.dat").unlink()
+    begin(errand("try3"), clients)
+    assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
+
+
+def test_after_a_cancel_only_the_rest_is_sent(
+    sites: Two, clients: Clients, client: Client, fault: Faults
+) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    fault.await_durable(client, "af-t", SIZE // 3)
+    cancel_own(client, "af-t", "try1")
+    # At once, while its session still ends.
+    again = begin(errand("try2"), clients)
+    assert again.story.startswith("begun again")
+    assert again.transfer.attempt == 2
+    ended = client.wait("af-t", timeout_seconds=60)
+    assert ended.state == "done"
+    assert ended.bytes.resumed >= SIZE // 3
+    assert ended.bytes.sent + ended.bytes.resumed == SIZE
+    assert digest(sites.b.root("y.dat")) == digest(sites.a.root("x.dat"))
+
+
+def test_an_endpoint_that_was_killed_goes_on_with_it(
+    sites: Two, clients: Clients, client: Client, fault: Faults
+) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    fault.kill_after(sites.b, client, "af-t", SIZE // 3)
+    sites.b.start()
+    assert begin(errand("try2", rate_max=SLOW), clients).story == "attached"
+    ended = client.wait("af-t", timeout_seconds=60)
+    assert (ended.state, ended.attempt) == ("done", 1)
+    assert digest(sites.b.root("y.dat")) == digest(sites.a.root("x.dat"))
+
+
+def test_an_older_wish_of_the_same_task_gives_way(
+    sites: Two, clients: Clients, client: Client
+) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    begin(errand("try2", "/data/z.dat", rate_max=SLOW * 100), clients)
+    ended = client.wait("af-t", timeout_seconds=60)
+    assert (ended.state, ended.attempt) == ("done", 2)
+    assert sites.b.root("z.dat").exists()
+    assert not sites.b.root("y.dat").exists()
+
+
+def test_an_id_that_was_given_is_taken_from_nobody(clients: Clients, client: Client) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    with pytest.raises(DrayTaskFailure, match="another transfer lives under this id"):
+        begin(errand("other", "/data/z.dat", is_id_own=False), clients)
+    assert not client.transfer("af-t").is_terminal
+
+
+def test_a_deadline_that_is_past_is_refused_at_first_and_not_in_the_middle(
+    clients: Clients, client: Client, fault: Faults
+) -> None:
+    past = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
+    with pytest.raises(DrayTaskFailure, match="is past; give a later one"):
+        begin(errand(deadline=past), clients)
+    assert client.query(["af-t"]) == {"af-t": None}
+    begin(errand(rate_max=SLOW), clients)
+    fault.await_durable(client, "af-t", SIZE // 3)
+    cancel_own(client, "af-t", "try1")
+    client.wait("af-t", timeout_seconds=30)
+    begin(errand("try2", deadline=past), clients)
+    assert client.wait("af-t", timeout_seconds=60).state == "done"
+
+
+def test_the_source_may_drive(sites: Two, clients: Clients) -> None:
+    begin(errand(active="source"), clients)
+    assert clients.of("site_a").wait("af-t", timeout_seconds=60).state == "done"
+    assert clients.of("site_b").query(["af-t"]) == {"af-t": None}
+    assert digest(sites.b.root("y.dat")) == digest(sites.a.root("x.dat"))
+
+
+def test_an_id_of_another_owner_is_refused(
+    sites: Two, clients: Clients, connect: Callable[..., str]
+) -> None:
+    begin(errand(rate_max=SLOW), clients)
+    connect("site_b", sites.b, password=sites.b.token(subject="bob"))
+    with Clients() as others, pytest.raises(DrayTaskFailure, match="the id is taken"):
+        begin(errand(), others)
