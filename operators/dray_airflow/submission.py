@@ -18,15 +18,15 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from dray_airflow.errors import DrayTaskRetry, bad_input, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from dray.client import AsyncClient, Client, Place, Request, Transfer
+    from dray.client import AsyncClient, Client, Request, StagingRequest, Transfer
     from dray_airflow.hooks.dray import Settings
 
 __all__ = [
@@ -35,10 +35,12 @@ __all__ = [
     "End",
     "Ends",
     "Errand",
+    "Wish",
     "begin",
     "cancel_own",
     "cancel_own_async",
     "fingerprint",
+    "said",
 ]
 
 BODY_LABEL = "airflow.body"
@@ -150,6 +152,100 @@ class Errand:
         """The transfer's id."""
         return self.request.id or ""
 
+    def body(self) -> dict[str, Any]:
+        """Give what is moved and how, without when and how urgently."""
+        ends = {
+            "sources": [(end.conn_id, end.path) for end in self.sources],
+            "destination": (self.destination.conn_id, self.destination.path),
+            "active": self.active,
+        }
+        return {**said(self.request), **ends}
+
+    def with_request(self, **words: Any) -> Errand:  # noqa: ANN401 - fields of a request
+        """Give the same with another request."""
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, **words))
+
+    def late(self) -> Errand:
+        """Give what is asked for when it has begun already: late rather than not at all."""
+        if not self.is_begun_kept or self.request.admission is not None:
+            return self
+        return self.with_request(admission="best_effort")
+
+    def as_found(self, found: Transfer) -> Errand:
+        """Give it as it was submitted, as far as a try may differ."""
+        return self.with_request(admission=found.request.get("admission"))
+
+    def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
+        """Mint what tickets it takes, and submit."""
+        from dray.client import Place
+
+        active = clients.settings(self.conn_id)
+        client = clients.of(self.conn_id)
+        places: list[Place] = []
+        key = ""
+        for end, direction in (
+            *((source, "read") for source in self.sources),
+            (self.destination, "write"),
+        ):
+            authority, path = end.split(clients.settings(end.conn_id))
+            if authority == active.authority:
+                places.append(Place(path))
+                continue
+            key = key or client.endpoint().key
+            ticket = clients.of(end.conn_id).mint_ticket(
+                self.id,
+                "write" if direction == "write" else "read",
+                [path],
+                key,
+                overwrite=self.request.overwrite if direction == "write" else None,
+            )
+            url = f"dray://{authority}{path}"
+            places.append(Place(url, ticket.ticket, ticket.key, ticket.address))
+        whole = dataclasses.replace(
+            self.request, sources=places[:-1], destination=places[-1], labels=labels
+        )
+        return client.submit(whole) if self.submit is None else self.submit(client, whole)
+
+
+class Wish(Protocol):
+    """What can be begun: an :class:`Errand`, or a copy to be staged."""
+
+    @property
+    def request(self) -> Request | StagingRequest:
+        """All of it that an endpoint is told."""
+
+    @property
+    def mark(self) -> str:
+        """Tells the tries of the task apart."""
+
+    @property
+    def is_id_own(self) -> bool:
+        """See :class:`Errand`."""
+
+    @property
+    def is_begun_kept(self) -> bool:
+        """See :class:`Errand`."""
+
+    @property
+    def conn_id(self) -> str:
+        """The connection of the endpoint that is asked."""
+
+    @property
+    def id(self) -> str:
+        """The transfer's id."""
+
+    def body(self) -> dict[str, Any]:
+        """Give what is moved and how, without when and how urgently."""
+
+    def late(self) -> Wish:
+        """Give what is asked for when it has begun already."""
+
+    def as_found(self, found: Transfer) -> Wish:
+        """Give it as it was submitted, as far as a try may differ."""
+
+    def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
+        """Submit it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -163,14 +259,16 @@ class Begun:
     story: str
 
 
-def fingerprint(errand: Errand) -> str:
-    """Give a digest of what is moved and how, without when and how urgently."""
-    words = dataclasses.asdict(errand.request)
-    said = {name: each for name, each in words.items() if name not in _WHEN and each is not None}
-    said["sources"] = [(end.conn_id, end.path) for end in errand.sources]
-    said["destination"] = (errand.destination.conn_id, errand.destination.path)
-    text = json.dumps({**said, "active": errand.active}, sort_keys=True, default=str)
+def fingerprint(wish: Wish) -> str:
+    """Give a digest of what is moved and how."""
+    text = json.dumps(wish.body(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def said(request: Request | StagingRequest) -> dict[str, Any]:
+    """Give what a request says about what is moved and how."""
+    words = dataclasses.asdict(request)
+    return {name: each for name, each in words.items() if name not in _WHEN and each is not None}
 
 
 class Clients:
@@ -212,7 +310,7 @@ class Clients:
         self._open.clear()
 
 
-def begin(errand: Errand, clients: Clients) -> Begun:
+def begin(wish: Wish, clients: Clients) -> Begun:
     """Submit a transfer, or attach to it, or go on with it after its end; and mark it as ours.
 
     :raises DrayTaskFailure: for what will not go away by itself.
@@ -220,12 +318,12 @@ def begin(errand: Errand, clients: Clients) -> Begun:
     """
     from dray.errors import DrayError
 
-    with translated(f"transfer {errand.id}"):
-        client = clients.of(errand.conn_id)
+    with translated(f"transfer {wish.id}"):
+        client = clients.of(wish.conn_id)
         for left in reversed(range(ROUNDS_MAX)):
-            found = client.query([errand.id])[errand.id]
+            found = client.query([wish.id])[wish.id]
             try:
-                begun = _begin(errand, clients, found)
+                begun = _begin(wish, clients, found)
             except DrayError as error:
                 # Between the look and the submission somebody else may have begun or ended it.
                 if error.kind != "already_exists" or not left or found is None:
@@ -235,57 +333,52 @@ def begin(errand: Errand, clients: Clients) -> Begun:
             if begun is not None:
                 return begun
     raise DrayTaskRetry(
-        f"transfer {errand.id} changes all the time; look who else uses its id", "already_exists"
+        f"transfer {wish.id} changes all the time; look who else uses its id", "already_exists"
     )
 
 
-def _begin(errand: Errand, clients: Clients, found: Transfer | None) -> Begun | None:
+def _begin(wish: Wish, clients: Clients, found: Transfer | None) -> Begun | None:
     """Do what fits what was found; ``None``: look again."""
     if found is None:
-        _check_deadline(errand)
-        return Begun(_submit(errand, clients, errand.request, errand.mark), "submitted")
+        _check_deadline(wish)
+        return Begun(wish.send(clients, _own_labels(wish, wish.mark)), "submitted")
     if found.is_terminal:
-        request = errand.request
-        if errand.is_begun_kept and request.admission is None:
-            # What has begun is worth more late than not at all.
-            request = dataclasses.replace(request, admission="best_effort")
-        transfer = _submit(errand, clients, request, errand.mark)
+        transfer = wish.late().send(clients, _own_labels(wish, wish.mark))
         return Begun(transfer, f"begun again after it was {found.state}")
-    if _is_same(errand, found):
-        return _attach(errand, clients, found)
-    if not errand.is_id_own:
+    if _labels(found).get(BODY_LABEL) == fingerprint(wish):
+        return _attach(wish, clients, found)
+    if not wish.is_id_own:
         raise bad_input(
-            f"begin transfer {errand.id}",
+            f"begin transfer {wish.id}",
             "another transfer lives under this id",
             "choose another transfer_id, or wait for that one",
         )
-    client = clients.of(errand.conn_id)
+    client = clients.of(wish.conn_id)
     client.cancel(found.id)
     client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
     return None
 
 
-def _check_deadline(errand: Errand) -> None:
-    deadline = errand.request.deadline
-    if deadline is None or errand.request.admission == "best_effort":
+def _check_deadline(wish: Wish) -> None:
+    deadline = wish.request.deadline
+    if deadline is None or getattr(wish.request, "admission", None) == "best_effort":
         return
     if deadline <= datetime.now(timezone.utc):
         raise bad_input(
-            f"begin transfer {errand.id}",
+            f"begin transfer {wish.id}",
             f"its deadline {deadline.isoformat(timespec='seconds')} is past",
-            'give a later one, or take it late: admission="best_effort"',
+            'give a later one, or move it late: admission="best_effort"',
         )
 
 
-def _attach(errand: Errand, clients: Clients, found: Transfer) -> Begun | None:
+def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     from dray.errors import DrayError
 
-    client = clients.of(errand.conn_id)
+    client = clients.of(wish.conn_id)
     first = str(_labels(found).get(FIRST_LABEL, ""))
-    # The same request again brings fresh tickets.
-    again = dataclasses.replace(errand.request, admission=found.request.get("admission"))
     try:
-        transfer = _submit(errand, clients, again, first)
+        # The same request again brings fresh tickets.
+        transfer = wish.as_found(found).send(clients, _own_labels(wish, first))
     except DrayError as error:
         if error.kind != "already_exists":
             raise
@@ -299,35 +392,34 @@ def _attach(errand: Errand, clients: Clients, found: Transfer) -> Begun | None:
             client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
             return None
     story = "begun again" if transfer.attempt != found.attempt else "attached"
-    return Begun(_take_over(errand, client, transfer, first), story)
+    return Begun(_take_over(wish, client, transfer, first), story)
 
 
-def _take_over(errand: Errand, client: Client, transfer: Transfer, first: str) -> Transfer:
+def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Transfer:
     """Leave our mark on a transfer, and ask of it what this try wants else."""
     from dray.errors import DrayError
 
     wanted: dict[str, Any] = {
         name: value
         for name in _CHANGEABLE
-        if (value := getattr(errand.request, name)) is not None
+        if (value := getattr(wish.request, name, None)) is not None
         and transfer.request.get(name.rstrip("_")) != _written(value)
     }
-    labels = _own_labels(errand, errand.request, first)
-    labels[TRY_LABEL] = errand.mark
+    labels = {**_own_labels(wish, first), TRY_LABEL: wish.mark}
     try:
         return client.change(transfer.id, labels=labels, **wanted)
     except DrayError as error:
         if error.kind == "already_exists":
             # It has ended meanwhile: nothing is left to change.
             return client.transfer(transfer.id)
-        if error.kind != "not_admitted" or not errand.is_begun_kept:
+        if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
     # It keeps the promise it has, if any; what moves is not stopped for the lack of a better one.
     return client.change(transfer.id, labels=labels)
 
 
-def _own_labels(errand: Errand, request: Request, first: str) -> dict[str, str]:
-    return {**(request.labels or {}), BODY_LABEL: fingerprint(errand), FIRST_LABEL: first}
+def _own_labels(wish: Wish, first: str) -> dict[str, str]:
+    return {**(wish.request.labels or {}), BODY_LABEL: fingerprint(wish), FIRST_LABEL: first}
 
 
 def _labels(transfer: Transfer) -> dict[str, Any]:
@@ -340,46 +432,6 @@ def _written(value: object) -> object:
         return value
     text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
-
-
-def _is_same(errand: Errand, found: Transfer) -> bool:
-    """Whether what was found moves the same; one that bears no label was made by somebody else."""
-    return bool(_labels(found).get(BODY_LABEL) == fingerprint(errand))
-
-
-def _submit(errand: Errand, clients: Clients, request: Request, first: str) -> Transfer:
-    """Mint what tickets it takes, and submit."""
-    from dray.client import Place
-
-    active = clients.settings(errand.conn_id)
-    client = clients.of(errand.conn_id)
-    places: list[Place] = []
-    key = ""
-    for end, direction in (
-        *((source, "read") for source in errand.sources),
-        (errand.destination, "write"),
-    ):
-        authority, path = end.split(clients.settings(end.conn_id))
-        if authority == active.authority:
-            places.append(Place(path))
-            continue
-        key = key or client.endpoint().key
-        overwrite = request.overwrite if direction == "write" else None
-        ticket = clients.of(end.conn_id).mint_ticket(
-            errand.id,
-            "write" if direction == "write" else "read",
-            [path],
-            key,
-            overwrite=overwrite,
-        )
-        places.append(Place(f"dray://{authority}{path}", ticket.ticket, ticket.key, ticket.address))
-    whole = dataclasses.replace(
-        request,
-        sources=places[:-1],
-        destination=places[-1],
-        labels=_own_labels(errand, request, first),
-    )
-    return client.submit(whole) if errand.submit is None else errand.submit(client, whole)
 
 
 def cancel_own(client: Client, id: str, mark: str) -> str:

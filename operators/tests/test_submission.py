@@ -96,7 +96,12 @@ def test_another_deadline_or_priority_is_a_change_and_no_other_request(
     soon = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
     begin(errand(rate_max=SLOW, deadline=soon, labels={"try": "1"}), clients)
     later = soon + dt.timedelta(minutes=5)
-    words = {"deadline": later, "priority": 7, "labels": {"try": "2"}, "activity": "other"}
+    words: dict[str, Loose] = {
+        "deadline": later,
+        "priority": 7,
+        "labels": {"try": "2"},
+        "activity": "other",
+    }
     again = begin(errand("try2", rate_max=SLOW, **words), clients)
     assert (again.story, again.transfer.attempt) == ("attached", 1)
     seen = client.transfer("af-t").request

@@ -13,7 +13,13 @@ from dray_airflow import assets, values
 from dray_airflow.errors import bad_input
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of
-from dray_airflow.operators.waiting import WaitingOperator, check_choice, story
+from dray_airflow.operators.waiting import (
+    WaitingOperator,
+    check_choice,
+    reserved_submit,
+    run_deadline,
+    story,
+)
 from dray_airflow.submission import Clients, End, Errand, begin
 
 if TYPE_CHECKING:
@@ -260,7 +266,7 @@ class DrayTransferOperator(WaitingOperator):
             "durability": durability,
             "overwrite": overwrite,
             "activity": _word(self.activity) or context["ti"].dag_id,
-            "labels": self._labels(context),
+            "labels": own_labels(context, self.labels),
         }
         fields = {each.name for each in dataclasses.fields(Request)} - set(given)
         fields -= {"id", "sources", "destination"}
@@ -277,11 +283,6 @@ class DrayTransferOperator(WaitingOperator):
         except (DrayUsageError, TypeError) as error:
             raise bad_input("use options", str(error), "see dray.client.Request") from None
 
-    def _labels(self, context: Context) -> dict[str, str]:
-        key = key_of(context)._asdict()
-        own = {name: str(value)[:LABEL_CHARACTERS_MAX] for name, value in key.items()}
-        return {**values.labels("labels", self.labels), **own}
-
     # --- what Airflow calls -----------------------------------------------------------------------
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -292,6 +293,7 @@ class DrayTransferOperator(WaitingOperator):
         """
         settings = DrayHook(self.active_conn_id).settings
         errand = self._by_deadline(context, self.errand(context, settings))
+        errand = dataclasses.replace(errand, submit=reserved_submit(context))
         with Clients() as clients:
             self._remember(context, settings, errand.id)
             begun = begin(errand, clients)
@@ -307,12 +309,7 @@ class DrayTransferOperator(WaitingOperator):
         """Add the deadline of the run, carried back through the graph, if the task has none."""
         if errand.request.deadline is not None or not values.is_empty(self.deadline):
             return errand
-        try:
-            from dray_airflow.deadlines.dag import deadline_for
-        except ModuleNotFoundError:
-            return errand
-
-        found = deadline_for(context)
+        found = run_deadline(context)
         if found is None:
             return errand
         self.log.info("deadline of the run: %s", found.why)
@@ -367,6 +364,13 @@ class DrayTransferOperator(WaitingOperator):
 
 def _word(value: str | None) -> str | None:
     return None if values.is_empty(value) else str(value).strip()
+
+
+def own_labels(context: Context, given: object) -> dict[str, str]:
+    """Give a task's labels: its author's, and those its transfers are found by."""
+    key = key_of(context)._asdict()
+    own = {name: str(value)[:LABEL_CHARACTERS_MAX] for name, value in key.items()}
+    return {**values.labels("labels", given), **own}
 
 
 def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from dray_airflow.hooks.dray import Settings
     from dray_airflow.triggers.transfer import DrayTransferTrigger
 
-__all__ = ["WaitingOperator"]
+__all__ = [
+    "WaitingOperator",
+    "check_choice",
+    "reserved_submit",
+    "run_deadline",
+    "some_failures",
+    "story",
+]
 
 GRACE_SECONDS = 30.0
 """Waited in the task before it is handed to the triggerer, which costs about six seconds
@@ -156,7 +163,7 @@ class WaitingOperator(BaseOperator):
         failed: Sequence[FileOutcome] = ()
         if transfer.state == "incomplete":
             with translated(f"transfer {transfer.id}"):
-                failed = _some_failures(client, transfer.id)
+                failed = some_failures(client, transfer.id)
         error = of_transfer(transfer, failed)
         if error is not None:
             raise error
@@ -198,7 +205,8 @@ class WaitingOperator(BaseOperator):
         raise NotImplementedError
 
 
-def _some_failures(client: Client, id: str) -> list[FileOutcome]:
+def some_failures(client: Client, id: str) -> list[FileOutcome]:
+    """Give files of a transfer that failed; not all of a million."""
     found = []
     for outcome in client.files(id, state="failed"):
         found.append(outcome)
@@ -219,6 +227,24 @@ def story(transfer: Transfer) -> str:
     if transfer.state == "paused":
         words.append("somebody has paused it: dray resume lets it go on")
     return ", ".join(words)
+
+
+def run_deadline(context: Context) -> Any:  # noqa: ANN401
+    """Give the deadline of the run, carried back to this task; ``None`` if there is none."""
+    try:
+        from dray_airflow.deadlines.dag import deadline_for
+    except ModuleNotFoundError:
+        return None
+    return deadline_for(context)
+
+
+def reserved_submit(context: Context) -> Any:  # noqa: ANN401
+    """Give what submits in the place of a reservation; ``None`` where the DAG makes none."""
+    try:
+        from dray_airflow.operators.admit import is_reserved, submit_reserved
+    except ModuleNotFoundError:
+        return None
+    return submit_reserved if is_reserved(context) else None
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:

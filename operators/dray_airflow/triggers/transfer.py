@@ -34,6 +34,8 @@ class DrayTransferTrigger(BaseTrigger):
     :param transfer_id: which one.
     :param mark: the try that waits; see :mod:`dray_airflow.submission`. Empty: never cancels.
     :param settle_seconds: fire no sooner than so long after the start.
+    :param is_awaited: wait also while there is no transfer of that id.
+    :param poll_seconds: between looks whether there is one.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class DrayTransferTrigger(BaseTrigger):
         transfer_id: str,
         mark: str = "",
         settle_seconds: float = SETTLE_SECONDS,
+        is_awaited: bool = False,
+        poll_seconds: float = 15.0,
     ) -> None:
         """Remember what to wait for."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -49,6 +53,8 @@ class DrayTransferTrigger(BaseTrigger):
         self.transfer_id = transfer_id
         self.mark = mark
         self.settle_seconds = settle_seconds
+        self.is_awaited = is_awaited
+        self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what makes another one like it, in any triggerer."""
@@ -59,6 +65,8 @@ class DrayTransferTrigger(BaseTrigger):
                 "transfer_id": self.transfer_id,
                 "mark": self.mark,
                 "settle_seconds": self.settle_seconds,
+                "is_awaited": self.is_awaited,
+                "poll_seconds": self.poll_seconds,
             },
         )
 
@@ -86,6 +94,9 @@ class DrayTransferTrigger(BaseTrigger):
             except DrayTaskFailure as error:
                 return {"error": str(error), "kind": error.kind}
             except DrayError as error:
+                if error.kind == "not_found" and self.is_awaited:
+                    await asyncio.sleep(self.poll_seconds)
+                    continue
                 if error.kind == "unauthorized" and await self._is_renewed(hook):
                     continue
                 return self._failed(error)

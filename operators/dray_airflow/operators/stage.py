@@ -1,0 +1,433 @@
+"""Operators for storage in two tiers: copies brought to the fast one, taken to the slow one, freed.
+
+A copy is a transfer at one endpoint, and a record there of how long it stays; the tasks ask and
+wait as those of transfers do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.sdk import BaseOperator
+
+from dray_airflow import assets, values
+from dray_airflow.errors import bad_input, translated
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.operators.transfer import own_labels
+from dray_airflow.operators.waiting import WaitingOperator, run_deadline, story
+from dray_airflow.submission import Clients, begin, said
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from airflow.sdk import Context
+
+    from dray.client import Client, Staged, StagingRequest, Transfer
+    from dray_airflow.hooks.dray import Settings
+    from dray_airflow.lineage import Lineage
+
+__all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
+
+PIN_OVER_SECONDS = 1.1
+"""A pin of one second, the shortest there is, is over then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingErrand:
+    """A copy that a task wants staged; as :class:`dray_airflow.submission.Errand`.
+
+    :param is_deadline_soft: go on without the deadline where it cannot be promised.
+    """
+
+    conn_id: str
+    direction: Literal["in", "out"]
+    request: StagingRequest
+    mark: str
+    is_id_own: bool = True
+    is_begun_kept: bool = True
+    is_deadline_soft: bool = False
+
+    @property
+    def id(self) -> str:
+        """The transfer's id, and the copy's."""
+        return self.request.id or ""
+
+    def body(self) -> dict[str, Any]:
+        """Give what is moved and how."""
+        return {**said(self.request), "direction": self.direction}
+
+    def late(self) -> StagingErrand:
+        """Give what is asked for when it has begun already: without a deadline that is past."""
+        from datetime import datetime, timezone
+
+        deadline = self.request.deadline
+        if deadline is None or deadline > datetime.now(timezone.utc):
+            return self
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, deadline=None))
+
+    def as_found(self, found: Transfer) -> StagingErrand:
+        """Give it as it is: nothing of it is said by whoever goes on."""
+        del found
+        return self
+
+    def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
+        """Ask for it, and look at the transfer that makes it."""
+        from dray.errors import DrayError
+
+        client = clients.of(self.conn_id)
+        stage = client.stage_in if self.direction == "in" else client.stage_out
+        request = dataclasses.replace(self.request, labels=labels)
+        try:
+            staged = stage(request)
+        except DrayError as error:
+            if error.kind != "not_admitted" or not self.is_deadline_soft:
+                raise
+            staged = stage(dataclasses.replace(request, deadline=None))
+        return client.transfer(staged.id)
+
+
+class _StageOperator(WaitingOperator):
+    """What both directions have in common."""
+
+    direction: ClassVar[Literal["in", "out"]]
+    template_fields: Sequence[str] = (
+        "path",
+        "dray_conn_id",
+        "to",
+        "recursive",
+        "pin",
+        "lifetime",
+        "application",
+        "version",
+        "period",
+        "mtbf",
+        "nodes",
+        "replicas",
+        "bypass",
+        "priority",
+        "deadline",
+        "labels",
+        "transfer_id",
+    )
+    ui_color = "#e3dff2"
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        dray_conn_id: str = DrayHook.default_conn_name,
+        to: str | None = None,
+        recursive: bool | str | None = None,
+        pin: timedelta | float | str | None = None,
+        lifetime: timedelta | float | str | None = None,
+        application: str | None = None,
+        version: int | str | None = None,
+        period: timedelta | float | str | None = None,
+        mtbf: timedelta | float | str | None = None,
+        nodes: int | str | None = None,
+        replicas: int | str | None = None,
+        bypass: bool | str | None = None,
+        priority: int | str | None = None,
+        deadline: datetime | timedelta | str | None = None,
+        bytes_expected: int | str | None = None,
+        expected_duration: timedelta | float | None = None,
+        labels: Mapping[str, str] | None = None,
+        transfer_id: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        super().__init__(**kwargs)
+        self.path = path
+        self.dray_conn_id = dray_conn_id
+        self.to = to
+        self.recursive = recursive
+        self.pin = pin
+        self.lifetime = lifetime
+        self.application = application
+        self.version = version
+        self.period = period
+        self.mtbf = mtbf
+        self.nodes = nodes
+        self.replicas = replicas
+        self.bypass = bypass
+        self.priority = priority
+        self.deadline = deadline
+        self.bytes_expected = bytes_expected
+        self.expected_duration = expected_duration
+        self.labels = labels
+        self.transfer_id = transfer_id
+
+    @property
+    def active_conn_id(self) -> str:
+        """The connection of the endpoint that is asked, behind templates."""
+        return values.text("dray_conn_id", self.dray_conn_id)
+
+    def errand(self, context: Context, settings: Settings) -> StagingErrand:
+        """Give what is to be staged, from the fields as they are after templates.
+
+        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        """
+        from dray.client import StagingRequest
+
+        begin = getattr(context.get("dag_run"), "start_date", None)
+        request = StagingRequest(
+            path=_path("path", self.path),
+            id=self._id(context, settings, self.transfer_id),
+            to=None if values.is_empty(self.to) else _path("to", self.to),
+            recursive=values.truth("recursive", self.recursive),
+            pin_seconds=values.seconds("pin", self.pin),
+            lifetime_seconds=values.seconds("lifetime", self.lifetime),
+            application=None if values.is_empty(self.application) else self.application,
+            version=values.integer("version", self.version),
+            period_seconds=values.seconds("period", self.period),
+            mtbf_seconds=values.seconds("mtbf", self.mtbf),
+            nodes=values.integer("nodes", self.nodes),
+            replicas=values.integer("replicas", self.replicas),
+            bypass=values.truth("bypass", self.bypass),
+            priority=values.integer("priority", self.priority),
+            deadline=values.time("deadline", self.deadline, begin),
+            labels=own_labels(context, self.labels),
+        )
+        return StagingErrand(
+            settings.conn_id,
+            self.direction,
+            request,
+            str(context["ti"].id),
+            is_id_own=values.is_empty(self.transfer_id),
+        )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask for the copy, or go on with it, and wait.
+
+        :raises DrayTaskFailure: for what will not go away by itself.
+        :raises DrayTaskRetry: for the rest.
+        """
+        settings = DrayHook(self.active_conn_id).settings
+        errand = self._by_deadline(context, self.errand(context, settings))
+        with Clients() as clients:
+            self._remember(context, settings, errand.id)
+            begun = begin(errand, clients)
+            self.log.info(
+                "staging %s %s %s at %s: %s",
+                self.direction,
+                errand.id,
+                begun.story,
+                settings.url,
+                story(begun.transfer),
+            )
+            client = clients.of(settings.conn_id)
+            ended = self._wait(client, settings, begun.transfer)
+            return self._complete(context, client, settings, ended)
+
+    def _by_deadline(self, context: Context, errand: StagingErrand) -> StagingErrand:
+        """Add the deadline of the run, carried back through the graph, if the task has none."""
+        if not values.is_empty(self.deadline):
+            return errand
+        found = run_deadline(context)
+        if found is None:
+            return errand
+        self.log.info("deadline of the run: %s", found.why)
+        if not found.is_possible:
+            return errand
+        request = dataclasses.replace(errand.request, deadline=found.latest_finish)
+        return dataclasses.replace(errand, request=request, is_deadline_soft=True)
+
+    def _recall(self, context: Context) -> None:
+        settings = DrayHook(self.active_conn_id).settings
+        self._remember(context, settings, self._id(context, settings, self.transfer_id))
+
+    def _complete(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> dict[str, Any]:
+        self._check(client, transfer)
+        with translated(f"transfer {transfer.id}"):
+            staged = client.staging(transfer.id)
+            result = _outcome(staged, transfer)
+            self._after(client, staged)
+        self.log.info("staging %s %s is done: %s", self.direction, transfer.id, result)
+        assets.announce(context, assets.uri(settings.authority, result["to"]), result)
+        return result
+
+    def _after(self, client: Client, staged: Staged) -> None:
+        """Do what is left once the copy is there."""
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """Say what it reads and writes, for OpenLineage."""
+        return self._lineage({})
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
+        """Say how much came, too."""
+        found = task_instance.xcom_pull(task_ids=task_instance.task_id)
+        return self._lineage(found if isinstance(found, dict) else {})
+
+    def _lineage(self, result: dict[str, Any]) -> Lineage:
+        from dray_airflow import lineage
+
+        authority = DrayHook(self.active_conn_id).settings.authority
+        to = result.get("to") or self.to
+        outputs = [assets.uri(authority, to)] if to else []
+        return lineage.of_places([assets.uri(authority, self.path)], outputs, result)
+
+
+class DrayStageInOperator(_StageOperator):
+    """Bring a copy from the slow tier of an endpoint to its fast one.
+
+    Good as a setup task, with :class:`DrayEvictOperator` as its teardown. Gives (XCom) ``id``,
+    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``seconds``,
+    ``pinned_until`` and ``expires_at``.
+
+    Lengths of time are seconds or a ``timedelta``. All but ``deferrable``, ``grace_seconds`` and
+    the two hints for planning may be templates.
+
+    :param path: ``/ROOT/PATH`` in the slow root.
+    :param dray_conn_id: connection of the endpoint.
+    :param to: in the fast root; by default the same path there.
+    :param recursive: a folder, with everything in it.
+    :param pin: how long the fast copy may not be freed, from when it is there.
+    :param lifetime: how long it is wanted; then the endpoint frees it by itself.
+    :param application: who will use it.
+    :param version: of its data, a checkpoint's number.
+    :param period: between checkpoints, with ``mtbf`` or ``nodes``.
+    :param mtbf: mean time between failures of what writes them.
+    :param nodes: how many write them.
+    :param replicas: fast copies.
+    :param bypass: past the fast tier.
+    :param priority: 0 to 9.
+    :param deadline: when it must be there.
+    :param bytes_expected: how much it will be; only for planning, never sent.
+    :param expected_duration: how long it will take; only for planning, never sent.
+    :param labels: texts to find it by; the task's own are added.
+    :param transfer_id: instead of the one made of DAG, run, task and map index.
+    """
+
+    direction = "in"
+
+
+class DrayStageOutOperator(_StageOperator):
+    """Bring a copy from the fast tier of an endpoint to its slow one; free the fast one if asked.
+
+    As :class:`DrayStageInOperator`, the other way: ``path`` lies in the fast root.
+
+    :param evict: free the fast copy once the slow one is there. The endpoint looks at each file
+        before, and refuses while a pin holds it.
+    :param unpin: results of stage operators, or ids, of copies whose pins end before that.
+    """
+
+    direction = "out"
+    template_fields: Sequence[str] = (*_StageOperator.template_fields, "evict", "unpin")
+
+    def __init__(
+        self,
+        *,
+        evict: bool | str | None = None,
+        unpin: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.evict = evict
+        self.unpin = unpin
+
+    def _after(self, client: Client, staged: Staged) -> None:
+        if not values.truth("evict", self.evict):
+            return
+        _unpin(client, (staged.id, *_ids("unpin", self.unpin)))
+        client.evict_staging(staged.id)
+        self.log.info("the fast copy %s is free", staged.path)
+
+
+class DrayEvictOperator(BaseOperator):
+    """Free fast copies that were staged; a teardown for :class:`DrayStageInOperator`.
+
+    What has no slow copy stays, and the task fails and names it; what is free already is fine.
+
+    :param staged: a stage operator's result (``stage_in.output``), the id in it, or several.
+    :param dray_conn_id: connection of the endpoint.
+    :param unpin: end the copies' own pins first.
+    """
+
+    template_fields: Sequence[str] = ("staged", "dray_conn_id", "unpin")
+    ui_color = "#e3dff2"
+
+    def __init__(
+        self,
+        *,
+        staged: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        dray_conn_id: str = DrayHook.default_conn_name,
+        unpin: bool | str = True,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.staged = staged
+        self.dray_conn_id = dray_conn_id
+        self.unpin = unpin
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Free them, one after the other.
+
+        :returns: ``evicted``, the ids.
+        """
+        del context
+        ids = _ids("staged", self.staged)
+        if not ids:
+            raise bad_input("use staged", "it is empty", "give the id of a stage operator's result")
+        hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
+        with hook.get_conn() as client:
+            for id in ids:
+                with translated(f"staged copy {id}"):
+                    if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
+                        _unpin(client, (id,))
+                    client.evict_staging(id)
+                self.log.info("staged copy %s is free", id)
+        return {"evicted": list(ids)}
+
+
+def _ids(name: str, value: object) -> tuple[str, ...]:
+    """Read ids, each alone or in the result that holds it."""
+    several = [value] if isinstance(value, (str, Mapping)) or value is None else value
+    if isinstance(several, Sequence):
+        several = [each.get("id") if isinstance(each, Mapping) else each for each in several]
+    return values.texts(name, None if several == [None] else several)
+
+
+def _path(name: str, value: str | None) -> str:
+    path = values.text(name, value)
+    if not path.startswith("/"):
+        raise bad_input(f"use {name}", f"{path!r} is no path of the endpoint", "write /ROOT/PATH")
+    return path
+
+
+def _unpin(client: Client, ids: Sequence[str]) -> None:
+    pinned = [id for id in ids if client.staging(id).pinned_until is not None]
+    for id in pinned:
+        client.pin_staging(id, 1)
+    if pinned:
+        time.sleep(PIN_OVER_SECONDS)
+
+
+def _outcome(staged: Staged, transfer: Transfer) -> dict[str, Any]:
+    begun = transfer.started_at or transfer.submitted_at
+    seconds = 0.0
+    if begun is not None and transfer.ended_at is not None:
+        seconds = (transfer.ended_at - begun).total_seconds()
+    return {
+        "id": staged.id,
+        "path": staged.path,
+        "to": staged.to,
+        "state": staged.state,
+        "files": transfer.files.done,
+        "bytes": transfer.bytes.listed,
+        "bytes_sent": transfer.bytes.sent,
+        "bytes_resumed": transfer.bytes.resumed,
+        "seconds": round(seconds, 3),
+        "pinned_until": _text(staged.pinned_until),
+        "expires_at": _text(staged.expires_at),
+    }
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,205 @@
+"""The operator that compares what stands at two ends, without moving it.
+
+The endpoints read and sum; the task compares. It goes by what is there, not by what any transfer
+has said.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from dray_airflow import values
+from dray_airflow.errors import DrayTaskFailure, bad_input, translated
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.operators.waiting import check_choice
+from dray_airflow.submission import Clients, End
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow.sdk import Context
+
+    from dray.client import Client, Entry
+    from dray_airflow.lineage import Lineage
+
+__all__ = ["DrayVerifyOperator"]
+
+AT_ONCE = 4
+"""Files summed side by side: half of what an endpoint does for one owner."""
+NAMED_MAX = 3
+FILES_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """What is to be compared at one end."""
+
+    client: Client
+    top: str
+
+    def entries(self) -> dict[str, Entry]:
+        """Give files and links by their paths below the top; of a file, itself."""
+        entry = self.client.stat(self.top)
+        if entry.type != "directory":
+            return {"": entry}
+        found: dict[str, Entry] = {}
+        for below, each in self._below(self.top, ""):
+            found[below] = each
+            if len(found) > FILES_MAX:
+                raise bad_input(
+                    f"verify {self.top}", f"it has more than {FILES_MAX} files", "verify its parts"
+                )
+        return found
+
+    def _below(self, path: str, prefix: str) -> Iterator[tuple[str, Entry]]:
+        # A list, not recursion while a page is open: the deepest tree holds one connection.
+        folders: list[str] = []
+        for entry in self.client.list(path):
+            if entry.type == "directory":
+                folders.append(entry.name)
+            else:
+                yield f"{prefix}{entry.name}", entry
+        for name in folders:
+            yield from self._below(f"{path.rstrip('/')}/{name}", f"{prefix}{name}/")
+
+    def path(self, below: str) -> str:
+        """Give the API path of what lies there."""
+        return f"{self.top.rstrip('/')}/{below}" if below else self.top
+
+
+class DrayVerifyOperator(BaseOperator):
+    """Compare a file or a folder with another: names, sizes and checksums.
+
+    Every file of the source must stand at the destination and be the same; what the destination has
+    besides does not matter. Gives (XCom) ``files``, ``bytes``, ``checksums`` (compared) and
+    ``read`` (sums that were computed from the file now; the others were kept beside it).
+
+    :param source: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL.
+    :param destination: likewise at ``destination_conn_id``; of a folder the one that its contents
+        are in.
+    :param source_conn_id: connection of the source.
+    :param destination_conn_id: connection of the destination.
+    :param algorithm: ``adler32`` or ``crc32c``; ``none`` compares names and sizes alone.
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "destination",
+        "source_conn_id",
+        "destination_conn_id",
+        "algorithm",
+    )
+    ui_color = "#dff2e3"
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        destination: str,
+        source_conn_id: str = DrayHook.default_conn_name,
+        destination_conn_id: str = DrayHook.default_conn_name,
+        algorithm: str = "adler32",
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.source = source
+        self.destination = destination
+        self.source_conn_id = source_conn_id
+        self.destination_conn_id = destination_conn_id
+        self.algorithm = algorithm
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Compare.
+
+        :raises DrayTaskFailure: if anything is missing or another; names the first of them.
+        :raises DrayTaskRetry: if an endpoint cannot be asked for now.
+        """
+        del context
+        check_choice("algorithm", self.algorithm, ("adler32", "crc32c", "none"))
+        with Clients() as clients:
+            with translated("source"):
+                source = self._tree(clients, "source")
+                wanted = source.entries()
+            with translated("destination"):
+                destination = self._tree(clients, "destination")
+                found = destination.entries()
+            wrong = _differences(wanted, found)
+            files = [below for below, entry in wanted.items() if entry.type == "file"]
+            pairs = [below for below in files if below not in wrong]
+            read = 0
+            if self.algorithm != "none":
+                with translated("checksum"), ThreadPoolExecutor(AT_ONCE) as pool:
+                    sums = pool.map(lambda below: self._sums(source, destination, below), pairs)
+                    for below, (difference, is_read) in zip(pairs, sums, strict=True):
+                        read += is_read
+                        if difference:
+                            wrong[below] = difference
+        if wrong:
+            raise _failure(wrong, len(files), destination)
+        result = {
+            "files": len(files),
+            "bytes": sum(wanted[below].size or 0 for below in files),
+            "checksums": 0 if self.algorithm == "none" else len(files),
+            "read": read,
+        }
+        self.log.info("%s is as %s: %s", self.destination, self.source, result)
+        return result
+
+    def _tree(self, clients: Clients, name: str) -> _Tree:
+        conn_id = values.text(f"{name}_conn_id", getattr(self, f"{name}_conn_id"))
+        end = End(conn_id, values.text(name, getattr(self, name)))
+        _, path = end.split(clients.settings(conn_id))
+        return _Tree(clients.of(conn_id), path)
+
+    def _sums(self, source: _Tree, destination: _Tree, below: str) -> tuple[str, int]:
+        """Compare one file's sums; say what is wrong, and how many were computed now."""
+        algorithm: Literal["adler32", "crc32c"] = (
+            "crc32c" if self.algorithm == "crc32c" else "adler32"
+        )
+        there = source.client.checksum(source.path(below), algorithm)
+        here = destination.client.checksum(destination.path(below), algorithm)
+        read = (there.from_ == "read") + (here.from_ == "read")
+        if here.checksum == there.checksum and here.size == there.size:
+            return "", read
+        return f"its {algorithm} is {here.checksum}, the source's {there.checksum}", read
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """Say what it reads, for OpenLineage; it writes nothing."""
+        from dray_airflow import assets, lineage
+
+        places = []
+        for name in ("source", "destination"):
+            end = End(getattr(self, f"{name}_conn_id"), getattr(self, name))
+            places.append(assets.uri(*end.split(DrayHook(end.conn_id).settings)))
+        return lineage.of_places(places, [], {})
+
+
+def _differences(wanted: dict[str, Entry], found: dict[str, Entry]) -> dict[str, str]:
+    wrong: dict[str, str] = {}
+    for below, entry in wanted.items():
+        other = found.get(below)
+        if other is None:
+            wrong[below] = "it is missing"
+        elif other.type != entry.type:
+            wrong[below] = f"it is a {other.type}, the source's a {entry.type}"
+        elif entry.type == "symlink" and other.link != entry.link:
+            wrong[below] = f"it leads to {other.link!r}, the source's to {entry.link!r}"
+        elif entry.type == "file" and other.size != entry.size:
+            wrong[below] = f"it has {other.size} bytes, the source's {entry.size}"
+    return wrong
+
+
+def _failure(wrong: dict[str, str], files: int, destination: _Tree) -> DrayTaskFailure:
+    first = sorted(wrong)[:NAMED_MAX]
+    named = "; ".join(f"{destination.path(below)}: {wrong[below]}" for below in first)
+    more = f"; and {len(wrong) - len(first)} more" if len(wrong) > len(first) else ""
+    return DrayTaskFailure(
+        f"{len(wrong)} of {files} files are not as at the source: {named}{more}; clear the "
+        "transfer's task to bring them again (with overwrite=always where only checksums differ)",
+        "checksum_mismatch",
+    )

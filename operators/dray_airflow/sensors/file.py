@@ -1,0 +1,112 @@
+"""The sensor that waits for a file or folder at an endpoint."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from dray_airflow import values
+from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, translated
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.triggers.file import is_settled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow.sdk import Context
+
+__all__ = ["DrayFileSensor"]
+
+
+class DrayFileSensor(BaseSensorOperator):
+    """Wait until a file or folder is there; gives (XCom) ``path`` and ``size``.
+
+    What an endpoint brings has its name only once it is whole. For what others write say how large
+    it must be, or how long it must not have changed.
+
+    :param path: ``/ROOT/PATH``.
+    :param dray_conn_id: connection of the endpoint.
+    :param size_min: bytes it must have, as a number or as ``1GB``.
+    :param quiet: how long it must not have changed: seconds or a ``timedelta``.
+    :param deferrable: wait in the triggerer, so that no worker is held.
+    """
+
+    template_fields: Sequence[str] = ("path", "dray_conn_id", "size_min", "quiet")
+    ui_color = "#d7e8f5"
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        dray_conn_id: str = DrayHook.default_conn_name,
+        size_min: int | str | None = None,
+        quiet: timedelta | float | str | None = None,
+        deferrable: bool = True,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.path = path
+        self.dray_conn_id = dray_conn_id
+        self.size_min = size_min
+        self.quiet = quiet
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
+        """Look once, then wait in the triggerer; or look again and again."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if found.is_done:
+            return found.xcom_value
+        from dray_airflow.triggers.file import DrayFileTrigger
+
+        self.defer(
+            trigger=DrayFileTrigger(
+                dray_conn_id=values.text("dray_conn_id", self.dray_conn_id),
+                path=values.text("path", self.path),
+                size_min=values.size("size_min", self.size_min) or 0,
+                quiet_seconds=values.seconds("quiet", self.quiet) or 0,
+                poll_seconds=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=self.timeout,
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once.
+
+        :raises DrayTaskFailure: if the endpoint will not say.
+        """
+        del context
+        from dray.errors import DrayError
+
+        path = values.text("path", self.path)
+        size_min = values.size("size_min", self.size_min) or 0
+        quiet = values.seconds("quiet", self.quiet) or 0
+        hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
+        with hook.get_conn() as client, translated(path):
+            try:
+                entry = client.stat(path)
+            except DrayError as error:
+                if error.kind != "not_found":
+                    raise
+                return PokeReturnValue(is_done=False)
+        if not is_settled(entry, size_min, quiet, datetime.now(timezone.utc)):
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value={"path": entry.path, "size": entry.size})
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Go on when the trigger has fired.
+
+        :param event: what it has seen.
+        """
+        del context
+        if "error" in event:
+            is_permanent = event.get("status") == "permanent"
+            of = DrayTaskFailure if is_permanent else DrayTaskRetry
+            raise of(f"{self.path}: {event['error']}", str(event.get("kind", "other")))
+        return {"path": event["path"], "size": event["size"]}

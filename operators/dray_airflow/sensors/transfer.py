@@ -1,0 +1,114 @@
+"""The sensor that waits for a transfer that somebody else has submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from dray_airflow import values
+from dray_airflow.errors import DrayTaskRetry, of_transfer, translated
+from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.links.transfer import DrayTransferLink
+from dray_airflow.operators.transfer import outcome
+from dray_airflow.operators.waiting import some_failures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from dray.client import Client, Transfer
+
+__all__ = ["DrayTransferSensor"]
+
+
+class DrayTransferSensor(BaseSensorOperator):
+    """Wait until a transfer is done; never changes it, nor cancels it.
+
+    Gives (XCom) what :class:`~dray_airflow.operators.transfer.DrayTransferOperator` gives. A
+    transfer that ends otherwise fails the task.
+
+    :param transfer_id: which one.
+    :param dray_conn_id: connection of the endpoint that carries it.
+    :param is_awaited: wait also while there is no transfer of that id; else that is an error.
+    :param deferrable: wait in the triggerer, so that no worker is held.
+    """
+
+    template_fields: Sequence[str] = ("transfer_id", "dray_conn_id")
+    operator_extra_links = (DrayTransferLink(),)
+    ui_color = "#d7e8f5"
+
+    def __init__(
+        self,
+        *,
+        transfer_id: str,
+        dray_conn_id: str = DrayHook.default_conn_name,
+        is_awaited: bool = False,
+        deferrable: bool = True,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
+    ) -> None:
+        """Take what is asked for; it is looked at when the task runs, behind its templates."""
+        super().__init__(**kwargs)
+        self.transfer_id = transfer_id
+        self.dray_conn_id = dray_conn_id
+        self.is_awaited = is_awaited
+        self.deferrable = deferrable
+        #: for the link on the task's page
+        self.transfer_url = ""
+
+    def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
+        """Look once, then wait in the triggerer; or look again and again."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if found.is_done:
+            return found.xcom_value
+        from dray_airflow.triggers.transfer import DrayTransferTrigger
+
+        self.defer(
+            trigger=DrayTransferTrigger(
+                dray_conn_id=values.text("dray_conn_id", self.dray_conn_id),
+                transfer_id=values.text("transfer_id", self.transfer_id),
+                is_awaited=self.is_awaited,
+                poll_seconds=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=self.timeout,
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once.
+
+        :raises DrayTaskFailure: if it has not ended well.
+        """
+        del context
+        id = values.text("transfer_id", self.transfer_id)
+        hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
+        self.transfer_url = hook.settings.link_to(id)
+        with hook.get_conn() as client, translated(f"transfer {id}"):
+            transfer = client.query([id])[id] if self.is_awaited else client.transfer(id)
+            if transfer is None or not transfer.is_terminal:
+                return PokeReturnValue(is_done=False)
+            return PokeReturnValue(is_done=True, xcom_value=_ended(client, transfer))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Go on when the trigger has fired.
+
+        :param event: why it has.
+        """
+        found = self.poke(context)
+        if not found.is_done:
+            message = event.get("error") or "it was begun again"
+            raise DrayTaskRetry(
+                f"transfer {self.transfer_id}: {message}", str(event.get("kind", "other"))
+            )
+        return found.xcom_value
+
+
+def _ended(client: Client, transfer: Transfer) -> dict[str, Any]:
+    failed = some_failures(client, transfer.id) if transfer.state == "incomplete" else ()
+    error = of_transfer(transfer, failed)
+    if error is not None:
+        raise error
+    return outcome(client, transfer)

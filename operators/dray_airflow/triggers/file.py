@@ -1,0 +1,220 @@
+"""Waits for files at an endpoint, in the triggerer. Pure waiters: they change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
+
+from dray_airflow.hooks.dray import DrayHook
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dray.client import Entry
+
+__all__ = ["DrayFileTrigger", "DrayFolderTrigger", "is_settled"]
+
+POLL_SECONDS = 15.0
+SETTLE_SECONDS = 5.0
+"""As of :mod:`dray_airflow.triggers.transfer`."""
+SEEN_KEY = "dray_seen_until"
+
+
+def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime) -> bool:
+    """Whether a file is there and whole, as far as it can be seen from outside.
+
+    What an endpoint brings has its name only when it is whole; what others write may still grow.
+
+    :param size_min: bytes it must have.
+    :param quiet_seconds: how long it must not have changed.
+    :param now: aware.
+    """
+    if entry.type not in ("file", "directory"):
+        return False
+    if entry.type == "file" and (entry.size or 0) < size_min:
+        return False
+    if quiet_seconds <= 0 or entry.modified_at is None:
+        return True
+    return (now - entry.modified_at).total_seconds() >= quiet_seconds
+
+
+class DrayFileTrigger(BaseTrigger):
+    """Fires when a file or folder is there, or cannot be asked for.
+
+    :param dray_conn_id: connection of the endpoint.
+    :param path: ``/ROOT/PATH``.
+    :param size_min: bytes it must have.
+    :param quiet_seconds: how long it must not have changed.
+    :param poll_seconds: between looks.
+    """
+
+    def __init__(
+        self,
+        dray_conn_id: str,
+        path: str,
+        size_min: int = 0,
+        quiet_seconds: float = 0.0,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """Remember what to wait for."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dray_conn_id = dray_conn_id
+        self.path = path
+        self.size_min = size_min
+        self.quiet_seconds = quiet_seconds
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what makes another one like it, in any triggerer."""
+        return (
+            "dray_airflow.triggers.file.DrayFileTrigger",
+            {
+                "dray_conn_id": self.dray_conn_id,
+                "path": self.path,
+                "size_min": self.size_min,
+                "quiet_seconds": self.quiet_seconds,
+                "poll_seconds": self.poll_seconds,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until it is there; fire once."""
+        begun = time.monotonic()
+        words = await self._outcome()
+        await asyncio.sleep(max(0.0, begun + SETTLE_SECONDS - time.monotonic()))
+        yield TriggerEvent(words)  # type: ignore[no-untyped-call]
+
+    async def _outcome(self) -> dict[str, Any]:
+        from dray.errors import DrayError
+        from dray_airflow.errors import DrayTaskFailure
+
+        try:
+            client = await DrayHook(self.dray_conn_id).get_async_conn()
+        except DrayTaskFailure as error:
+            return {"error": str(error), "kind": error.kind, "status": "permanent"}
+        async with client:
+            while True:
+                try:
+                    entry = await client.stat(self.path)
+                except DrayError as error:
+                    if error.kind != "not_found":
+                        words = {"kind": error.kind, "status": error.status}
+                        return {"error": error.message, **words}
+                else:
+                    now = datetime.now(timezone.utc)
+                    if is_settled(entry, self.size_min, self.quiet_seconds, now):
+                        return {"path": entry.path, "size": entry.size}
+                await asyncio.sleep(self.poll_seconds)
+
+
+class DrayFolderTrigger(BaseEventTrigger):
+    """Fires for each new file in a folder: the trigger of a watched asset.
+
+    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload of each event holds
+    ``path``, ``name``, ``size`` and ``modified_at``. A file that changed is new again. Which were
+    told of is kept with the asset (Airflow 3.3 and later, a trigger of one asset), so that another
+    triggerer goes on behind them; else one that starts anew tells of all that lie there.
+
+    :param dray_conn_id: connection of the endpoint.
+    :param path: the folder, ``/ROOT/PATH``; what lies in it, not below.
+    :param pattern: names to tell of, as a shell has it.
+    :param quiet_seconds: how long a file must not have changed.
+    :param poll_seconds: between looks.
+    """
+
+    def __init__(
+        self,
+        dray_conn_id: str,
+        path: str,
+        pattern: str = "*",
+        quiet_seconds: float = 0.0,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """Remember what to look for."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dray_conn_id = dray_conn_id
+        self.path = path
+        self.pattern = pattern
+        self.quiet_seconds = quiet_seconds
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what makes another one like it, in any triggerer."""
+        return (
+            "dray_airflow.triggers.file.DrayFolderTrigger",
+            {
+                "dray_conn_id": self.dray_conn_id,
+                "path": self.path,
+                "pattern": self.pattern,
+                "quiet_seconds": self.quiet_seconds,
+                "poll_seconds": self.poll_seconds,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look for ever; fire for each new file."""
+        seen = await self._load()
+        while True:
+            for entry in await self._new(seen):
+                words = {
+                    "path": entry.path,
+                    "name": entry.name,
+                    "size": entry.size,
+                    "modified_at": _text(entry.modified_at),
+                }
+                seen[entry.name] = _text(entry.modified_at) or ""
+                yield TriggerEvent(words)  # type: ignore[no-untyped-call]
+                await self._save(seen)
+            await asyncio.sleep(self.poll_seconds)
+
+    async def _new(self, seen: dict[str, str]) -> list[Entry]:
+        from dray.errors import DrayError
+        from dray_airflow.errors import DrayTaskFailure
+
+        found: list[Entry] = []
+        names: set[str] = set()
+        now = datetime.now(timezone.utc)
+        try:
+            # A client for each look: the token of the connection may have been renewed.
+            async with await DrayHook(self.dray_conn_id).get_async_conn() as client:
+                async for entry in client.list(self.path):
+                    names.add(entry.name)
+                    is_one = entry.type == "file" and fnmatch.fnmatchcase(entry.name, self.pattern)
+                    if not is_one or not is_settled(entry, 0, self.quiet_seconds, now):
+                        continue
+                    if seen.get(entry.name) != (_text(entry.modified_at) or ""):
+                        found.append(entry)
+        except (DrayError, DrayTaskFailure) as error:
+            # A watcher has no task that could fail: it says so and looks again.
+            self.log.warning("folder %s cannot be looked at: %s", self.path, error)
+            return []
+        # What was taken away may come again.
+        for name in set(seen) - names:
+            del seen[name]
+        return sorted(found, key=lambda entry: (_text(entry.modified_at) or "", entry.name))
+
+    async def _load(self) -> dict[str, str]:
+        found = await self._store("aget", SEEN_KEY)
+        return dict(found) if isinstance(found, dict) else {}
+
+    async def _save(self, seen: dict[str, str]) -> None:
+        await self._store("aset", SEEN_KEY, dict(seen))
+
+    async def _store(self, name: str, *words: Any) -> Any:  # noqa: ANN401 - any JSON
+        store: Any = getattr(self, "asset_state_store", None)
+        if store is None:
+            return None
+        try:
+            return await getattr(store, name)(*words)
+        except ValueError:
+            # A trigger of several assets has a store for each, and no way to say which.
+            return None
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,196 @@
+"""Staging, comparing and waiting for files, against real endpoints, run by Airflow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.testing.endpoints import Endpoint
+    from dray.testing.plugin import Two
+
+Loose: TypeAlias = Any
+pytestmark = pytest.mark.server
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def make_dag(dag_id: str) -> Loose:
+    from airflow.sdk import DAG
+
+    return DAG(dag_id, schedule=None, start_date=START, default_args={"retries": 0})
+
+
+@pytest.fixture
+def tiers(start_endpoint: Callable[..., Endpoint], connect: Callable[..., str]) -> Endpoint:
+    """Give an endpoint with a slow and a fast root, and the connection ``dray_default``."""
+    from dray.testing.endpoints import Root
+
+    roots = (Root("tape", {"tier": "slow"}), Root("nvme", {"tier": "fast"}))
+    endpoint = start_endpoint("t", roots=roots)
+    connect("dray_default", endpoint)
+    return endpoint
+
+
+def test_staging_in_work_and_out_frees_the_fast_tier(
+    tiers: Endpoint, run_dag: Callable[..., Loose]
+) -> None:
+    from airflow.sdk import task
+
+    from dray_airflow.operators.stage import (
+        DrayEvictOperator,
+        DrayStageInOperator,
+        DrayStageOutOperator,
+    )
+
+    content = os.urandom(2_000_000)
+    folder = tiers.root("run1", root="tape")
+    folder.mkdir()
+    (folder / "raw.dat").write_bytes(content)
+
+    with make_dag("stages") as dag:
+        stage_in = DrayStageInOperator(
+            task_id="stage_in",
+            path="/tape/run1",
+            recursive=True,
+            pin=dt.timedelta(hours=1),
+            lifetime=7200,
+            application="reconstruct",
+        )
+
+        @task
+        def work(staged: dict[str, Any]) -> str:
+            assert staged["to"] == "/nvme/run1"
+            there = tiers.root("run1", root="nvme")
+            (there.parent / "out.dat").write_bytes((there / "raw.dat").read_bytes()[::-1])
+            return "/nvme/out.dat"
+
+        copy: Loose = stage_in.output
+        done = work(copy)
+        out = DrayStageOutOperator(task_id="stage_out", path=done, to="/tape/out.dat", evict=True)
+        free = DrayEvictOperator(task_id="free", staged=copy)
+        setup: Loose = stage_in
+        setup.as_setup() >> done >> out >> free.as_teardown()
+
+    ran = run_dag(dag)
+    assert ran.state == "success"
+    result = ran.result("stage_in")
+    assert (result["bytes"], result["state"]) == (len(content), "staged")
+    assert result["pinned_until"] is not None
+    with tiers.client() as client:
+        assert client.staging(result["id"]).application == "reconstruct"
+        assert client.staging(result["id"]).state == "evicted"
+        assert client.staging(ran.result("stage_out")["id"]).state == "evicted"
+    assert tiers.root("out.dat", root="tape").read_bytes() == content[::-1]
+    assert not list(tiers.root(root="nvme").rglob("*.dat"))
+
+
+def test_what_cannot_be_staged_fails_with_one_line(
+    tiers: Endpoint, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from dray_airflow.operators.stage import DrayStageInOperator
+
+    tiers.root("a.dat", root="tape").write_bytes(b"x")
+    with make_dag("stages_badly") as dag:
+        DrayStageInOperator(task_id="missing", path="/tape/nothing.dat")
+        DrayStageInOperator(task_id="bypass", path="/tape/a.dat", bypass=True)
+        DrayStageInOperator(task_id="relative", path="a.dat")
+    ran = run_dag(dag)
+    assert {ran.task(name).state for name in ("missing", "bypass", "relative")} == {"failed"}
+    said = capfd.readouterr().out
+    assert "DrayTaskFailure: transfer af-missing-" in said
+    assert "No such file or directory" in said
+    assert "leave out replicas and bypass" in said
+    assert "'a.dat' is no path of the endpoint; write /ROOT/PATH" in said
+
+
+def test_what_differs_is_named(
+    two_endpoints: Two,
+    connect: Callable[..., str],
+    run_dag: Callable[..., Loose],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from dray_airflow.operators.verify import DrayVerifyOperator
+
+    a, b = two_endpoints
+    ends = {
+        "source_conn_id": connect("site_a", a),
+        "destination_conn_id": connect("site_b", b),
+    }
+    for end in (a, b):
+        for name in ("same.dat", "sub/same.dat", "sub/rotten.dat", "short.dat", "gone.dat"):
+            place = end.root(f"set/{name}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(name.encode() * 1000)
+    with make_dag("verifies_well") as dag:
+        DrayVerifyOperator(task_id="all", source="/data/set", destination="/data/set", **ends)
+        DrayVerifyOperator(
+            task_id="one",
+            source=a.place("set/same.dat"),
+            destination="/data/set/same.dat",
+            algorithm="crc32c",
+            **ends,
+        )
+    ran = run_dag(dag)
+    assert ran.state == "success"
+    bytes_of = sum(path.stat().st_size for path in a.root("set").rglob("*.dat"))
+    assert ran.result("all") == {"files": 5, "bytes": bytes_of, "checksums": 5, "read": 10}
+    assert ran.result("one")["files"] == 1
+
+    rotten = b.root("set/sub/rotten.dat")
+    rotten.write_bytes(b"\0" + rotten.read_bytes()[1:])
+    b.root("set/short.dat").write_bytes(b"short")
+    b.root("set/gone.dat").unlink()
+    b.root("set/more.dat").write_bytes(b"does not matter")
+    with make_dag("verifies_badly") as dag:
+        words = {"source": "/data/set", "destination": "/data/set", **ends}
+        DrayVerifyOperator(task_id="all", **words)
+        DrayVerifyOperator(task_id="sizes", algorithm="none", **words)
+    ran = run_dag(dag)
+    assert ran.state == "failed"
+    said = capfd.readouterr().out
+    assert "3 of 5 files are not as at the source: /data/set/gone.dat: it is missing; " in said
+    assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in said
+    assert "/data/set/sub/rotten.dat: its adler32 is " in said
+    assert "2 of 5 files are not as at the source" in said
+
+
+def test_sensors_wait_for_files_and_transfers_of_others(
+    one_endpoint: Endpoint, connect: Callable[..., str], run_dag: Callable[..., Loose]
+) -> None:
+    from dray.client import Request
+    from dray_airflow.sensors.file import DrayFileSensor
+    from dray_airflow.sensors.transfer import DrayTransferSensor
+
+    connect("dray_default", one_endpoint)
+    with make_dag("waits") as dag:
+        words: dict[str, Any] = {"poke_interval": 0.2, "timeout": 60}
+        DrayFileSensor(task_id="file", path="/data/y.dat", size_min="1kB", **words)
+        DrayFileSensor(task_id="poked", path="/data/y.dat", deferrable=False, **words)
+        DrayTransferSensor(task_id="transfer", transfer_id="others", is_awaited=True, **words)
+        DrayTransferSensor(task_id="unknown", transfer_id="nobodys", **words)
+    one_endpoint.root("x.dat").write_bytes(b"x" * 1000)
+
+    def later() -> None:
+        with one_endpoint.client() as client:
+            client.submit(Request(sources="/data/x.dat", destination="/data/y.dat", id="others"))
+
+    timer = threading.Timer(1.0, later)
+    timer.start()
+    ran = run_dag(dag)
+    timer.join()
+    states = {name: ran.task(name).state for name in ("file", "poked", "transfer", "unknown")}
+    assert states == {
+        "file": "success",
+        "poked": "success",
+        "transfer": "success",
+        "unknown": "failed",
+    }
+    assert ran.result("file") == {"path": "/data/y.dat", "size": 1000}
+    assert ran.result("transfer")["bytes"] == 1000
