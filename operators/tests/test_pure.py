@@ -1,0 +1,253 @@
+"""What the provider decides without an endpoint: ids, values, errors, waits, connections."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.client import FileCounts, FileOutcome, Transfer
+from dray.errors import DrayError, DrayPermanentError, DrayTemporaryError
+from dray_airflow import assets, values
+from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, of_error, of_transfer
+from dray_airflow.hooks.dray import settings_of
+from dray_airflow.identity import transfer_id
+from dray_airflow.retries import LONGEST_SECONDS, WAITS, delay
+from dray_airflow.version_compat import check
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+Loose: TypeAlias = Any
+words = st.text(max_size=250)
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+
+@given(words, words, words, st.integers(-1, 10_000))
+def test_an_id_is_one_an_endpoint_takes(dag: str, run: str, task: str, index: int) -> None:
+    id = transfer_id(dag, run, task, index)
+    assert re.fullmatch(r"[A-Za-z0-9._:-]{1,60}", id)
+    assert id == transfer_id(dag, run, task, index)
+
+
+def test_ids_differ_by_each_part() -> None:
+    key: dict[str, Loose] = {"dag_id": "d", "run_id": "r", "task_id": "t"}
+    several = [
+        transfer_id(**key),
+        transfer_id(**key, map_index=0),
+        transfer_id(**key, map_index=1),
+        transfer_id(**key, namespace="n"),
+        transfer_id(**key, part="p"),
+        *(transfer_id(**{**key, name: "other"}) for name in key),
+        transfer_id("d", "rt", ""),
+    ]
+    assert len(set(several)) == len(several)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes"),
+    [
+        ("12", 12),
+        ("1kB", 1000),
+        ("1KiB", 1024),
+        ("1.5 GiB", 3 << 29),
+        ("200GB", 200 * 10**9),
+        ("100MiB/s", 100 << 20),
+        ("", None),
+        ("None", None),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_sizes_are_read(text: Loose, bytes: int | None) -> None:
+    assert values.size("rate_max", text) == bytes
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "1 2", "1XB", 1.5, True, [1]])
+def test_what_is_no_size_is_named(text: Loose) -> None:
+    with pytest.raises(DrayTaskFailure, match=r"cannot use rate_max: .* after templates"):
+        values.size("rate_max", text)
+
+
+def test_times_say_their_zone() -> None:
+    begin = dt.datetime(2026, 11, 21, 17, tzinfo=dt.timezone.utc)
+    assert values.time("deadline", "2026-11-21T17:00:00Z") == begin
+    assert values.time("deadline", "2026-11-21T18:00:00+01:00") == begin
+    assert values.time("deadline", dt.timedelta(hours=1), begin) == begin + dt.timedelta(hours=1)
+    assert values.time("deadline", "") is None
+    for wrong in ("tomorrow", "2026-11-21T17:00:00", 5, begin.replace(tzinfo=None)):
+        with pytest.raises(DrayTaskFailure, match="cannot use deadline"):
+            values.time("deadline", wrong)
+
+
+def test_lengths_of_time_are_rounded_up() -> None:
+    assert values.seconds("pin", dt.timedelta(milliseconds=1500)) == 2
+    assert values.seconds("pin", 1.1) == 2
+    assert values.seconds("pin", "60") == 60
+    with pytest.raises(DrayTaskFailure, match="above 0"):
+        values.seconds("pin", -1)
+
+
+def test_an_empty_text_is_named_with_what_it_was() -> None:
+    with pytest.raises(DrayTaskFailure, match="cannot use destination: it is '' after templates"):
+        values.text("destination", "")
+    with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: it is 'None'"):
+        values.texts("sources", ["/a/b", "None"])
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def make_error(status: str, kind: str = "io", message: str = "it went wrong") -> DrayError:
+    of = DrayPermanentError if status == "permanent" else DrayTemporaryError
+    fields: dict[str, Loose] = {"kind": kind, "status": status, "end": "sink"}
+    return of(message, **fields, operation="x", file="f", cause="", remedy="")
+
+
+def test_what_will_not_go_away_fails_at_once_and_the_rest_is_tried_again() -> None:
+    assert isinstance(of_error(make_error("permanent")), DrayTaskFailure)
+    for status in ("temporary", "exhausted"):
+        error = of_error(make_error(status, "no_space", "two\nlines"), "transfer t")
+        assert isinstance(error, DrayTaskRetry)
+        assert (str(error), error.kind) == ("transfer t: two lines", "no_space")
+
+
+def ended(state: Loose, error: DrayError | None = None) -> Transfer:
+    return Transfer("t", state, files=FileCounts(listed=9, failed=2), error=error)
+
+
+def outcome(status: str, message: str) -> FileOutcome:
+    return FileOutcome("f", "failed", error=make_error(status, message=message))
+
+
+def test_one_file_that_may_come_later_is_worth_a_retry() -> None:
+    assert of_transfer(ended("done")) is None
+    several = [outcome("permanent", "never"), outcome("temporary", "later")]
+    error = of_transfer(ended("incomplete"), several)
+    assert isinstance(error, DrayTaskRetry)
+    assert str(error) == "transfer t: 2 of 9 files failed; the first: later"
+    assert isinstance(of_transfer(ended("incomplete"), several[:1]), DrayTaskFailure)
+    assert isinstance(of_transfer(ended("failed", make_error("exhausted"))), DrayTaskRetry)
+    assert isinstance(of_transfer(ended("failed", make_error("permanent"))), DrayTaskFailure)
+    assert "what is safe is kept" in str(of_transfer(ended("cancelled")))
+
+
+# --- waits ----------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from([*WAITS, "other"]), st.integers(1, 1000))
+def test_waits_grow_to_a_bound(kind: str, tries: int) -> None:
+    now, next = delay(kind, tries), delay(kind, tries + 1)
+    assert dt.timedelta(0) < now <= next <= dt.timedelta(seconds=LONGEST_SECONDS)
+
+
+def test_a_full_disk_is_given_more_time_than_a_restart() -> None:
+    assert delay("no_space", 1) > 10 * delay("unreachable", 1)
+
+
+def test_the_policy_leaves_other_errors_to_the_task() -> None:
+    from airflow.sdk import RetryAction
+
+    from dray_airflow.retries import DrayRetryPolicy
+
+    policy = DrayRetryPolicy()
+    found = policy.evaluate(DrayTaskRetry("x", "no_space"), 2, 5)
+    assert (found.action, found.retry_delay) == (RetryAction.RETRY, dt.timedelta(seconds=1200))
+    assert policy.evaluate(ValueError("x"), 1, 5).action is RetryAction.DEFAULT
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def connection(**fields: Loose) -> Connection:
+    from airflow.sdk import Connection
+
+    extra = fields.pop("extra", None)
+    text = extra if isinstance(extra, str) or extra is None else json.dumps(extra)
+    return Connection(conn_id="c", conn_type="dray", extra=text, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({"host": "dtn.example.org"}, "dray://dtn.example.org:4735"),
+        ({"host": "dtn.example.org", "port": 99}, "dray://dtn.example.org:99"),
+        ({"host": "dray://dtn.example.org:99"}, "dray://dtn.example.org:99"),
+        ({"host": "10.0.0.1:99"}, "dray://10.0.0.1:99"),
+        ({"host": "::1"}, "dray://[::1]:4735"),
+        ({"host": "[::1]:99"}, "dray://[::1]:99"),
+        ({"host": "dtn.example.org", "schema": "https"}, "https://dtn.example.org:443"),
+    ],
+)
+def test_connections_name_an_endpoint(fields: dict[str, Loose], url: str) -> None:
+    assert settings_of(connection(**fields)).url == url
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "its host is ''; give the name"),
+        ({"host": "a b"}, "its host is 'a b'"),
+        ({"host": "h", "schema": "ftp"}, "'ftp' is no scheme; write one of dray, https, http"),
+        ({"host": "h:1", "port": 2}, "give the port as a number, once"),
+        ({"host": "h", "extra": "[]"}, "its extra is no JSON object"),
+        ({"host": "h", "extra": {"pim": "x"}}, "its extra has pim; it may have pin, ca"),
+        ({"host": "h", "extra": {"seconds": "soon"}}, "its seconds is 'soon'"),
+        ({"host": "h", "extra": {"seconds": -1}}, "its seconds is -1"),
+        ({"host": "h", "extra": {"pin": 5}}, "its pin is 5; write a text"),
+        (
+            {"host": "h", "password": "t", "extra": {"token_file": "/t"}},
+            "it has a password and a token_file",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_named_with_its_connection(
+    fields: dict[str, Loose], said: str
+) -> None:
+    with pytest.raises(DrayTaskFailure, match="cannot use connection 'c': ") as caught:
+        settings_of(connection(**fields))
+    assert said in str(caught.value)
+
+
+def test_a_token_is_in_no_repr() -> None:
+    assert "secret" not in repr(settings_of(connection(host="h", password="secret")))  # noqa: S106
+
+
+def test_a_certificate_is_shown_instead_of_a_token() -> None:
+    plain = settings_of(connection(host="h", extra={"certificate": "/tmp/p"}))  # noqa: S108
+    assert plain.arguments()["token"] is None
+    with_token = settings_of(connection(host="h", password="t", extra={"certificate": "/p"}))  # noqa: S106
+    assert with_token.arguments()["token"] == "t"  # noqa: S105
+
+
+# --- assets, versions -----------------------------------------------------------------------------
+
+
+def test_a_place_is_one_asset_however_it_is_written() -> None:
+    from urllib.parse import urlsplit
+
+    one = "dray://dtn.example.org/data/run1"
+    for text in ("dray://DTN.example.org:4735/data/run1/", one):
+        assert assets.sanitize_uri(urlsplit(text)).geturl() == one
+    assert assets.create_asset(host="dtn.example.org:4735", path="/data/run1/").uri == one
+    for wrong in ("dray:///data", "dray://host/", "dray://host"):
+        with pytest.raises(ValueError, match="dray://HOST"):
+            assets.sanitize_uri(urlsplit(wrong))
+
+
+def test_an_older_airflow_is_refused_in_one_line() -> None:
+    assert check("3.1.0") == (3, 1)
+    assert check("4.0.0rc1") == (4, 0)
+    for old in ("3.0.6", "2.11.0"):
+        with pytest.raises(RuntimeError, match=rf"needs Airflow 3.1 or later, this is {old}; "):
+            check(old)
