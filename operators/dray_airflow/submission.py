@@ -192,13 +192,14 @@ class Errand:
                 places.append(Place(path))
                 continue
             key = key or client.endpoint().key
-            ticket = clients.of(end.conn_id).mint_ticket(
-                self.id,
-                "write" if direction == "write" else "read",
-                [path],
-                key,
-                overwrite=self.request.overwrite if direction == "write" else None,
-            )
+            with translated(clients.settings(end.conn_id).about(f"transfer {self.id}")):
+                ticket = clients.of(end.conn_id).mint_ticket(
+                    self.id,
+                    "write" if direction == "write" else "read",
+                    [path],
+                    key,
+                    overwrite=self.request.overwrite if direction == "write" else None,
+                )
             url = f"dray://{authority}{path}"
             places.append(Place(url, ticket.ticket, ticket.key, ticket.address))
         whole = dataclasses.replace(
@@ -318,7 +319,7 @@ def begin(wish: Wish, clients: Clients) -> Begun:
     """
     from dray.errors import DrayError
 
-    with translated(f"transfer {wish.id}"):
+    with translated(clients.settings(wish.conn_id).about(f"transfer {wish.id}")):
         client = clients.of(wish.conn_id)
         for left in reversed(range(ROUNDS_MAX)):
             found = client.query([wish.id])[wish.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -11,12 +12,14 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dray.testing.endpoints import Endpoint
     from dray.testing.plugin import Two
 
 Loose: TypeAlias = Any
 pytestmark = pytest.mark.server
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+SIZE = 3_000_000
 
 
 @pytest.fixture
@@ -24,6 +27,7 @@ def sites(two_endpoints: Two, connect: Callable[..., str]) -> Two:
     """Give two endpoints with connections ``site_a`` and ``site_b``."""
     connect("site_a", two_endpoints.a)
     connect("site_b", two_endpoints.b)
+    two_endpoints.a.root("x.dat").write_bytes(os.urandom(SIZE))
     return two_endpoints
 
 
@@ -48,14 +52,13 @@ def move(**words: Loose) -> Loose:
     return DrayTransferOperator(**{**given, **words})
 
 
-def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..., Any]) -> None:
-    content = os.urandom(3_000_000)
-    sites.a.root("x.dat").write_bytes(content)
+def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..., Loose]) -> None:
     with make_dag("arrives") as dag:
         move(destination="/data/{{ dag.dag_id }}/x.dat")
         move(task_id="deferred", rate_max="1MB", grace_seconds=0)
     ran = run_dag(dag)
     assert ran.state == "success"
+    content = sites.a.root("x.dat").read_bytes()
     assert sites.b.root("arrives/x.dat").read_bytes() == content
     assert sites.b.root("y.dat").read_bytes() == content
     for task_id in ("move", "deferred"):
@@ -65,13 +68,166 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
         assert result == {
             "id": seen.id,
             "files": 1,
-            "bytes": 3_000_000,
-            "bytes_sent": 3_000_000,
+            "bytes": SIZE,
+            "bytes_sent": SIZE,
             "bytes_resumed": 0,
-            "bytes_durable": 3_000_000,
+            "bytes_durable": SIZE,
             "seconds": result["seconds"],
             "checksum": result["checksum"],
         }
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"
         assert ran.result(task_id, "_link_DrayTransferLink").endswith(f"/v1/transfers/{seen.id}")
+
+
+def test_a_retry_goes_on_from_what_is_safe(
+    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with make_dag("retries") as dag:
+        # The first try has no time for it, and cancels; the second is not bound.
+        move(
+            retries=1,
+            deferrable=False,
+            rate_max="{{ '1500kB' if ti.try_number == 1 else '' }}",
+            execution_timeout=dt.timedelta(seconds=1.5),
+        )
+    ran = run_dag(dag)
+    assert ran.state == "success"
+    assert ran.task("move").try_number == 2
+    result = ran.result("move")
+    assert result["bytes_resumed"] >= 1 << 20
+    assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
+    assert "begun again after it was cancelled" in capfd.readouterr().out
+    assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
+
+
+def test_shards_of_a_dataset_are_tasks_of_their_own(
+    sites: Two, run_dag: Callable[..., Loose]
+) -> None:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    names = [f"{at:02}.dat" for at in range(6)]
+    sites.a.root("set").mkdir()
+    for name in names:
+        (sites.a.root("set") / name).write_bytes(os.urandom(100_000))
+    with make_dag("mapped") as dag:
+        DrayTransferOperator.partial(
+            task_id="shard",
+            sources="/data/set/",
+            destination="/data/set/",
+            source_conn_id="site_a",
+            destination_conn_id="site_b",
+            recursive=True,
+            retries=0,
+        ).expand(include=[names[0:2], names[2:4], names[4:6]])
+    ran = run_dag(dag)
+    assert ran.state == "success"
+    results = [ran.result("shard", map_index=at) for at in range(3)]
+    assert len({result["id"] for result in results}) == 3
+    assert [result["files"] for result in results] == [2, 2, 2]
+    assert sum(result["bytes_sent"] for result in results) == 600_000
+    assert sorted(path.name for path in sites.b.root("set").glob("*.dat")) == names
+
+
+def test_assets_are_told_what_came(sites: Two, run_dag: Callable[..., Loose]) -> None:
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.sdk import AssetAlias
+    from airflow.utils.session import create_session
+
+    from dray_airflow.assets import create_asset
+
+    asset = create_asset(host=sites.b.address, path="/data/y.dat")
+    with make_dag("tells") as dag:
+        move(outlets=[asset, AssetAlias("what_came")])
+    ran = run_dag(dag)
+    assert ran.state == "success"
+    with create_session() as session:
+        rows = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "tells").all()
+        uris = {
+            row.id: session.query(AssetModel).filter(AssetModel.id == row.asset_id).one().uri
+            for row in rows
+        }
+        found = [(uris[row.id], row.extra) for row in rows]
+    assert {uri for uri, _ in found} == {f"dray://{sites.b.address}/data/y.dat"}
+    for _, extra in found:
+        assert extra["bytes"] == SIZE
+        assert extra["id"] == ran.result("move")["id"]
+
+
+def test_lineage_names_both_ends(sites: Two) -> None:
+    lineage = move(sources=["/data/x.dat", "/data/replica.dat"]).get_openlineage_facets_on_start()
+    assert [(each.namespace, each.name) for each in lineage.inputs] == [
+        (f"dray://{sites.a.address}", "/data/x.dat"),
+        (f"dray://{sites.a.address}", "/data/replica.dat"),
+    ]
+    assert [(each.namespace, each.name) for each in lineage.outputs] == [
+        (f"dray://{sites.b.address}", "/data/y.dat")
+    ]
+
+
+def errors_said(text: str) -> dict[str, str]:
+    """Give the last line of each exception in task logs, by its first word behind the class."""
+    found = re.findall(r"^dray_airflow\.errors\.(DrayTask\w+): (.*)$", text, re.MULTILINE)
+    return {line: kind for kind, line in found}
+
+
+def test_bad_input_is_one_clear_line_each(
+    sites: Two,
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Loose],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    gone = start_endpoint("gone")
+    connect("gone", gone, extra={"pin": gone.key, "seconds": 1})
+    gone.kill()
+    narrow = start_endpoint("narrow", config={"rate": "1MB"})
+    connect("narrow", narrow)
+    connect("bad_token", sites.b, password="abc.def.ghi")  # noqa: S106
+    connect("no_right", sites.a, password=sites.a.token("storage.read:/elsewhere"))
+    past = (dt.datetime.now(dt.timezone.utc) - dt.timedelta(hours=1)).isoformat()
+    with make_dag("bad_input") as dag:
+        move(task_id="no_connection", destination_conn_id="nowhere")
+        move(task_id="unreachable", destination_conn_id="gone")
+        move(task_id="token", destination_conn_id="bad_token")
+        move(task_id="right", source_conn_id="no_right")
+        move(task_id="late", deadline=past)
+        move(
+            task_id="impossible",
+            destination_conn_id="narrow",
+            deadline=dt.timedelta(minutes=5),
+            bytes_expected="200GB",
+        )
+        move(task_id="empty", destination="{{ dag_run.conf.get('nothing', '') }}")
+        move(task_id="missing", sources="/data/nothing.dat")
+        move(task_id="relative", sources="data/x.dat")
+        move(task_id="elsewhere", sources="dray://elsewhere.example.org/data/x.dat")
+        move(task_id="word", overwrite="sometimes")
+        move(task_id="option", options={"stream": 4})
+        move(task_id="rate", rate_max="fast")
+        move(task_id="root", destination="/nothing/y.dat")
+    ran = run_dag(dag)
+    assert {ran.task(task_id).state for task_id in dag.task_ids} == {"failed"}
+    said = errors_said(capfd.readouterr().out)
+    expected = {
+        "there is none of that name; make it: airflow connections add nowhere": "Failure",
+        f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
+        "unreachable (Connection refused); look whether the endpoint runs": "Retry",
+        f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
+        "not authorized (its header is not a JSON object); ask the issuer": "Failure",
+        "is past; give a later one": "Failure",
+        "submit it with the deadline ": "Failure",
+        "cannot use destination: it is '' after templates; give it": "Failure",
+        "its source is nothing.dat: No such file or directory); check the path": "Failure",
+        "that names no file or folder of an endpoint; write /ROOT/PATH": "Failure",
+        f"connection 'site_a' is for {sites.a.address}; name the connection": "Failure",
+        "cannot use overwrite: 'sometimes' is none; write one of never": "Failure",
+        "cannot use options: there is no 'stream'; use one of bind, ": "Failure",
+        "cannot use rate_max: 'fast' is what it is after templates": "Failure",
+        "nothing": "Failure",
+    }
+    for words, kind in expected.items():
+        lines = [line for line in said if words in line]
+        assert lines, (words, said)
+        assert {said[line] for line in lines} == {f"DrayTask{kind}"}, words
+    assert len(said) == len(dag.task_ids)

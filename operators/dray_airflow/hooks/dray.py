@@ -81,6 +81,10 @@ class Settings:
         policy = Policy(seconds=self.seconds, outage_seconds=self.outage_seconds)
         return {"url": self.url, "token": token, "policy": policy, **self.trust}
 
+    def about(self, what: str) -> str:
+        """Say at which endpoint something is, for messages."""
+        return f"{what} at {self.url} (connection {self.conn_id!r})"
+
     def link_to(self, id: str) -> str:
         """Give the address of a transfer: the connection's, or that of the control API."""
         if self.link:

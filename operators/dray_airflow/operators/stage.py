@@ -243,7 +243,7 @@ class _StageOperator(WaitingOperator):
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> dict[str, Any]:
         self._check(client, transfer)
-        with translated(f"transfer {transfer.id}"):
+        with translated(settings.about(f"transfer {transfer.id}")):
             staged = client.staging(transfer.id)
             result = _outcome(staged, transfer)
             self._after(client, staged)
@@ -378,7 +378,7 @@ class DrayEvictOperator(BaseOperator):
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
         with hook.get_conn() as client:
             for id in ids:
-                with translated(f"staged copy {id}"):
+                with translated(hook.settings.about(f"staged copy {id}")):
                     if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
                         _unpin(client, (id,))
                     client.evict_staging(id)

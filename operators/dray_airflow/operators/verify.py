@@ -40,6 +40,7 @@ class _Tree:
 
     client: Client
     top: str
+    about: str
 
     def entries(self) -> dict[str, Entry]:
         """Give files and links by their paths below the top; of a file, itself."""
@@ -122,18 +123,18 @@ class DrayVerifyOperator(BaseOperator):
         del context
         check_choice("algorithm", self.algorithm, ("adler32", "crc32c", "none"))
         with Clients() as clients:
-            with translated("source"):
-                source = self._tree(clients, "source")
+            source = self._tree(clients, "source")
+            destination = self._tree(clients, "destination")
+            with translated(source.about):
                 wanted = source.entries()
-            with translated("destination"):
-                destination = self._tree(clients, "destination")
+            with translated(destination.about):
                 found = destination.entries()
             wrong = _differences(wanted, found)
             files = [below for below, entry in wanted.items() if entry.type == "file"]
             pairs = [below for below in files if below not in wrong]
             read = 0
             if self.algorithm != "none":
-                with translated("checksum"), ThreadPoolExecutor(AT_ONCE) as pool:
+                with ThreadPoolExecutor(AT_ONCE) as pool:
                     sums = pool.map(lambda below: self._sums(source, destination, below), pairs)
                     for below, (difference, is_read) in zip(pairs, sums, strict=True):
                         read += is_read
@@ -153,16 +154,19 @@ class DrayVerifyOperator(BaseOperator):
     def _tree(self, clients: Clients, name: str) -> _Tree:
         conn_id = values.text(f"{name}_conn_id", getattr(self, f"{name}_conn_id"))
         end = End(conn_id, values.text(name, getattr(self, name)))
-        _, path = end.split(clients.settings(conn_id))
-        return _Tree(clients.of(conn_id), path)
+        settings = clients.settings(conn_id)
+        _, path = end.split(settings)
+        return _Tree(clients.of(conn_id), path, settings.about(path))
 
     def _sums(self, source: _Tree, destination: _Tree, below: str) -> tuple[str, int]:
         """Compare one file's sums; say what is wrong, and how many were computed now."""
         algorithm: Literal["adler32", "crc32c"] = (
             "crc32c" if self.algorithm == "crc32c" else "adler32"
         )
-        there = source.client.checksum(source.path(below), algorithm)
-        here = destination.client.checksum(destination.path(below), algorithm)
+        with translated(source.about):
+            there = source.client.checksum(source.path(below), algorithm)
+        with translated(destination.about):
+            here = destination.client.checksum(destination.path(below), algorithm)
         read = (there.from_ == "read") + (here.from_ == "read")
         if here.checksum == there.checksum and here.size == there.size:
             return "", read

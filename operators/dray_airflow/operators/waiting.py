@@ -90,7 +90,7 @@ class WaitingOperator(BaseOperator):
         """Wait in this process, at first; then hand over."""
         id = transfer.id
         if self.deferrable:
-            ended = self._wait_for(client, transfer, self.grace_seconds)
+            ended = self._wait_for(client, settings, transfer, self.grace_seconds)
             if ended is None:
                 self.log.info("transfer %s goes on; the triggerer waits for it", id)
                 self.defer(
@@ -100,14 +100,16 @@ class WaitingOperator(BaseOperator):
                 )
             return ended
         while True:
-            ended = self._wait_for(client, transfer, TELL_SECONDS)
+            ended = self._wait_for(client, settings, transfer, TELL_SECONDS)
             if ended is not None:
                 return ended
-            with translated(f"transfer {id}"):
+            with translated(settings.about(f"transfer {id}")):
                 transfer = client.transfer(id)
             self.log.info("transfer %s: %s", id, story(transfer))
 
-    def _wait_for(self, client: Client, transfer: Transfer, seconds: float) -> Transfer | None:
+    def _wait_for(
+        self, client: Client, settings: Settings, transfer: Transfer, seconds: float
+    ) -> Transfer | None:
         from dray.errors import DrayError
 
         if transfer.is_terminal:
@@ -119,7 +121,7 @@ class WaitingOperator(BaseOperator):
             return client.wait(transfer.id, timeout_seconds=seconds)
         except DrayError as error:
             if error.kind != "timed_out" or time.monotonic() - begun < seconds - 1:
-                raise of_error(error, f"transfer {transfer.id}") from None
+                raise of_error(error, settings.about(f"transfer {transfer.id}")) from None
             return None
 
     def _trigger(self, settings: Settings, id: str) -> DrayTransferTrigger:
@@ -139,7 +141,7 @@ class WaitingOperator(BaseOperator):
         id = str(event["transfer_id"])
         self._remember(context, hook.settings, id)
         with hook.get_conn() as client:
-            with translated(f"transfer {id}"):
+            with translated(hook.settings.about(f"transfer {id}")):
                 transfer = client.transfer(id)
             if not transfer.is_terminal:
                 # The trigger gave up, or somebody began it again: the retry attaches to it.

@@ -88,7 +88,7 @@ class DrayFileSensor(BaseSensorOperator):
         size_min = values.size("size_min", self.size_min) or 0
         quiet = values.seconds("quiet", self.quiet) or 0
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
-        with hook.get_conn() as client, translated(path):
+        with hook.get_conn() as client, translated(hook.settings.about(path)):
             try:
                 entry = client.stat(path)
             except DrayError as error:

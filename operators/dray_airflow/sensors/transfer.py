@@ -86,7 +86,7 @@ class DrayTransferSensor(BaseSensorOperator):
         id = values.text("transfer_id", self.transfer_id)
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
         self.transfer_url = hook.settings.link_to(id)
-        with hook.get_conn() as client, translated(f"transfer {id}"):
+        with hook.get_conn() as client, translated(hook.settings.about(f"transfer {id}")):
             transfer = client.query([id])[id] if self.is_awaited else client.transfer(id)
             if transfer is None or not transfer.is_terminal:
                 return PokeReturnValue(is_done=False)
