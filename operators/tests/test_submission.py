@@ -207,3 +207,29 @@ def test_an_id_of_another_owner_is_refused(
     connect("site_b", sites.b, password=sites.b.token(subject="bob"))
     with Clients() as others, pytest.raises(DrayTaskFailure, match="the id is taken"):
         begin(errand(), others)
+
+
+def test_shards_move_side_by_side_into_one_folder(sites: Two, clients: Clients) -> None:
+    from dray.client import Request, Selection
+
+    names = [f"{at:02}.dat" for at in range(6)]
+    sites.a.root("set").mkdir()
+    for name in names:
+        (sites.a.root("set") / name).write_bytes(os.urandom(1_000_000))
+    client = clients.of("site_b")
+    for at in range(3):
+        part = Selection(recursive=True, include=names[2 * at : 2 * at + 2])
+        begin(
+            Errand(
+                (End("site_a", "/data/set/"),),
+                End("site_b", "/data/set/"),
+                Request((), "", id=f"af-{at}", selection=part, rate_max=1_000_000),
+                mark="try1",
+            ),
+            clients,
+        )
+    ended = [client.wait(f"af-{at}", timeout_seconds=60) for at in range(3)]
+    assert [(each.state, each.tries, each.files.done) for each in ended] == [("done", 1, 2)] * 3
+    assert sum(each.bytes.sent for each in ended) == 6_000_000
+    begun = max(each.started_at for each in ended if each.started_at)
+    assert begun < min(each.ended_at for each in ended if each.ended_at)

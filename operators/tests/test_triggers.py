@@ -1,0 +1,226 @@
+"""What the triggerer waits for, against real endpoints; no Airflow process is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from dray.client import Request
+from dray_airflow.submission import FIRST_LABEL
+from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
+from dray_airflow.triggers.transfer import DrayTransferTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.triggers.base import BaseTrigger
+
+    from dray.testing.endpoints import Endpoint
+
+Loose: TypeAlias = Any
+pytestmark = pytest.mark.server
+
+SIZE = 4_000_000
+SLOW = 2_000_000
+
+
+@pytest.fixture
+def site(one_endpoint: Endpoint, connect: Callable[..., str]) -> Endpoint:
+    connect("site", one_endpoint)
+    one_endpoint.root("x.dat").write_bytes(os.urandom(SIZE))
+    with one_endpoint.client() as client:
+        labels = {FIRST_LABEL: "mine"}
+        client.submit(Request("/data/x.dat", "/data/y.dat", id="t", rate_max=SLOW, labels=labels))
+    return one_endpoint
+
+
+def trigger(**words: Loose) -> DrayTransferTrigger:
+    return DrayTransferTrigger("site", "t", **{"mark": "mine", "settle_seconds": 0.0, **words})
+
+
+async def first(of: BaseTrigger) -> dict[str, Loose]:
+    """Give the payload of the first event."""
+    events: Loose = of.run()
+    async for event in events:
+        payload: dict[str, Loose] = event.payload
+        await events.aclose()
+        return payload
+    raise AssertionError("it fires")
+
+
+def state(site: Endpoint) -> str:
+    with site.client() as client:
+        return client.transfer("t").state
+
+
+def again(of: Loose) -> Loose:
+    """Make one like it, as another triggerer does."""
+    path, words = of.serialize()
+    assert path == f"{type(of).__module__}.{type(of).__name__}"
+    return type(of)(**words)
+
+
+def test_it_fires_when_the_transfer_has_ended(site: Endpoint) -> None:
+    assert asyncio.run(first(again(trigger()))) == {
+        "dray_conn_id": "site",
+        "transfer_id": "t",
+        "state": "done",
+    }
+    assert state(site) == "done"
+
+
+def test_two_may_wait_and_a_third_come_late(site: Endpoint) -> None:
+    async def both() -> list[Loose]:
+        return list(await asyncio.gather(first(trigger()), first(trigger())))
+
+    assert [each["state"] for each in asyncio.run(both())] == ["done", "done"]
+    assert asyncio.run(first(trigger()))["state"] == "done"
+    with site.client() as client:
+        assert client.transfer("t").attempt == 1
+
+
+def test_a_triggerer_that_stops_leaves_the_transfer_alone(site: Endpoint) -> None:
+    async def stopped() -> None:
+        one = trigger()
+        task = asyncio.create_task(first(one))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await one.cleanup()
+
+    asyncio.run(stopped())
+    assert state(site) in ("queued", "active", "done")
+    assert asyncio.run(first(trigger()))["state"] == "done"
+
+
+def test_a_user_who_ends_the_task_ends_the_transfer_and_keeps_what_is_safe(site: Endpoint) -> None:
+    asyncio.run(trigger(mark="anothers").on_kill())
+    asyncio.run(trigger(mark="").on_kill())
+    assert state(site) in ("queued", "active", "done")
+    asyncio.run(trigger().on_kill())
+    with site.client() as client:
+        assert client.wait("t", timeout_seconds=30).state == "cancelled"
+        client.retry("t")
+        ended = client.wait("t", timeout_seconds=30)
+    assert (ended.state, ended.bytes.sent + ended.bytes.resumed) == ("done", SIZE)
+
+
+def test_an_endpoint_that_restarts_is_waited_for(site: Endpoint) -> None:
+    async def through() -> dict[str, Loose]:
+        task = asyncio.create_task(first(trigger()))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(site.kill)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(site.start)
+        return await task
+
+    assert asyncio.run(through())["state"] == "done"
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_stays_away_is_told_of(
+    site: Endpoint, connect: Callable[..., str]
+) -> None:
+    connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 1})
+    site.kill()
+    said = asyncio.run(first(trigger()))
+    assert said["kind"] == "unreachable"
+    assert "cannot wait for the transfer over the network: unreachable" in said["error"]
+
+
+def test_a_token_that_was_renewed_is_taken(
+    site: Endpoint, connect: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = os.environ["AIRFLOW_CONN_SITE"]
+    connect("site", site, password="abc.def.ghi")  # noqa: S106
+    said = asyncio.run(first(trigger()))
+    assert said["kind"] == "unauthorized"
+    # The connection is changed while the first token is being refused.
+    one = trigger()
+    look = one._is_renewed
+
+    async def renewed(hook: Loose) -> bool:
+        monkeypatch.setenv("AIRFLOW_CONN_SITE", good)
+        return await look(hook)
+
+    monkeypatch.setattr(one, "_is_renewed", renewed)
+    assert asyncio.run(first(one))["state"] == "done"
+
+
+def test_it_does_not_fire_while_the_scheduler_may_not_know_yet(site: Endpoint) -> None:
+    with site.client() as client:
+        client.wait("t", timeout_seconds=30)
+
+    async def timed() -> float:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await first(trigger(settle_seconds=1.5))
+        return loop.time() - begun
+
+    assert asyncio.run(timed()) >= 1.5
+
+
+def test_a_file_is_waited_for_until_it_is_whole(site: Endpoint) -> None:
+    async def grown() -> dict[str, Loose]:
+        one = DrayFileTrigger("site", "/data/z.dat", size_min=10, poll_seconds=0.1)
+        task = asyncio.create_task(first(again(one)))
+        path = site.root("z.dat")
+        await asyncio.sleep(0.3)
+        path.write_bytes(b"12345")
+        await asyncio.sleep(0.5)
+        assert not task.done()
+        path.write_bytes(b"1234567890")
+        return await task
+
+    assert asyncio.run(grown()) == {"path": "/data/z.dat", "size": 10}
+
+
+class Store:
+    """What Airflow keeps for an asset."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Loose] = {}
+
+    async def aget(self, key: str) -> Loose:
+        return self.held.get(key)
+
+    async def aset(self, key: str, value: Loose) -> None:
+        self.held[key] = value
+
+
+def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
+    store = Store()
+    folder = site.root("watched")
+    folder.mkdir()
+    (folder / "old.dat").write_bytes(b"x")
+    (folder / "note.txt").write_bytes(b"x")
+
+    async def told(count: int) -> list[str]:
+        one: Loose = again(
+            DrayFolderTrigger("site", "/data/watched", pattern="*.dat", poll_seconds=0.1)
+        )
+        one.asset_state_store = store
+        names: list[str] = []
+        events = one.run()
+        async for event in events:
+            names.append(event.payload["name"])
+            if len(names) == count:
+                # What was told of is kept when the next is asked for.
+                waits = asyncio.create_task(anext(events))
+                await asyncio.sleep(0.5)
+                waits.cancel()
+                break
+        return names
+
+    assert asyncio.run(told(1)) == ["old.dat"]
+    (folder / "new.dat").write_bytes(b"x")
+    # Another triggerer goes on behind the first.
+    assert asyncio.run(told(1)) == ["new.dat"]
+    later = time.time() + 60
+    os.utime(folder / "old.dat", (later, later))
+    assert asyncio.run(told(1)) == ["old.dat"]
