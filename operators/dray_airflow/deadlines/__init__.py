@@ -1,0 +1,1 @@
+"""Deadlines of a DAG run, carried back to its transfers."""

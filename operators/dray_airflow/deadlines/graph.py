@@ -1,0 +1,489 @@
+"""From a graph of tasks and a deadline of the whole to a deadline for each transfer. Pure.
+
+For: :func:`plan_deadlines`, which says for each transfer how late it may be done, how fast it has
+to be, how much time there is to spare, and which tasks after it are the reason.
+Not for: Airflow. Where tasks, durations and states come from is told in
+:mod:`dray_airflow.deadlines.dag`; time comes in as an argument.
+
+Invariant owned here: a transfer's latest finish is the deadline less the longest path after it, so
+whoever keeps it leaves what follows as much time as it is expected to need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "OVERHEAD_SECONDS",
+    "DeadlinePlan",
+    "Step",
+    "Task",
+    "TaskState",
+    "TransferDeadline",
+    "clock",
+    "plan_deadlines",
+    "span",
+]
+
+OVERHEAD_SECONDS = 5.0
+"""From a task's end until the next one works: the scheduler's loop, and a new process that reads
+the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
+
+TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
+"""How far a task is; ``skipped`` is also what will never run because something before it failed."""
+
+RESCUE_RULES = frozenset({"one_failed", "all_failed", "all_skipped"})
+"""Trigger rules of what runs only when something else did not: not part of the expected way."""
+
+ENDED = frozenset({"done", "skipped", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the graph.
+
+    :param id: its name, once in a graph.
+    :param upstream: names of those it waits for.
+    :param expected_seconds: how long one instance takes, as its author declares.
+    :param median_seconds: how long one instance took in the middle of past runs.
+    :param runs: how many past instances that median is of.
+    :param is_transfer: whether it gets a deadline of its own.
+    :param bytes: of a transfer, of all its instances together; used where no duration is known.
+    :param rule: Airflow's trigger rule.
+    :param is_counted: whether the deadline waits for it; a teardown usually is not counted.
+    :param instances: of a mapped task, how many.
+    :param instances_done: how many of those have ended.
+    :param at_once: how many instances run side by side; ``None``: all.
+    :param state: how far it is.
+    :param started_at: when a running one began; aware.
+    """
+
+    id: str
+    upstream: tuple[str, ...] = ()
+    expected_seconds: float | None = None
+    median_seconds: float | None = None
+    runs: int = 0
+    is_transfer: bool = False
+    bytes: int | None = None
+    rule: str = "all_success"
+    is_counted: bool = True
+    instances: int = 1
+    instances_done: int = 0
+    at_once: int | None = None
+    state: TaskState = "waiting"
+    started_at: datetime | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many times one after the other instances have still to run."""
+        left = max(self.instances - self.instances_done, 0)
+        return math.ceil(left / max(1, min(self.at_once or left, left))) if left else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task on a path, and how long it is expected to hold the path up.
+
+    :param seconds: without what lies between tasks.
+    :param basis: where that is known from, in words.
+    """
+
+    task_id: str
+    seconds: float
+    basis: str
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return f"{self.task_id} {span(self.seconds)} ({self.basis})"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferDeadline:
+    """What a transfer has to keep so that the whole is in time.
+
+    :param task_id: which one.
+    :param latest_finish: the deadline less what follows, of all instances; aware.
+    :param earliest_start: when what is before it is expected to be done; aware.
+    :param expected_seconds: how long it is expected to take, ``None`` if nobody knows.
+    :param slack_seconds: how much later it could be; below zero it will be late by so much.
+    :param bytes: what one instance moves, where known.
+    :param rounds: instances one after the other that have to fit in, this one counted.
+    :param rate_min: bytes per second that one instance needs at the least from its start on.
+    :param class_: ``deadline``.
+    :param chain: what follows, the longest path of it, in order.
+    :param deadline: of the whole; aware.
+    :param overhead_seconds: what is counted between two tasks.
+    """
+
+    task_id: str
+    latest_finish: datetime
+    earliest_start: datetime
+    expected_seconds: float | None
+    slack_seconds: float | None
+    bytes: int | None
+    rounds: int
+    rate_min: float | None
+    class_: Literal["deadline"]
+    chain: tuple[Step, ...]
+    deadline: datetime
+    overhead_seconds: float
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is any time for it."""
+        return self.latest_finish > self.earliest_start
+
+    def finish_of_next(self, now: datetime) -> datetime:
+        """Say when the instance that begins now must be done: its part of what is left.
+
+        Where instances run one after the other the first must not use the time of the others.
+        """
+        if self.rounds <= 1 or self.latest_finish <= now:
+            return self.latest_finish
+        return now + (self.latest_finish - now) / self.rounds
+
+    @property
+    def why(self) -> str:
+        """One line: the deadline and what has to fit in before it."""
+        said = f"{self.task_id} must be done by {clock(self.latest_finish)}: "
+        if not self.chain:
+            return said + "that is the run's deadline, nothing follows"
+        after = (self.deadline - self.latest_finish).total_seconds()
+        steps = ", ".join(str(step) for step in self.chain)
+        between = ""
+        if self.overhead_seconds:
+            between = f", and {span(self.overhead_seconds)} before each"
+        return f"{said}the run's {clock(self.deadline)} less {span(after)} for {steps}{between}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePlan:
+    """What came out.
+
+    :param deadline: of the whole; aware.
+    :param now: when it was planned; aware.
+    :param transfers: of each that has not ended and that the deadline waits for, by its name.
+    :param critical: the longest path from now to the end, in order.
+    :param expected_finish: when that ends; aware.
+    :param rate_common: bytes per second at which transfers of known size and unknown duration were
+        counted: the least one at which everything fits, or the one that was given; ``None``: there
+        is no such transfer, or no rate is enough.
+    :param unknown: unfinished tasks of which neither duration nor size is known; counted as
+        nothing.
+    """
+
+    deadline: datetime
+    now: datetime
+    transfers: Mapping[str, TransferDeadline]
+    critical: tuple[Step, ...]
+    expected_finish: datetime
+    rate_common: float | None
+    unknown: tuple[str, ...] = field(default=())
+
+    @property
+    def slack_seconds(self) -> float:
+        """How much later everything could be; below zero: late by so much."""
+        return (self.deadline - self.expected_finish).total_seconds()
+
+    @property
+    def reason(self) -> TransferDeadline | None:
+        """The transfer that holds the run up most: of those on the critical path the longest."""
+        lengths = {step.task_id: step.seconds for step in self.critical}
+        named = [each for name, each in self.transfers.items() if name in lengths]
+        return max(named, key=lambda each: lengths[each.task_id], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """What a task adds to a path: seconds, and seconds for each second that a byte takes."""
+
+    seconds: float
+    bytes: float
+    basis: str
+    overhead: float
+
+    def at(self, byte_seconds: float) -> float:
+        return self.seconds + self.bytes * byte_seconds
+
+    def path(self, byte_seconds: float) -> float:
+        return self.at(byte_seconds) + self.overhead
+
+
+def plan_deadlines(
+    tasks: Iterable[Task],
+    *,
+    deadline: datetime,
+    now: datetime,
+    rate: float | None = None,
+    overhead_seconds: float = OVERHEAD_SECONDS,
+) -> DeadlinePlan:
+    """Carry a deadline back through a graph.
+
+    A duration is what the author declared, else the median of past runs; of a transfer of which
+    neither is known, its bytes at ``rate``, or else at the least common rate at which everything
+    fits; else nothing, and the task is named in :attr:`DeadlinePlan.unknown`. What has ended, what
+    runs only when others fail, and what the deadline does not wait for takes no time, but what
+    follows still waits for what is before it. Call it again when something has ended, early or
+    late.
+
+    :param tasks: all of the run.
+    :param deadline: when all of it must be done; aware.
+    :param now: the time; aware.
+    :param rate: bytes per second that transfers have, where known.
+    :param overhead_seconds: between a task's end and the work of the next.
+    :raises ValueError: for an edge from nowhere, a circle, a name used twice, or a time without
+        zone.
+    """
+    if deadline.tzinfo is None or now.tzinfo is None:
+        raise ValueError("deadline and now must say their time zone")
+    by_name = _by_name(tasks)
+    before = {task.id: _edges(task, by_name) for task in by_name.values()}
+    order = _in_order(before)
+    after: dict[str, list[str]] = {name: [] for name in order}
+    for name, upstream in before.items():
+        for each in upstream:
+            after[each].append(name)
+    weights = {name: _weigh(by_name[name], now, overhead_seconds) for name in order}
+    left = (deadline - now).total_seconds()
+    byte_seconds = 1 / rate if rate else _least_rate(order, before, weights, left)
+
+    lengths = {name: weights[name].path(byte_seconds or 0.0) for name in order}
+    into = _longest(order, before, lengths)
+    out = _longest(list(reversed(order)), after, lengths)
+    transfers = {}
+    for name in order:
+        task = by_name[name]
+        if not task.is_transfer or task.state in ENDED or not _is_expected(task):
+            continue
+        latest = deadline - timedelta(seconds=out[name].seconds)
+        begin = into[name].seconds + weights[name].overhead
+        is_known = not weights[name].bytes or byte_seconds is not None
+        is_known = is_known and weights[name].basis != UNKNOWN
+        transfers[name] = _transfer(
+            task,
+            latest=latest,
+            begin=now + timedelta(seconds=begin),
+            needs=weights[name].at(byte_seconds or 0.0) if is_known else None,
+            chain=_steps(out[name].names, weights, byte_seconds),
+            deadline=deadline,
+            overhead=overhead_seconds,
+        )
+    ends = {name: into[name].seconds + lengths[name] for name in order}
+    last = max(order, key=lambda name: ends[name], default=None)
+    critical = () if last is None else (*reversed(into[last].names), last)
+    has_sizes = any(weight.bytes for weight in weights.values())
+    return DeadlinePlan(
+        deadline=deadline,
+        now=now,
+        transfers=transfers,
+        critical=_steps(critical, weights, byte_seconds),
+        expected_finish=now + timedelta(seconds=0.0 if last is None else ends[last]),
+        rate_common=1 / byte_seconds if has_sizes and byte_seconds else None,
+        unknown=tuple(name for name in order if weights[name].basis == UNKNOWN),
+    )
+
+
+UNKNOWN = "unknown, counted as nothing"
+
+
+def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    for task in tasks:
+        if task.id in found:
+            raise ValueError(f"two tasks are named {task.id}")
+        found[task.id] = task
+    for task in found.values():
+        for each in task.upstream:
+            if each not in found:
+                raise ValueError(f"{task.id} waits for {each}, which is not there")
+    return found
+
+
+def _edges(task: Task, by_name: Mapping[str, Task]) -> tuple[str, ...]:
+    """Give those a task still waits for."""
+    if task.state != "waiting" or task.rule == "always":
+        return ()
+    states = {by_name[each].state for each in task.upstream}
+    if task.rule == "one_success" and "done" in states:
+        return ()
+    if task.rule == "one_done" and states & {"done", "failed"}:
+        return ()
+    return tuple(dict.fromkeys(task.upstream))
+
+
+def _in_order(before: Mapping[str, tuple[str, ...]]) -> list[str]:
+    missing = {name: len(upstream) for name, upstream in before.items()}
+    after: dict[str, list[str]] = {name: [] for name in before}
+    for name, upstream in before.items():
+        for each in upstream:
+            after[each].append(name)
+    ready = deque(name for name, count in missing.items() if count == 0)
+    order = []
+    while ready:
+        name = ready.popleft()
+        order.append(name)
+        for each in after[name]:
+            missing[each] -= 1
+            if missing[each] == 0:
+                ready.append(each)
+    if len(order) < len(before):
+        stuck = sorted(set(before) - set(order))
+        raise ValueError(f"these wait for each other: {', '.join(stuck)}")
+    return order
+
+
+def _is_expected(task: Task) -> bool:
+    return task.is_counted and task.rule not in RESCUE_RULES
+
+
+def _weigh(task: Task, now: datetime, overhead: float) -> _Weight:
+    if task.state in ENDED:
+        return _Weight(0.0, 0.0, "ended", 0.0)
+    if not _is_expected(task):
+        return _Weight(0.0, 0.0, "not waited for", 0.0)
+    between = overhead if task.state == "waiting" else 0.0
+    rounds = task.rounds
+    known, basis = task.expected_seconds, "declared"
+    if known is None and task.median_seconds is not None:
+        known, basis = task.median_seconds, f"median of {task.runs}"
+    if known is not None:
+        if rounds > 1:
+            basis += f", {rounds} times"
+        seconds = known * rounds
+        if task.state == "running" and task.started_at is not None and task.instances == 1:
+            seconds -= (now - task.started_at).total_seconds()
+        return _Weight(max(seconds, 0.0), 0.0, basis, between)
+    if task.is_transfer and task.bytes is not None:
+        part = 1 - task.instances_done / task.instances if task.instances else 0.0
+        return _Weight(0.0, task.bytes * max(part, 0.0), "its bytes", between)
+    return _Weight(0.0, 0.0, UNKNOWN, between)
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    seconds: float = 0.0
+    names: tuple[str, ...] = ()
+
+
+def _longest(
+    order: list[str],
+    neighbours: Mapping[str, Iterable[str]],
+    lengths: Mapping[str, float],
+) -> dict[str, _Path]:
+    """Find for each the longest path through its neighbours, nearest first, itself left out."""
+    found: dict[str, _Path] = {}
+    for name in order:
+        best = _Path()
+        for each in neighbours[name]:
+            seconds = found[each].seconds + lengths[each]
+            # A path of nothing is told only if there is none that is longer.
+            if seconds > best.seconds or not best.names:
+                best = _Path(seconds, (each, *found[each].names))
+        found[name] = best
+    return found
+
+
+def _least_rate(
+    order: list[str],
+    before: Mapping[str, tuple[str, ...]],
+    weights: Mapping[str, _Weight],
+    left: float,
+) -> float | None:
+    """Find how long a byte may take at the most so that every path fits; ``None``: it never does.
+
+    The longest path is, over the seconds of a byte, the highest of many straight lines. From the
+    right, the root of the line that is highest is never left of the root of the highest of all, so
+    going from root to root ends there, after at most as many steps as there are lines on top.
+    """
+    sizes = [weight.bytes for weight in weights.values() if weight.bytes]
+    if not sizes or left <= 0:
+        return None
+    byte_seconds = left / min(sizes)
+    while True:
+        at = byte_seconds
+        lengths = {name: weights[name].path(at) for name in order}
+        paths = _longest(order, before, lengths)
+        last = max(order, key=lambda name: paths[name].seconds + lengths[name])
+        names = (*paths[last].names, last)
+        fixed = sum(weights[name].seconds + weights[name].overhead for name in names)
+        size = sum(weights[name].bytes for name in names)
+        if fixed + size * at <= left * (1 + 1e-12):
+            return at
+        if not size or fixed >= left:
+            return None
+        byte_seconds = (left - fixed) / size
+        if byte_seconds >= at:
+            return at
+
+
+def _steps(
+    names: Iterable[str], weights: Mapping[str, _Weight], byte_seconds: float | None
+) -> tuple[Step, ...]:
+    found = []
+    for name in names:
+        weight = weights[name]
+        if weight.basis in {"ended", "not waited for"}:
+            continue
+        basis = weight.basis
+        if weight.bytes:
+            basis = UNKNOWN
+            if byte_seconds:
+                basis = f"{weight.bytes / 1e6:.0f} MB at {1 / byte_seconds / 1e6:.1f} MB/s"
+        found.append(Step(name, weight.at(byte_seconds or 0.0), basis))
+    return tuple(found)
+
+
+def _transfer(
+    task: Task,
+    *,
+    latest: datetime,
+    begin: datetime,
+    needs: float | None,
+    chain: tuple[Step, ...],
+    deadline: datetime,
+    overhead: float,
+) -> TransferDeadline:
+    window = (latest - begin).total_seconds()
+    rounds = max(task.rounds, 1)
+    each = None
+    if task.bytes is not None:
+        each = math.ceil(task.bytes / max(task.instances, 1))
+    least = None
+    if each is not None and window > 0:
+        least = each * rounds / window
+    return TransferDeadline(
+        task_id=task.id,
+        latest_finish=latest,
+        earliest_start=begin,
+        expected_seconds=needs,
+        slack_seconds=None if needs is None else window - needs,
+        bytes=each,
+        rounds=rounds,
+        rate_min=least,
+        class_="deadline",
+        chain=chain,
+        deadline=deadline,
+        overhead_seconds=overhead,
+    )
+
+
+def span(seconds: float) -> str:
+    """Say a length of time as a person would: ``45 s``, ``12.5 min``, ``3.2 h``."""
+    size = abs(seconds)
+    if size < 120:
+        return f"{seconds:.3g} s"
+    if size < 7200:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds / 3600:.3g} h"
+
+
+def clock(time: datetime) -> str:
+    """Say a time, to the second, with its zone."""
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,291 @@
+"""Deadlines of transfers, against paths counted one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray_airflow.deadlines.graph import (
+    ENDED,
+    RESCUE_RULES,
+    Task,
+    plan_deadlines,
+    span,
+)
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+RULES = ["all_success", "one_success", "one_done", "none_failed", "always", "one_failed"]
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+# --- brute force --------------------------------------------------------------------------------
+
+
+def waits_for(task: Task, tasks: dict[str, Task]) -> list[str]:
+    states = [tasks[each].state for each in task.upstream]
+    if task.state != "waiting" or task.rule == "always":
+        return []
+    if task.rule == "one_success" and "done" in states:
+        return []
+    if task.rule == "one_done" and ("done" in states or "failed" in states):
+        return []
+    return list(task.upstream)
+
+
+def all_paths(tasks: dict[str, Task]) -> list[list[str]]:
+    """Every chain of tasks that wait for each other, of every length, begun anywhere."""
+    found = [[name] for name in tasks]
+    grown = found
+    while grown:
+        grown = [
+            [*path, task.id]
+            for path in grown
+            for task in tasks.values()
+            if path[-1] in waits_for(task, tasks)
+        ]
+        found = found + grown
+    return found
+
+
+def counts(task: Task) -> bool:
+    return task.state not in ENDED and task.is_counted and task.rule not in RESCUE_RULES
+
+
+def cost(task: Task, byte_seconds: float, overhead: float) -> tuple[float, float]:
+    """Seconds that it works, and that lie before it."""
+    if not counts(task):
+        return 0.0, 0.0
+    before = overhead if task.state == "waiting" else 0.0
+    left = task.instances - task.instances_done
+    rounds = 0
+    while left > 0:
+        left -= min(task.at_once or left, left)
+        rounds += 1
+    for seconds in (task.expected_seconds, task.median_seconds):
+        if seconds is not None:
+            spent = 0.0
+            if task.state == "running" and task.started_at and task.instances == 1:
+                spent = (NOON - task.started_at).total_seconds()
+            return max(0.0, seconds * rounds - spent), before
+    if task.is_transfer and task.bytes is not None:
+        part = (task.instances - task.instances_done) / task.instances
+        return task.bytes * part * byte_seconds, before
+    return 0.0, before
+
+
+def longest(paths: list[list[str]], tasks: dict[str, Task], per_byte: float, gap: float) -> float:
+    return max((sum(sum(cost(tasks[n], per_byte, gap)) for n in path) for path in paths), default=0)
+
+
+# --- random graphs ------------------------------------------------------------------------------
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, known: bool = True) -> list[Task]:
+    count = draw(st.integers(1, 7))
+    seconds = st.integers(0, 1000).map(float)
+    tasks = []
+    for number in range(count):
+        upstream = draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else set()
+        state = draw(st.sampled_from(["waiting", "waiting", "waiting", "running", *sorted(ENDED)]))
+        instances = draw(st.sampled_from([1, 1, 1, 4, 7]))
+        is_transfer = draw(st.booleans())
+        has_bytes = not known and is_transfer and draw(st.booleans())
+        started = at(-draw(st.integers(0, 500)))
+        tasks.append(
+            Task(
+                f"t{number}",
+                tuple(f"t{each}" for each in sorted(upstream)),
+                expected_seconds=None if has_bytes else draw(st.none() | seconds),
+                median_seconds=None if has_bytes else draw(seconds),
+                runs=3,
+                is_transfer=is_transfer,
+                bytes=draw(st.integers(1, 10**9)) if has_bytes else None,
+                rule=draw(st.sampled_from(RULES)),
+                is_counted=draw(st.sampled_from([True, True, True, False])),
+                instances=instances,
+                instances_done=draw(st.integers(0, instances)) if state == "running" else 0,
+                at_once=draw(st.none() | st.integers(1, 5)),
+                state=state,  # type: ignore[arg-type]
+                started_at=started if state == "running" else None,
+            )
+        )
+    return draw(st.permutations(tasks))
+
+
+@given(graphs(), st.integers(-100, 20_000), st.sampled_from([0.0, 5.0]))
+@settings(max_examples=150, deadline=None)
+def test_latest_finish_is_the_deadline_less_the_longest_of_all_paths_after_it(
+    tasks: list[Task], left: int, gap: float
+) -> None:
+    named = {task.id: task for task in tasks}
+    paths = all_paths(named)
+    plan = plan_deadlines(tasks, deadline=at(left), now=NOON, overhead_seconds=gap)
+    expected = {task.id for task in tasks if task.is_transfer and counts(task)}
+    assert set(plan.transfers) == expected
+    for name, found in plan.transfers.items():
+        after = longest([path[1:] for path in paths if path[0] == name], named, 0.0, gap)
+        before = longest([path[:-1] for path in paths if path[-1] == name], named, 0.0, gap)
+        works, waits = cost(named[name], 0.0, gap)
+        assert found.latest_finish == at(left) - timedelta(seconds=after)
+        assert found.earliest_start == NOON + timedelta(seconds=before + waits)
+        assert found.slack_seconds == pytest.approx(left - after - before - waits - works)
+        chain = sum(step.seconds for step in found.chain)
+        assert chain + gap * len(found.chain) >= after - 1e-6
+        assert found.is_possible == (left - after > before + waits)
+    whole = longest(paths, named, 0.0, gap)
+    assert plan.expected_finish == NOON + timedelta(seconds=whole)
+
+
+@given(graphs(known=False), st.integers(1, 20_000))
+@settings(max_examples=150, deadline=None)
+def test_the_common_rate_is_the_least_at_which_every_path_fits(
+    tasks: list[Task], left: int
+) -> None:
+    named = {task.id: task for task in tasks}
+    paths = all_paths(named)
+    plan = plan_deadlines(tasks, deadline=at(left), now=NOON)
+    fixed = longest(paths, named, 0.0, 5.0)
+    sizes = any(cost(task, 1.0, 5.0) != cost(task, 0.0, 5.0) for task in tasks)
+    limits = []
+    for path in paths:
+        needs = sum(sum(cost(named[n], 0.0, 5.0)) for n in path)
+        size = sum(sum(cost(named[n], 1.0, 5.0)) for n in path) - needs
+        if size > 0.5:
+            limits.append((left - needs) / size)
+    if plan.rate_common is None:
+        assert not sizes or fixed >= left
+        return
+    # No path is longer than the time there is, and one is just as long.
+    assert 1 / plan.rate_common == pytest.approx(min(limits), rel=1e-6)
+    assert longest(paths, named, 1 / plan.rate_common, 5.0) == pytest.approx(left, rel=1e-6)
+    assert plan.slack_seconds == pytest.approx(0, abs=1e-3 + left * 1e-6)
+
+
+@given(graphs(known=False), st.integers(1, 20_000), st.integers(1, 500))
+@settings(max_examples=80, deadline=None)
+def test_what_keeps_its_latest_finish_leaves_enough_for_all_that_follows(
+    tasks: list[Task], left: int, more: int
+) -> None:
+    """In time for one is in time for all after it; with more time nobody must be earlier."""
+    plan = plan_deadlines(tasks, deadline=at(left), now=NOON)
+    later = plan_deadlines(tasks, deadline=at(left + more), now=NOON)
+    for name, found in plan.transfers.items():
+        slack = later.transfers[name].slack_seconds
+        if found.slack_seconds is not None and slack is not None:
+            assert slack >= found.slack_seconds - 1e-3
+    if plan.slack_seconds >= 0:
+        for found in plan.transfers.values():
+            assert found.slack_seconds is None or found.slack_seconds >= -1e-3
+
+
+@given(graphs(), st.integers(2_000, 20_000), st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_task_that_ends_early_makes_no_transfer_have_to_be_done_earlier(
+    tasks: list[Task], left: int, data: st.DataObject
+) -> None:
+    first = plan_deadlines(tasks, deadline=at(left), now=NOON)
+    ended = data.draw(st.sampled_from([task.id for task in tasks]))
+    again = [
+        dataclasses.replace(task, state="done") if task.id == ended else task for task in tasks
+    ]
+    then = plan_deadlines(again, deadline=at(left), now=NOON)
+    for name, found in then.transfers.items():
+        assert found.latest_finish >= first.transfers[name].latest_finish
+        assert found.earliest_start <= first.transfers[name].earliest_start
+
+
+# --- stories ------------------------------------------------------------------------------------
+
+DAY = [
+    Task("stage_in", is_transfer=True, bytes=200_000_000_000, expected_seconds=600),
+    Task("calibrate", ("stage_in",), median_seconds=300, runs=7),
+    Task("reconstruct", ("stage_in",), expected_seconds=3600),
+    Task("stage_out", ("calibrate", "reconstruct"), is_transfer=True, bytes=50_000_000_000),
+    Task("archive", ("reconstruct",), is_transfer=True, bytes=200_000_000_000),
+    Task("report", ("stage_out",), median_seconds=115, runs=4),
+    Task("evict", ("report",), rule="all_done", is_counted=False, is_transfer=True),
+    Task("alarm", ("stage_out",), rule="one_failed", expected_seconds=9999),
+]
+
+
+def test_the_worked_graph_of_the_manual() -> None:
+    plan = plan_deadlines(DAY, deadline=at(2 * 3600), now=NOON, rate=100e6)
+    first = plan.transfers["stage_in"]
+    # 2 h - (5+3600) reconstruct - (5+2000) archive: longer than stage_out 500 s and report 115 s.
+    assert first.latest_finish == at(7200 - 3605 - 2005)
+    assert [step.task_id for step in first.chain] == ["reconstruct", "archive"]
+    assert first.slack_seconds == 1590 - 5 - 600
+    out = plan.transfers["stage_out"]
+    assert out.latest_finish == at(7200 - 120)
+    assert out.earliest_start == at(605 + 3605 + 5)
+    assert out.rate_min == pytest.approx(50e9 / (7080 - 4215))
+    assert "evict" not in plan.transfers
+    assert [step.task_id for step in plan.critical] == ["stage_in", "reconstruct", "archive"]
+    assert plan.reason is not None
+    assert plan.reason.task_id == "archive"
+    assert first.why == (
+        "stage_in must be done by 2026-11-21T12:26:30Z: the run's 2026-11-21T14:00:00Z less"
+        " 93.5 min for reconstruct 60 min (declared), archive 33.3 min (200000 MB at 100.0 MB/s),"
+        " and 5 s before each"
+    )
+
+
+def test_mapped_instances_share_what_is_left_in_rounds() -> None:
+    tasks = [
+        Task("samples", is_transfer=True, bytes=96 * 10**9, instances=96, at_once=4),
+        Task("merge", ("samples",), expected_seconds=395),
+    ]
+    plan = plan_deadlines(tasks, deadline=at(5205), now=NOON)
+    found = plan.transfers["samples"]
+    assert (found.rounds, found.bytes) == (24, 10**9)
+    assert found.latest_finish == at(4805)
+    assert found.rate_min == pytest.approx(24 * 10**9 / 4800)
+    assert found.finish_of_next(at(5)) == at(205)
+    half = [dataclasses.replace(tasks[0], instances_done=48, state="running"), tasks[1]]
+    later = plan_deadlines(half, deadline=at(5205), now=at(1000)).transfers["samples"]
+    assert later.finish_of_next(at(1000)) == at(1000 + 3805 / 12)
+
+
+def test_a_deadline_that_cannot_be_kept_is_said_so() -> None:
+    plan = plan_deadlines(DAY, deadline=at(3000), now=NOON, rate=100e6)
+    assert not plan.transfers["stage_in"].is_possible
+    assert plan.slack_seconds == 3000 - (605 + 3605 + 2005)
+    nothing = plan_deadlines(DAY, deadline=at(3000), now=NOON)
+    assert nothing.rate_common is None
+    assert nothing.transfers["archive"].expected_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ([Task("a", ("b",))], "a waits for b, which is not there"),
+        ([Task("a", ("b",)), Task("b", ("a",))], "these wait for each other: a, b"),
+        ([Task("a"), Task("a")], "two tasks are named a"),
+    ],
+)
+def test_what_is_no_graph_is_refused(tasks: list[Task], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        plan_deadlines(tasks, deadline=at(1), now=NOON)
+
+
+def test_times_without_a_zone_are_refused() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        plan_deadlines([], deadline=datetime(2026, 1, 1), now=NOON)  # noqa: DTZ001
+
+
+def test_an_empty_run_has_nothing_to_keep() -> None:
+    plan = plan_deadlines([], deadline=at(10), now=NOON)
+    assert (plan.transfers, plan.critical, plan.reason) == ({}, (), None)
+    assert plan.slack_seconds == 10
+
+
+def test_spans_are_said_as_a_person_would() -> None:
+    assert [span(5), span(600), span(9000), span(-30)] == ["5 s", "10 min", "2.5 h", "-30 s"]
