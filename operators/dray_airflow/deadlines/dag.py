@@ -1,0 +1,378 @@
+"""The run's deadline and its graph, as a task sees them, put before :mod:`.graph`.
+
+For: :func:`deadline_for`, which an operator asks when its own deadline is not given, and
+:func:`expect`, with which an author says how long a task takes.
+Not for: deciding; the plan is made by pure code.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from dray_airflow.deadlines.graph import DeadlinePlan, Task, TaskState, plan_deadlines
+from dray_airflow.deadlines.times import read_deadline
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG, Context
+
+    from dray_airflow.deadlines.history import Instances, Past
+
+__all__ = [
+    "CONF_KEY",
+    "RunDeadline",
+    "TaskDeadline",
+    "deadline_for",
+    "expect",
+    "plan_for",
+    "run_begin",
+    "run_deadline",
+    "tasks_of",
+]
+
+log = logging.getLogger(__name__)
+
+CONF_KEY = "deadline"
+"""Where a run's conf has its deadline."""
+
+_EXPECTED = "_dray_expected_seconds"
+_STATES: dict[str | None, TaskState] = {
+    "success": "done",
+    "skipped": "skipped",
+    "removed": "skipped",
+    "failed": "failed",
+    "upstream_failed": "failed",
+    "running": "running",
+    "deferred": "running",
+    "restarting": "running",
+    "up_for_retry": "running",
+    "up_for_reschedule": "running",
+}
+
+Node = TypeVar("Node")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDeadline:
+    """When a run must be done.
+
+    :param time: aware.
+    :param source: where that is said, in words.
+    """
+
+    time: datetime
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDeadline:
+    """When the transfer of a task must be done.
+
+    :param latest_finish: aware.
+    :param class_: for the endpoint.
+    :param rate_min: bytes per second that it needs at the least, where its size is known. For
+        people: an endpoint that is told deadline and size knows it.
+    :param is_possible: whether that time is still to come.
+    :param why: one line: the run's deadline and what follows the transfer.
+    """
+
+    latest_finish: datetime
+    class_: Literal["deadline"]
+    rate_min: float | None
+    is_possible: bool
+    why: str
+
+
+def expect(task: Node, duration: timedelta | float) -> Node:
+    """Declare how long a task, or one instance of a mapped task, takes.
+
+    Of DrayTransferOperator say it with ``expected_duration``; without any, the median of past runs
+    is used.
+
+    :param task: an operator, or what a ``@task`` function gave; it has to be in a DAG already.
+    :param duration: a length of time, or seconds.
+    :returns: the task, to go on with.
+    :raises ValueError: for a length below zero.
+    """
+    seconds = _seconds(duration)
+    if seconds is None or seconds < 0:
+        raise ValueError(f"{duration!r} is no length of time a task can take")
+    operator: Any = getattr(task, "operator", task)
+    declared = operator.dag.__dict__.setdefault(_EXPECTED, {})
+    declared[operator.task_id] = seconds
+    return task
+
+
+def deadline_for(context: Context) -> TaskDeadline | None:
+    """Say when the transfer of the task that runs must be done, so that the run is in time.
+
+    Asks anew each time, so what has ended early or late counts. Never raises: without a deadline of
+    the run, or if it cannot be worked out, which is logged, there is none.
+    """
+    try:
+        plan = plan_for(context)
+    except Exception as error:
+        log.warning("no deadline: it could not be worked out: %s", error)
+        return None
+    if plan is None:
+        return None
+    found = plan.transfers.get(context["ti"].task_id)
+    if found is None:
+        return None
+    finish = found.finish_of_next(plan.now)
+    why = found.why
+    if found.rounds > 1:
+        why += f"; this one has a part of {found.rounds} of the time until then"
+    if plan.unknown:
+        names = ", ".join(plan.unknown[:5])
+        why += f" (nobody knows how long these take, they count as nothing: {names})"
+    left = (finish - plan.now).total_seconds()
+    return TaskDeadline(
+        latest_finish=finish,
+        class_=found.class_,
+        rate_min=found.bytes / left if found.bytes is not None and left > 0 else None,
+        is_possible=finish > plan.now,
+        why=why,
+    )
+
+
+def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | None:
+    """Plan the whole run as it stands now; ``None`` if it has no deadline.
+
+    :raises ValueError: if the run's conf has a deadline that is none.
+    """
+    due = run_deadline(context)
+    if due is None:
+        return None
+    now = now or datetime.now(timezone.utc)
+    return plan_deadlines(tasks_of(context), deadline=due.time, now=now)
+
+
+# --- the run's deadline ---------------------------------------------------------------------------
+
+
+def run_begin(run: object) -> datetime:
+    """Say when a run was due: what a length of time in its conf counts from."""
+    begin = getattr(run, "run_after", None) or getattr(run, "start_date", None)
+    return begin if isinstance(begin, datetime) else datetime.now(timezone.utc)
+
+
+def run_deadline(context: Context) -> RunDeadline | None:
+    """Say when the run must be done: as its conf says, else the first of the DAG's alerts.
+
+    :raises ValueError: if the conf's is none.
+    """
+    run: Any = context.get("dag_run")
+    conf = getattr(run, "conf", None) or {}
+    if conf.get(CONF_KEY) is not None:
+        time = read_deadline(conf[CONF_KEY], run_begin(run))
+        return RunDeadline(time, f'dag_run.conf["{CONF_KEY}"]')
+    dag: Any = context.get("dag") or context["task"].dag
+    found = [
+        due
+        for alert in getattr(dag, "deadline", None) or ()
+        # A look ahead of the deadline is none.
+        if not getattr(alert.callback, "kwargs", {}).get("is_early")
+        and (due := _alert_time(alert, run)) is not None
+    ]
+    return min(found, key=lambda due: due.time, default=None)
+
+
+def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - Airflow's own
+    """Work an alert's time out as far as a worker can."""
+    interval = alert.interval
+    if not isinstance(interval, timedelta):
+        from airflow.sdk import Variable
+
+        interval = timedelta(seconds=int(Variable.get(interval.key)))
+    name = alert.reference.reference_name
+    base: datetime | None = None
+    if name == "DagRunLogicalDateDeadline":
+        base = getattr(run, "logical_date", None)
+    elif name == "FixedDatetimeDeadline":
+        seconds = alert.reference.serialize_reference()["datetime"]
+        base = datetime.fromtimestamp(seconds, timezone.utc)
+    elif name == "DagRunQueuedAtDeadline":
+        base = _queued_at(run, interval)
+    elif name == "ConfDeadline":
+        value = (getattr(run, "conf", None) or {}).get(alert.reference.key)
+        base = None if value is None else read_deadline(value, run_begin(run))
+    else:
+        log.info("the deadline %s is Airflow's to know: transfers are planned without it", name)
+    return None if base is None else RunDeadline(base + interval, f"the DAG's {name}")
+
+
+def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN401 - Airflow's own
+    """Say when a run was queued, which workers are not told: when it was due, or it started.
+
+    A run that catches up was due long before it was queued, and starts as soon as it may.
+    """
+    due = getattr(run, "run_after", None)
+    start = getattr(run, "start_date", None)
+    if not isinstance(due, datetime) or not isinstance(start, datetime):
+        found = due if isinstance(due, datetime) else start
+        return found if isinstance(found, datetime) else None
+    return due if timedelta(0) <= start - due < max(interval, timedelta(0)) else start
+
+
+# --- the graph ------------------------------------------------------------------------------------
+
+
+def tasks_of(context: Context) -> list[Task]:
+    """Give the DAG's tasks with what is known of them now."""
+    from dray_airflow.deadlines import history
+
+    ti: Any = context["ti"]
+    dag: Any = context.get("dag") or context["task"].dag
+    try:
+        past = history.past_of(context)
+    except Exception as error:
+        log.warning("past runs cannot be looked at, so only what is declared counts: %s", error)
+        past = {}
+    states = history.states_of(context, dag.task_ids)
+    found = []
+    for operator in dag.tasks:
+        task = task_from(operator, dag, past.get(operator.task_id), states.get(operator.task_id))
+        if operator.task_id == ti.task_id:
+            task = _as_running(task, ti)
+        found.append(task)
+    return found
+
+
+def _as_running(task: Task, ti: Any) -> Task:  # noqa: ANN401 - Airflow's own
+    """Whoever asks runs, whatever its row says by now."""
+    import dataclasses
+
+    return dataclasses.replace(task, state="running", started_at=getattr(ti, "start_date", None))
+
+
+def task_from(
+    operator: Any,  # noqa: ANN401 - an operator, mapped or not
+    dag: DAG,
+    past: Past | None = None,
+    instances: Instances | None = None,
+) -> Task:
+    """Make a task of the graph of an operator.
+
+    :param past: what past runs show of it.
+    :param instances: its rows in this run.
+    """
+    declared = _seconds(_field(operator, "expected_duration"))
+    if declared is None:
+        declared = dag.__dict__.get(_EXPECTED, {}).get(operator.task_id)
+    rows = (
+        [] if instances is None else [_STATES.get(state, "waiting") for state in instances.states]
+    )
+    is_mapped = bool(getattr(operator, "is_mapped", False)) or len(rows) > 1
+    count, done = 1, 0
+    if is_mapped:
+        ended = [state for state in rows if state in ("done", "skipped", "failed")]
+        count = len(rows) if len(rows) > 1 else _literal_count(operator) or 0
+        count = count or (past.instances if past is not None else 1)
+        done = min(len(ended), count)
+    is_counted = True
+    if getattr(operator, "is_teardown", False):
+        is_counted = bool(getattr(operator, "on_failure_fail_dagrun", False))
+    return Task(
+        id=operator.task_id,
+        upstream=tuple(sorted(operator.upstream_task_ids)),
+        expected_seconds=declared,
+        median_seconds=None if past is None else past.median_seconds,
+        runs=0 if past is None else past.count,
+        is_transfer=_is_transfer(operator),
+        bytes=_bytes(operator, count),
+        rule=str(getattr(operator.trigger_rule, "value", operator.trigger_rule)),
+        is_counted=is_counted,
+        instances=count,
+        instances_done=done,
+        at_once=_at_once(operator, dag) if is_mapped else None,
+        state=_whole_state(rows),
+    )
+
+
+def _whole_state(rows: Sequence[TaskState]) -> TaskState:
+    if not rows:
+        return "waiting"
+    kinds = set(rows)
+    if len(kinds) == 1:
+        return rows[0]
+    if kinds <= {"done", "skipped", "failed"}:
+        return "failed" if "failed" in kinds else "done"
+    return "running"
+
+
+def _field(operator: Any, name: str) -> Any:  # noqa: ANN401 - as it was given
+    if getattr(operator, "is_mapped", False):
+        return operator.partial_kwargs.get(name)
+    return getattr(operator, name, None)
+
+
+def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
+    of = getattr(operator, "operator_class", type(operator))
+    return bool(getattr(of, "is_dray_transfer", False))
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return None
+
+
+def _expansions(operator: Any) -> list[Mapping[str, Any]] | None:  # noqa: ANN401 - mapped
+    """Give the arguments of each instance, where the file says them; else nothing."""
+    value = getattr(getattr(operator, "expand_input", None), "value", None)
+    if isinstance(value, Sequence) and all(isinstance(each, Mapping) for each in value):
+        return list(value)
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((name, each),) = value.items()
+        if isinstance(each, Sequence) and not isinstance(each, str):
+            return [{name: one} for one in each]
+    return None
+
+
+def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
+    try:
+        count = operator.get_parse_time_mapped_ti_count()
+    except Exception:
+        # It is known at run time only; Airflow's word for that differs between versions.
+        expansions = _expansions(operator)
+        return None if expansions is None else len(expansions)
+    return int(count)
+
+
+def _bytes(operator: Any, count: int) -> int | None:  # noqa: ANN401 - an operator, mapped or not
+    """Give how much all instances move, where that can be read before templates."""
+    from dray_airflow import values
+
+    def read(value: object) -> int | None:
+        try:
+            return values.size("bytes_expected", value)
+        except Exception:
+            # A template, which only the task itself can render.
+            return None
+
+    for name in ("bytes_expected", "size"):
+        each = read(_field(operator, name))
+        if each is not None:
+            return each * max(count, 1)
+    sizes = [read(one.get("bytes_expected")) for one in _expansions(operator) or ()]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if sizes and len(known) == len(sizes) else None
+
+
+def _at_once(operator: Any, dag: DAG) -> int | None:  # noqa: ANN401 - an operator
+    limits = [
+        limit
+        for limit in (
+            getattr(operator, "max_active_tis_per_dagrun", None),
+            getattr(operator, "max_active_tis_per_dag", None),
+            getattr(dag, "max_active_tasks", None),
+        )
+        if isinstance(limit, int) and limit > 0
+    ]
+    return min(limits, default=None)

@@ -1,0 +1,39 @@
+"""A deadline as people write it into a run's conf: a time, or a length of time. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+__all__ = ["read_deadline"]
+
+_SPAN = re.compile(r"\+?\s*(\d+(?:\.\d+)?)\s*([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+REMEDY = "write a time with its zone, as 2026-11-21T17:00:00Z, or a length of time, as 90m or 2h"
+
+
+def read_deadline(value: object, begin: datetime) -> datetime:
+    """Read a deadline.
+
+    :param value: RFC 3339 with its zone, or a length of time from ``begin``: ``90m``, ``2h``,
+        ``1d``, or seconds as a number.
+    :param begin: when the run began to be due; aware.
+    :raises ValueError: if it is none of these; the message is for people.
+    """
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"{value!r} is no deadline: {REMEDY}")
+    if isinstance(value, datetime):
+        found = value
+    else:
+        text = str(value).strip()
+        span = _SPAN.fullmatch(text)
+        try:
+            if span is not None:
+                return begin + timedelta(seconds=float(span[1]) * _SECONDS[span[2]])
+            # 3.10 does not read the Z.
+            found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except (ValueError, OverflowError):
+            raise ValueError(f"{value!r} is no deadline: {REMEDY}") from None
+    if found.tzinfo is None:
+        raise ValueError(f"the deadline {value!r} does not say its time zone: {REMEDY}")
+    return found
