@@ -1,0 +1,268 @@
+"""Which transfer is the reason that a run is late, or will be.
+
+For: the callback of a deadline alert, and the notifier. Endpoints are asked for the transfers of
+the run, which they know by labels; they say themselves which promise they foresee to miss, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+from dray_airflow.deadlines.graph import clock, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow.sdk.definitions.deadline import DeadlineAlert
+
+    from dray.client import Transfer
+
+__all__ = [
+    "RESERVATION_LABEL",
+    "Reason",
+    "deadline_alerts",
+    "find_reason",
+    "name_the_reason",
+    "transfers_of_run",
+]
+
+log = logging.getLogger(__name__)
+
+RESERVATION_LABEL = "airflow.reservation"
+"""On what :class:`dray_airflow.operators.admit.DrayAdmitOperator` keeps free: no transfer to speak
+of."""
+TRANSFERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """The transfer that is the reason, and what is the matter with it.
+
+    :param kind: ``foretold``: the endpoint foresees that its promise is missed; ``failed``;
+        ``slow``: it goes on and will end behind its deadline, or has none and goes on; ``late``:
+        it is done, behind its deadline.
+    :param by_seconds: how late it is, or will be, where that is known.
+    :param text: all of it in one line.
+    """
+
+    transfer: Transfer
+    kind: Literal["foretold", "failed", "slow", "late"]
+    by_seconds: float | None
+    text: str
+
+    @property
+    def task(self) -> str:
+        """The task it belongs to, with its number if it is mapped."""
+        labels = _labels(self.transfer)
+        index = labels.get("map_index", "-1")
+        name = str(labels.get("task_id", "?"))
+        return name if index == "-1" else f"{name}[{index}]"
+
+
+def find_reason(
+    transfers: Iterable[Transfer], now: datetime, deadline: datetime | None = None
+) -> Reason | None:
+    """Choose among the transfers of a run the one that holds it up most. Pure.
+
+    First what will not be promised any more, most late first; then what failed; then what goes on
+    behind its deadline, or while the run's is past; last what was done late.
+
+    :param now: the time; aware.
+    :param deadline: the run's; aware.
+    """
+    found = [
+        (rank, -(reason.by_seconds or 0.0), reason.transfer.id, reason)
+        for each in transfers
+        if RESERVATION_LABEL not in _labels(each)
+        for rank, reason in _judge(each, now, deadline)
+    ]
+    return min(found, key=lambda one: one[:3])[3] if found else None
+
+
+def _judge(
+    transfer: Transfer, now: datetime, run_deadline: datetime | None
+) -> list[tuple[int, Reason]]:
+    due = _time(transfer.request.get("deadline"))
+    miss = transfer.miss
+    about = f"transfer {transfer.id} of task {Reason(transfer, 'slow', None, '').task}"
+    if miss is not None and not transfer.is_terminal:
+        late = _later(miss.earliest_finish, miss.deadline or due)
+        text = f"{about} will miss its deadline{_at(miss.deadline or due)}: {miss.cause}"
+        if miss.earliest_finish is not None:
+            text += f"; it can be done at {clock(miss.earliest_finish)} at the earliest"
+        return [(0, Reason(transfer, "foretold", late, f"{text}; {_progress(transfer)}"))]
+    if transfer.state in {"failed", "incomplete", "cancelled"}:
+        cause = transfer.error.message if transfer.error is not None else ""
+        if not cause and transfer.failures:
+            cause = f"{transfer.files.failed} files failed: {transfer.failures[0].error.message}"
+        text = f"{about} is {transfer.state}{': ' if cause else ''}{cause}; {_progress(transfer)}"
+        return [(1, Reason(transfer, "failed", _later(now, due), text))]
+    if not transfer.is_terminal:
+        limit = min((each for each in (due, run_deadline) if each is not None), default=None)
+        done_by = max(transfer.eta or now, now)
+        if limit is None or done_by <= limit:
+            return []
+        behind = f"goes on behind its deadline{_at(due)}"
+        if due is None or done_by <= due:
+            behind = f"goes on behind the run's deadline{_at(run_deadline)}"
+        text = f"{about} {behind}; {_progress(transfer)}"
+        if transfer.eta is not None:
+            text += f", done about {clock(transfer.eta)}"
+        return [(2, Reason(transfer, "slow", _later(done_by, limit), text))]
+    if due is not None and transfer.ended_at is not None and transfer.ended_at > due:
+        late = _later(transfer.ended_at, due)
+        text = f"{about} was done {span(late or 0.0)} behind its deadline{_at(due)}"
+        return [(3, Reason(transfer, "late", late, text))]
+    return []
+
+
+def _later(time: datetime | None, than: datetime | None) -> float | None:
+    if time is None or than is None:
+        return None
+    return (time - than).total_seconds()
+
+
+def _at(time: datetime | None) -> str:
+    return "" if time is None else f" {clock(time)}"
+
+
+def _progress(transfer: Transfer) -> str:
+    # Before the listing is complete the total is not known; what was said is.
+    total = max(transfer.bytes.listed, int(transfer.request.get("bytes_expected") or 0))
+    return f"{transfer.bytes.durable / 1e9:.3g} of {total / 1e9:.3g} GB are safe"
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    return datetime.fromisoformat(value.replace("Z", "+00:00"))
+
+
+def _labels(transfer: Transfer) -> dict[str, Any]:
+    return dict(transfer.request.get("labels") or {})
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+async def transfers_of_run(
+    dag_id: str, run_id: str, conn_ids: Sequence[str]
+) -> tuple[list[Transfer], list[str]]:
+    """Ask endpoints for the transfers of a run.
+
+    :param conn_ids: connections of the endpoints that drive them.
+    :returns: the transfers, and of each endpoint that could not be asked a line why.
+    """
+    from dray.errors import DrayError
+    from dray_airflow.errors import DrayTaskFailure
+    from dray_airflow.hooks.dray import DrayHook
+
+    found: list[Transfer] = []
+    silent = []
+    for conn_id in conn_ids:
+        try:
+            client = await DrayHook(conn_id).get_async_conn()
+            async with client:
+                labels = {"dag_id": dag_id[:256], "run_id": run_id[:256]}
+                async for each in client.transfers(labels=labels, limit=TRANSFERS_MAX):
+                    found.append(each)
+                    if len(found) >= TRANSFERS_MAX:
+                        break
+        except (DrayError, DrayTaskFailure) as error:
+            silent.append(f"{conn_id} could not be asked: {error}")
+    return found, silent
+
+
+async def name_the_reason(
+    context: dict[str, Any], dray_conn_ids: Sequence[str], *, is_early: bool = False
+) -> str | None:
+    """Say in one line why a run is late, or will be.
+
+    :param context: what Airflow gives the callback of a deadline: the run and the deadline.
+    :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
+    :param is_early: the deadline is still to come: only what is certain is worth a word.
+    :returns: the line; ``None`` when there is nothing to say yet.
+    """
+    run = context["dag_run"]
+    dag_id, run_id = str(run["dag_id"]), str(run["dag_run_id"])
+    now = datetime.now(timezone.utc)
+    due = _deadline_of(context)
+    transfers, silent = await transfers_of_run(dag_id, run_id, dray_conn_ids)
+    reason = find_reason(transfers, now, None if is_early else due)
+    head = f"run {run_id} of {dag_id} "
+    if is_early:
+        if reason is None or reason.kind == "late":
+            return None
+        head += "will be late, as it looks: "
+    else:
+        head += f"missed its deadline{_at(due)}: "
+    if reason is not None:
+        return head + "; ".join([reason.text, *silent])
+    unfinished = await _unfinished(dag_id, run_id)
+    live = sum(not each.is_terminal for each in transfers)
+    rest = f"no transfer is the reason ({len(transfers)} known, {live} live)"
+    if unfinished:
+        rest += f"; unfinished: {', '.join(unfinished)}"
+    return head + "; ".join([rest, *silent])
+
+
+def _deadline_of(context: dict[str, Any]) -> datetime | None:
+    value = (context.get("deadline") or {}).get("deadline_time")
+    return value if isinstance(value, datetime) else _time(value)
+
+
+async def _unfinished(dag_id: str, run_id: str) -> list[str]:
+    """Name the tasks of the run that have not ended, the first ten."""
+    from asgiref.sync import sync_to_async
+
+    try:
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        ask = sync_to_async(RuntimeTaskInstance.get_task_states)
+        states = (await ask(dag_id=dag_id, run_ids=[run_id])).get(run_id, {})
+    except Exception as error:
+        log.info("the run's tasks cannot be looked at from here: %s", error)
+        return []
+    ended = {"success", "skipped", "failed", "upstream_failed", "removed"}
+    return sorted(name for name, state in states.items() if state not in ended)[:10]
+
+
+def deadline_alerts(
+    *,
+    dray_conn_ids: Sequence[str] = ("dray_default",),
+    looks: Sequence[timedelta] = (),
+    key: str = "deadline",
+    **notifier: Any,  # noqa: ANN401 - arguments of DrayNotifier
+) -> list[DeadlineAlert]:
+    """Give the alerts of a DAG whose runs have their deadline in their conf.
+
+    One at the deadline, and one for each look ahead, which tells somebody only if an endpoint
+    foresees a miss, or a transfer has failed.
+
+    :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
+    :param looks: how long before the deadline.
+    :param key: of the conf.
+    :param notifier: of :class:`dray_airflow.notifications.dray.DrayNotifier`.
+    """
+    from airflow.sdk.definitions.callback import AsyncCallback
+    from airflow.sdk.definitions.deadline import DeadlineAlert
+
+    from dray_airflow.deadlines.reference import ConfDeadline
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    def alert(before: timedelta) -> DeadlineAlert:
+        is_early = before > timedelta(0)
+        words: dict[str, Any] = {"dray_conn_ids": list(dray_conn_ids), **notifier}
+        if is_early:
+            words["is_early"] = True
+        return DeadlineAlert(
+            reference=ConfDeadline(key),
+            interval=-before,
+            callback=AsyncCallback(DrayNotifier, kwargs=words),
+            name=f"{span(before.total_seconds())} before the deadline" if is_early else "deadline",
+        )
+
+    return [alert(timedelta(0)), *(alert(each) for each in looks)]

@@ -1,0 +1,76 @@
+"""The deadline in a run's conf as a reference of Airflow's own deadline alerts.
+
+Evaluated by Airflow when the run is made, in the process that makes it (api-server or scheduler),
+which has to have the plug-in installed; the same time is what transfers are planned for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003 - Airflow may ask for the types of the methods
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.definitions.deadline import BaseDeadlineReference
+
+from dray_airflow.deadlines.times import read_deadline
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+__all__ = ["ConfDeadline"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class ConfDeadline(BaseDeadlineReference):
+    """The time in ``dag_run.conf["deadline"]``: RFC 3339, or a length of time as ``90m``.
+
+    A run without one has no deadline. A run whose deadline makes no sense is made all the same,
+    without an alert, and its transfers say so in their logs.
+
+    :param key: of the conf.
+    """
+
+    key: str = "deadline"
+
+    required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
+
+    def serialize_reference(self) -> dict[str, Any]:
+        """Give what Airflow keeps of it."""
+        return {"reference_type": self.reference_name, "key": self.key}
+
+    @classmethod
+    def deserialize_reference(cls, reference_data: dict[str, Any]) -> ConfDeadline:
+        """Make it of what Airflow kept."""
+        return cls(key=reference_data.get("key", "deadline"))
+
+    def _evaluate_with(
+        self,
+        *,
+        session: Session,
+        dag_id: str,
+        run_id: str,
+        **_: Any,  # noqa: ANN401 - whatever else Airflow gives
+    ) -> datetime | None:
+        # Core alone evaluates references; a worker that reads the DAG's file has no use for it.
+        from airflow.models import DagRun
+        from sqlalchemy import select
+
+        chosen = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        run = session.scalar(chosen)
+        value = None if run is None else (run.conf or {}).get(self.key)
+        if run is None or value is None:
+            return None
+        from dray_airflow.deadlines.dag import run_begin
+
+        try:
+            return read_deadline(value, run_begin(run))
+        except ValueError as error:
+            log.warning("run %s of %s has no deadline: %s", run_id, dag_id, error)
+            return None
+
+    def __hash__(self) -> int:
+        """Agree with equality, which the base class takes from what is serialized."""
+        return hash((self.reference_name, self.key))

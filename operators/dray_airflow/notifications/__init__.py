@@ -1,0 +1,1 @@
+"""Telling people what became of a run."""

@@ -1,0 +1,174 @@
+"""Tells a person when retries are used up or a deadline is missed, or will be, and why.
+
+As ``on_failure_callback`` of a task, or as the callback of a deadline alert. What is told goes to
+the log, and to a chat's webhook and by mail where connections for these are named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseNotifier
+
+from dray_airflow.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+__all__ = ["DrayNotifier"]
+
+WEBHOOK_SECONDS = 20.0
+
+
+class DrayNotifier(BaseNotifier):
+    """Tell people.
+
+    :param dray_conn_ids: connections of the endpoints that drive the transfers.
+    :param webhook_conn_id: connection of a webhook that takes ``{"text": ...}`` (Slack,
+        Mattermost, Zulip and others do): host and schema, or the whole URL as host; the password
+        is sent as a bearer token, unless it begins with ``/``: then it is the secret rest of the
+        URL.
+    :param to: addresses for mail, through Airflow's ``smtp`` provider.
+    :param smtp_conn_id: its connection.
+    :param is_early: of a deadline that is still to come: tell only what is certain.
+    :param context: given by Airflow where it is awaited.
+    """
+
+    template_fields: Sequence[str] = ("dray_conn_ids", "webhook_conn_id", "to", "smtp_conn_id")
+    SUBJECT_CHARACTERS_MAX: ClassVar[int] = 120
+
+    def __init__(
+        self,
+        dray_conn_ids: Sequence[str] = ("dray_default",),
+        webhook_conn_id: str | None = None,
+        to: Sequence[str] | str | None = None,
+        smtp_conn_id: str | None = None,
+        is_early: bool = False,
+        context: Context | None = None,
+    ) -> None:
+        """Remember whom to tell; nothing is looked up yet."""
+        super().__init__(context=context)
+        self.dray_conn_ids = list(dray_conn_ids)
+        self.webhook_conn_id = webhook_conn_id
+        self.to = to
+        self.smtp_conn_id = smtp_conn_id
+        self.is_early = is_early
+
+    # --- a task has failed ------------------------------------------------------------------------
+
+    def notify(self, context: Context) -> None:
+        """Tell that a task has failed for good, or will be tried again; in the task's process."""
+        text = self.story_of_task(context)
+        self.log.error("%s", text)
+        if self.webhook_conn_id:
+            import httpx
+
+            url, headers = self._webhook(self._connection(self.webhook_conn_id))
+            answer = httpx.post(url, json={"text": text}, headers=headers, timeout=WEBHOOK_SECONDS)
+            answer.raise_for_status()
+        if self.to:
+            self._mail(text).notify(context)
+
+    def story_of_task(self, context: Context) -> str:
+        """Say in one line what failed, why, what is safe, and what to do."""
+        ti: Any = context["ti"]
+        tries = f"try {ti.try_number} of {(getattr(ti, 'max_tries', 0) or 0) + 1}"
+        index = ti.map_index if ti.map_index is not None else -1
+        name = ti.task_id if index < 0 else f"{ti.task_id}[{index}]"
+        cause = one_line(str(context.get("exception") or "it does not say why"))
+        text = f"task {name} of run {ti.run_id} of {ti.dag_id} failed ({tries}): {cause}"
+        return "; ".join([text, *self._transfers(ti, index)])
+
+    def _transfers(self, ti: Any, map_index: int) -> list[str]:  # noqa: ANN401 - Airflow's own
+        """Say how the task's transfers stand, as far as endpoints can be asked."""
+        from dray.errors import DrayError
+        from dray_airflow.deadlines.callback import RESERVATION_LABEL
+        from dray_airflow.errors import DrayTaskFailure
+        from dray_airflow.hooks.dray import DrayHook
+
+        labels = {
+            "dag_id": ti.dag_id[:256],
+            "run_id": ti.run_id[:256],
+            "task_id": ti.task_id[:256],
+            "map_index": str(map_index),
+        }
+        said = []
+        for conn_id in self.dray_conn_ids:
+            try:
+                hook = DrayHook(conn_id)
+                with hook.get_conn() as client:
+                    for each in client.transfers(labels=labels, limit=10):
+                        if RESERVATION_LABEL in (each.request.get("labels") or {}):
+                            continue
+                        safe, of = each.bytes.durable / 1e9, each.bytes.listed / 1e9
+                        said.append(
+                            f"transfer {each.id} is {each.state}, {safe:.3g} of {of:.3g} GB are"
+                            f" safe and will not be sent again: clear the task to go on from there"
+                            f" ({hook.settings.link_to(each.id)})"
+                        )
+                        break
+            except (DrayError, DrayTaskFailure) as error:
+                said.append(f"{conn_id} could not be asked: {error}")
+        return said
+
+    # --- a deadline -------------------------------------------------------------------------------
+
+    async def async_notify(self, context: Context) -> None:
+        """Tell which transfer is the reason; in the triggerer."""
+        from dray_airflow.deadlines.callback import name_the_reason
+
+        given: Any = context
+        text = await name_the_reason(given, self.dray_conn_ids, is_early=self.is_early)
+        if text is None:
+            self.log.info("nothing to tell: no transfer of the run is foreseen to be late")
+            return
+        self.log.error("%s", text)
+        if self.webhook_conn_id:
+            import httpx
+
+            connection = await self._aconnection(self.webhook_conn_id)
+            url, headers = self._webhook(connection)
+            async with httpx.AsyncClient(timeout=WEBHOOK_SECONDS) as client:
+                answer = await client.post(url, json={"text": text}, headers=headers)
+            answer.raise_for_status()
+        if self.to:
+            await self._mail(text).async_notify(context)
+
+    # --- ways to tell -----------------------------------------------------------------------------
+
+    @staticmethod
+    def _connection(conn_id: str) -> Any:  # noqa: ANN401 - Airflow's own
+        from airflow.sdk import BaseHook
+
+        return BaseHook.get_connection(conn_id)
+
+    @staticmethod
+    async def _aconnection(conn_id: str) -> Any:  # noqa: ANN401 - Airflow's own
+        from airflow.sdk import BaseHook
+
+        return await BaseHook.aget_connection(conn_id)
+
+    @staticmethod
+    def _webhook(connection: Any) -> tuple[str, dict[str, str]]:  # noqa: ANN401 - Airflow's own
+        host = str(connection.host or "")
+        url = host if "://" in host else f"{connection.schema or 'https'}://{host}"
+        if connection.port:
+            url = f"{url}:{connection.port}"
+        secret = connection.password or ""
+        if secret.startswith("/"):
+            return url.rstrip("/") + secret, {}
+        return url, {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    def _mail(self, text: str) -> Any:  # noqa: ANN401 - of an optional provider
+        import html
+
+        from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+        return SmtpNotifier(
+            to=self.to or (),
+            subject=text[: self.SUBJECT_CHARACTERS_MAX],
+            html_content=html.escape(text),
+            smtp_conn_id=self.smtp_conn_id,
+        )
