@@ -1,0 +1,448 @@
+"""Asks for all transfers of a run before any of them starts.
+
+An endpoint promises transfers that it has. So what is kept free for a task that has not begun is a
+transfer that stands for it: of the same size, between the same roots, by the same deadline, but of
+a file that does not exist, so that it can never move a byte, least of all of data that is still
+being made. When the task comes with its own transfer, the one that stands for it gives way; if the
+task does not come, it goes by itself when it would have to begin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from dray_airflow.deadlines.callback import RESERVATION_LABEL
+from dray_airflow.deadlines.graph import clock
+from dray_airflow.errors import DrayTaskFailure, bad_input, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow.sdk import Context
+
+    from dray.client import Admission, Client, Request, Transfer
+    from dray_airflow.deadlines.graph import DeadlinePlan, TransferDeadline
+    from dray_airflow.submission import Clients, Errand
+
+__all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
+
+SUFFIX = ".r"
+START_WITHIN = timedelta(seconds=60)
+"""How long a task that is ready may take to come with its transfer. Scheduler, a new process and a
+full pool: guess, revisit."""
+PATIENCE = (0.5, 0.25, 0.0)
+"""What part of a transfer's time its task may be late before what is kept free is gone; the first
+that fits is taken."""
+OFFER_LASTS = timedelta(seconds=60)
+"""How long a person may take to trigger the run again with what was offered."""
+OFFER_ROUNDS_MAX = 6
+SET_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A transfer that a task will ask for.
+
+    :param name: the task, with its number if it is mapped.
+    :param errand: what it will ask for.
+    :param begin: when the task can come with it, at the earliest; aware.
+    :param deadline: when it must be done; aware.
+    """
+
+    name: str
+    errand: Errand
+    begin: datetime
+    deadline: datetime
+
+    @property
+    def bytes(self) -> int | None:
+        """How much it is, where that was said."""
+        content = self.errand.request.content
+        return self.errand.request.bytes_expected or (content.size if content else None)
+
+
+def reservation_id(id: str) -> str:
+    """Name what stands for a transfer before there is one."""
+    return f"{id}{SUFFIX}"
+
+
+def is_reserved(context: Context) -> bool:
+    """Whether something may stand for the task's transfer: there is a DrayAdmitOperator."""
+    dag: Any = context.get("dag") or context["task"].dag
+    return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
+
+
+def submit_reserved(client: Client, request: Request) -> Transfer:
+    """Submit a transfer in the place of what stands for it.
+
+    Where there is room for both, nobody else can come in between. Where there is not, what stands
+    for it goes first, and whoever asks in that moment may take its place.
+
+    :raises DrayError: as :meth:`dray.client.Client.submit`.
+    """
+    from dray.errors import DrayError
+
+    held = reservation_id(request.id or "")
+    if request.admission == "best_effort":
+        _free(client, held)
+        return client.submit(request)
+    try:
+        transfer = client.submit(request)
+    except DrayError as error:
+        if error.kind != "not_admitted" or not _free(client, held):
+            raise
+        return client.submit(request)
+    _free(client, held)
+    return transfer
+
+
+def _free(client: Client, held: str) -> bool:
+    """Take away what stands for a transfer; ``False``: there was nothing, or it had ended."""
+    from dray.errors import DrayError
+
+    found = client.query([held])[held]
+    if found is None:
+        return False
+    try:
+        freed = found.is_terminal or client.cancel(held).is_terminal
+        if freed:
+            client.forget(held)
+    except DrayError as error:
+        if error.kind not in {"not_found", "already_exists"}:
+            raise
+    return not found.is_terminal
+
+
+class DrayAdmitOperator(BaseOperator):
+    """Ask for all transfers of the run as a set: all are promised, or the task fails at once.
+
+    Put it before the first transfer. What it asks for is what the transfer operators behind it will
+    ask for: each with its size (``bytes_expected`` or ``size``; without one it cannot be promised,
+    and is left out), not before it can begin, and done by its latest finish
+    (docs/explanation/airflow-deadlines.md). The whole is promised until each task comes with its
+    own transfer, or is later than half, a quarter or none of its time, as there is room for.
+
+    A refusal names the task that does not fit, why, and the earliest deadline of the run that could
+    be promised. Gives (XCom) ``deadline``, ``promised``, ``left_out`` and ``transfers``: by task
+    the id and the times.
+
+    :param tasks: ids of the transfer tasks to ask for; by default all that have not begun.
+    :param start_within: how long a task that is ready may take to come with its transfer.
+    :param required: fail if not all can be promised; else log it, keep nothing free and go on.
+    """
+
+    is_dray_admit: ClassVar[bool] = True
+    template_fields: Sequence[str] = ("tasks",)
+    ui_color = "#d7e8f5"
+
+    def __init__(
+        self,
+        *,
+        tasks: Sequence[str] | None = None,
+        start_within: timedelta = START_WITHIN,
+        required: bool = True,
+        **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
+    ) -> None:
+        """Take what is asked for; nothing is looked at yet."""
+        super().__init__(**kwargs)
+        self.tasks = tasks
+        self.start_within = start_within
+        self.required = required
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, and keep free.
+
+        :raises DrayTaskFailure: if not all can be promised.
+        :raises DrayTaskRetry: if an endpoint cannot be asked.
+        """
+        from dray_airflow.deadlines.dag import plan_for
+        from dray_airflow.submission import Clients
+
+        try:
+            plan = plan_for(context)
+        except ValueError as error:
+            raise DrayTaskFailure(f"cannot ask for the run's transfers: {error}") from None
+        if plan is None:
+            raise bad_input(
+                "ask for the run's transfers",
+                "the run has no deadline",
+                'trigger it with conf {"deadline": "2h"}, or give the DAG a DeadlineAlert',
+            )
+        wanted, left_out = self._wanted(context, plan)
+        sets: dict[str, list[Wanted]] = {}
+        for each in wanted:
+            sets.setdefault(each.errand.conn_id, []).append(each)
+        kept: list[tuple[Client, str]] = []
+        told: dict[str, Any] = {}
+        with Clients() as clients:
+            try:
+                for conn_id, each_set in sets.items():
+                    with translated(f"the transfers of the run at {conn_id}"):
+                        for want, transfer in self._keep(context, plan, clients, each_set):
+                            kept.append((clients.of(conn_id), transfer.id))
+                            told[want.name] = _told(want, transfer)
+            except DrayTaskFailure as error:
+                # All or none, of all endpoints together.
+                for client, held in kept:
+                    _free(client, held)
+                if self.required or error.kind != "not_admitted":
+                    raise
+                self.log.warning("%s; going on without", error)
+                told = {}
+        promised = sum(each["promised"] for each in told.values())
+        self.log.info("%d transfers are promised as a set; left out: %s", promised, left_out)
+        return {
+            "deadline": plan.deadline.isoformat(),
+            "promised": promised,
+            "left_out": left_out,
+            "transfers": told,
+        }
+
+    # --- what will be asked for -------------------------------------------------------------------
+
+    def _wanted(self, context: Context, plan: DeadlinePlan) -> tuple[list[Wanted], dict[str, str]]:
+        """Give the transfers to ask for, and of those that are left out why."""
+        dag: Any = context.get("dag") or context["task"].dag
+        wanted: list[Wanted] = []
+        left_out: dict[str, str] = {}
+        chosen = set(self.tasks) if self.tasks else None
+        unknown = sorted((chosen or set()) - set(dag.task_ids))
+        if unknown:
+            raise bad_input(
+                "use tasks", f"the DAG has no {', '.join(unknown)}", "look at its graph"
+            )
+        for operator in dag.tasks:
+            found = plan.transfers.get(operator.task_id)
+            if found is None or (chosen is not None and operator.task_id not in chosen):
+                continue
+            try:
+                every = list(self._errands(context, operator, found))
+            except Exception as error:
+                left_out[operator.task_id] = f"what it moves is not known before it runs: {error}"
+                continue
+            for each in every:
+                if each.bytes is None:
+                    left_out[each.name] = "its size is not known: give bytes_expected"
+                else:
+                    wanted.append(each)
+        if len(wanted) > SET_MAX:
+            raise bad_input(
+                "ask for the run's transfers",
+                f"they are {len(wanted)}",
+                f"name at most {SET_MAX} with tasks, or move more in each",
+            )
+        return wanted, left_out
+
+    def _errands(
+        self,
+        context: Context,
+        operator: Any,  # noqa: ANN401 - an operator, mapped or not
+        found: TransferDeadline,
+    ) -> Iterator[Wanted]:
+        """Give what an operator, or each instance of a mapped one, will ask for."""
+        from dray_airflow.deadlines.dag import task_from
+        from dray_airflow.hooks.dray import DrayHook
+
+        is_mapped = bool(getattr(operator, "is_mapped", False))
+        task = task_from(operator, operator.dag)
+        count = task.instances if is_mapped else 1
+        at_once = min(task.at_once or count, count)
+        begin = self._begin(found)
+        for index in range(count):
+            inside = _context_of(context, operator, index if is_mapped else -1)
+            rendered: Any = operator.prepare_for_execution()
+            rendered.render_template_fields(inside)
+            rendered = inside["task"] if is_mapped else rendered
+            settings = DrayHook(rendered.active_conn_id).settings
+            errand: Errand = rendered.errand(inside, settings)
+            # Those of the first round must not use the time of the others.
+            rounds = -(-count // at_once)
+            part = (found.latest_finish - begin) / rounds
+            round_begin = begin + part * (index // at_once)
+            yield Wanted(
+                f"{operator.task_id}[{index}]" if is_mapped else operator.task_id,
+                errand,
+                max(round_begin, errand.request.not_before or round_begin),
+                errand.request.deadline or round_begin + part,
+            )
+
+    def _begin(self, found: TransferDeadline) -> datetime:
+        """Say when a task's transfer may be expected; a short time is not all waited away."""
+        now = datetime.now(timezone.utc)
+        soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)
+        return max(found.earliest_start, soon)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _keep(
+        self, context: Context, plan: DeadlinePlan, clients: Clients, wanted: list[Wanted]
+    ) -> list[tuple[Wanted, Transfer]]:
+        """Keep room for a set at one endpoint.
+
+        :raises DrayTaskFailure: if there is none.
+        """
+        client = clients.of(wanted[0].errand.conn_id)
+        for each in wanted:
+            # An earlier try of this task may have kept room by other times.
+            _free(client, reservation_id(each.errand.id))
+        answer: Admission | None = None
+        for part in PATIENCE:
+            requests = [_standing_for(context, each, clients, part) for each in wanted]
+            answer = client.admission(requests)
+            if answer.decision == "refuse":
+                continue
+            taken = client.submit_batch(requests, atomic=True)
+            made = [each for each in taken if not isinstance(each, Exception)]
+            if len(made) == len(taken):
+                for want, transfer in zip(wanted, made, strict=True):
+                    if not transfer.promised:
+                        self.log.warning(
+                            "%s is taken without a promise: %s", want.name, transfer.notices
+                        )
+                return list(zip(wanted, made, strict=True))
+        raise self._refusal(context, plan, clients, wanted, answer)
+
+    def _refusal(
+        self,
+        context: Context,
+        plan: DeadlinePlan,
+        clients: Clients,
+        wanted: list[Wanted],
+        answer: Admission | None,
+    ) -> DrayTaskFailure:
+        reasons = []
+        verdicts = answer.transfers if answer is not None else ()
+        for want, verdict in zip(wanted, verdicts, strict=False):
+            if verdict.earliest_finish is not None or verdict.obstacle is not None:
+                said = ", ".join(verdict.reasons) or "there is no room"
+                reasons.append(f"{want.name} by {clock(want.deadline)}: {said}")
+        offer = self._offer(context, plan, clients, wanted, verdicts)
+        remedy = "let them take what they can get: required=False"
+        if offer is not None:
+            remedy = (
+                f"triggered again within a minute it could be promised by {clock(offer)}:"
+                f' give it the conf {{"deadline": "{clock(offer)}"}}, or {remedy}'
+            )
+        count = f"the {len(wanted)} transfers" if len(wanted) > 1 else "the transfer"
+        return DrayTaskFailure(
+            f"cannot promise {count} of the run by its deadline {clock(plan.deadline)}:"
+            f" {'; '.join(reasons) or 'there is no room'}; {remedy}",
+            "not_admitted",
+        )
+
+    def _offer(
+        self,
+        context: Context,
+        plan: DeadlinePlan,
+        clients: Clients,
+        wanted: list[Wanted],
+        verdicts: Sequence[Any],
+    ) -> datetime | None:
+        """Look for the earliest deadline of the run with which all of a set fits."""
+        client = clients.of(wanted[0].errand.conn_id)
+        ready = datetime.now(timezone.utc) + self.start_within
+        wanted = [
+            dataclasses.replace(want, begin=max(want.begin, ready) + OFFER_LASTS) for want in wanted
+        ]
+        shift = timedelta(0)
+        for _ in range(OFFER_ROUNDS_MAX):
+            late = [
+                verdict.earliest_finish - (want.deadline + shift)
+                for want, verdict in zip(wanted, verdicts, strict=False)
+                if verdict.earliest_finish is not None
+            ]
+            if not late:
+                return None
+            # One may be refused for another: what helps the one must not be less than a second.
+            shift += max(max(late), timedelta(seconds=1))
+            later = [dataclasses.replace(want, deadline=want.deadline + shift) for want in wanted]
+            answer = client.admission(
+                [_standing_for(context, each, clients, 0.0) for each in later]
+            )
+            if answer.decision == "accept":
+                return _whole_second(plan.deadline + shift)
+            verdicts = answer.transfers
+        return None
+
+
+def _whole_second(time: datetime) -> datetime:
+    return time if not time.microsecond else time.replace(microsecond=0) + timedelta(seconds=1)
+
+
+def _told(want: Wanted, transfer: Transfer) -> dict[str, Any]:
+    return {
+        "id": want.errand.id,
+        "bytes": want.bytes,
+        "promised": transfer.promised,
+        "not_before": transfer.request.get("not_before"),
+        "deadline": transfer.request.get("deadline"),
+    }
+
+
+class _Instance:
+    """The task instance as another task's templates see it: its own key, our way to XComs."""
+
+    def __init__(self, of: Any, operator: Any, map_index: int) -> None:  # noqa: ANN401 - Airflow's
+        self._of = of
+        self.task = operator
+        self.task_id = operator.task_id
+        self.map_index = map_index
+        self.id = ""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - Airflow's own
+        return getattr(self._of, name)
+
+
+def _context_of(context: Context, operator: Any, map_index: int) -> Any:  # noqa: ANN401 - Airflow's
+    own: dict[str, Any] = dict(context)
+    instance = _Instance(context["ti"], operator, map_index)
+    own.update(ti=instance, task_instance=instance, task=operator)
+    return own
+
+
+def _standing_for(context: Context, want: Wanted, clients: Clients, patience: float) -> Request:
+    """Make what stands for a transfer: it passes the same resources, and moves nothing."""
+    from dray.client import Request, Retry
+
+    errand = want.errand
+    active = clients.settings(errand.conn_id).authority
+
+    name = f"reserved-for-{errand.id}"
+
+    def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
+        authority, path = end.split(clients.settings(end.conn_id))
+        # Where the task may read and write, and where nothing is or will be: beneath a source,
+        # beside a destination, whose own name must stay free.
+        folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
+        path = f"{folder}/{name}"
+        return path if authority == active else f"dray://{authority}{path}"
+
+    wish = errand.request
+    begin = want.begin + (want.deadline - want.begin) * patience
+    now = datetime.now(timezone.utc)
+    begin = max(begin, now + timedelta(seconds=2))
+    return Request(
+        sources=[place(source, is_source=True) for source in errand.sources],
+        destination=place(errand.destination, is_source=False),
+        id=reservation_id(errand.id),
+        class_=wish.class_ or "deadline",
+        deadline=want.deadline,
+        not_before=begin,
+        admission="required",
+        bytes_expected=want.bytes,
+        priority=wish.priority,
+        weight=wish.weight,
+        rate_min=wish.rate_min,
+        rate_max=wish.rate_max,
+        activity=wish.activity,
+        labels={**(wish.labels or {}), RESERVATION_LABEL: errand.id},
+        retry=Retry(tries=1),
+        # Nobody came for it: it goes before it begins. If somebody has looked at it meanwhile it
+        # begins, and finds no file.
+        bound_seconds=max(int((begin - now).total_seconds()) - 1, 1),
+    )

@@ -1,0 +1,259 @@
+"""All transfers of a run are asked for before any starts: all are promised, or the task fails."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Client
+    from dray.testing.endpoints import Endpoint
+
+Loose: TypeAlias = Any
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+MEGA = 1_000_000
+LINK = 10 * MEGA
+
+
+@pytest.fixture
+def site(start_endpoint: Callable[..., Endpoint], connect: Callable[..., str]) -> Endpoint:
+    """Give an endpoint that can promise 10 MB/s."""
+    endpoint = start_endpoint("a", config={"rate": LINK})
+    connect("site_a", endpoint)
+    return endpoint
+
+
+def make_dag(dag_id: str, **words: Loose) -> Loose:
+    from airflow.sdk import DAG
+
+    return DAG(dag_id, schedule=None, start_date=START, **words)
+
+
+def move(task_id: str, **words: Loose) -> Loose:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    given = {
+        "sources": f"/data/{task_id}.in",
+        "destination": f"/data/{task_id}.out",
+        "source_conn_id": "site_a",
+        "destination_conn_id": "site_a",
+        "bytes_expected": 4 * MEGA,
+        "retries": 0,
+        **words,
+    }
+    return DrayTransferOperator(task_id=task_id, **given)
+
+
+def admit(**words: Loose) -> Loose:
+    from dray_airflow.operators.admit import DrayAdmitOperator
+
+    return DrayAdmitOperator(task_id="admit", retries=0, **words)
+
+
+def nap(task_id: str, seconds: float) -> Loose:
+    from airflow.providers.standard.operators.python import PythonOperator
+
+    from dray_airflow.deadlines.dag import expect
+
+    def sleep() -> None:
+        time.sleep(seconds)
+
+    slept = PythonOperator(task_id=task_id, python_callable=sleep)
+    return expect(slept, seconds)
+
+
+def ask(client: Client, size: int, within: float) -> Loose:
+    """Ask for a promise of so many bytes within so many seconds."""
+    from dray.client import Request
+
+    due = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=within)
+    wanted = Request("/data/q", "/data/p", bytes_expected=size, deadline=due)
+    return client.admission([wanted])
+
+
+def test_a_run_keeps_its_room_and_its_tasks_take_it(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    """Between admission and the last transfer somebody else asks for all there is, in vain."""
+    from airflow.providers.standard.operators.python import PythonOperator
+
+    from dray_airflow.operators.admit import reservation_id
+
+    for name in ("first", "second"):
+        site.root(f"{name}.in").write_bytes(os.urandom(4 * MEGA))
+    seen: dict[str, Any] = {}
+
+    def other() -> None:
+        with site.client() as client:
+            seen["live"] = {
+                each.id: (each.state, each.promised) for each in client.transfers(state="live")
+            }
+            seen["decision"] = ask(client, 160 * LINK, 180).decision
+
+    with make_dag("keeps") as dag:
+        last = move("second", expected_duration=2, bytes_expected=40 * LINK)
+        greedy = PythonOperator(task_id="other", python_callable=other)
+        admit() >> [move("first"), greedy] >> nap("compute", 2) >> last
+    ran = run_dag(dag, run_conf={"deadline": "180s"})
+    assert ran.state == "success"
+    told = ran.result("admit")
+    assert (told["promised"], told["left_out"]) == (2, {})
+    second = told["transfers"]["second"]["id"]
+    assert seen["live"][reservation_id(second)] == ("queued", True)
+    assert seen["decision"] == "refuse"
+    for name in ("first", "second"):
+        assert site.root(f"{name}.out").read_bytes() == site.root(f"{name}.in").read_bytes()
+        assert ran.result(name)["id"] == told["transfers"][name]["id"]
+    with site.client() as client:
+        known = {each.id: each for each in client.transfers()}
+        # What stood for them is gone, and what came in its place was promised.
+        assert set(known) == {told["transfers"][name]["id"] for name in ("first", "second")}
+        assert ask(client, 160 * LINK, 180).decision == "accept"
+        assert known[second].promised
+        assert known[second].request["deadline"][:19] == told["deadline"][:19], "nothing follows"
+
+
+def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
+    site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    def dag_of(dag_id: str) -> Loose:
+        with make_dag(dag_id) as dag:
+            # 30 s at the whole link, each; alone each fits, together they do not.
+            big = [move(f"big{n}", bytes_expected=30 * LINK) for n in range(2)]
+            stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+            # The transfers themselves never run: they are not what is tested here.
+            admit(tasks=["big0", "big1"]) >> stop >> big
+        return dag
+
+    now = dt.datetime.now(dt.timezone.utc)
+    ran = run_dag(dag_of("too_much"), run_conf={"deadline": "50s"})
+    assert str(ran.task("admit").state) == "failed"
+    said = capsys.readouterr().out
+    (line,) = (each for each in said.splitlines() if each.startswith("dray_airflow.errors"))
+    assert "cannot promise the 2 transfers of the run by its deadline" in line
+    assert "triggered again within a minute it could be promised by" in line, line
+    offered = line.split('{"deadline": "')[1].split('"')[0]
+    with site.client() as client:
+        assert not list(client.transfers()), "nothing is kept of a set that was refused"
+    later = dt.datetime.fromisoformat(offered.replace("Z", "+00:00"))
+    assert 60 < (later - now).total_seconds() < 200
+    again = run_dag(dag_of("fits_then"), run_conf={"deadline": offered})
+    assert again.result("admit")["promised"] == 2
+
+
+def test_what_cannot_be_promised_is_left_out_by_name_and_a_run_may_go_on_without(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    site.root("small.in").write_bytes(b"x" * MEGA)
+    site.root("unsized.in").write_bytes(b"y" * MEGA)
+    with make_dag("goes_on") as dag:
+        ahead = admit(required=False)
+        ahead >> move("small", bytes_expected=300 * LINK)
+        ahead >> move("unsized", bytes_expected=None)
+    ran = run_dag(dag, run_conf={"deadline": "30s"})
+    assert ran.state == "success"
+    told = ran.result("admit")
+    assert told["promised"] == 0
+    assert told["transfers"] == {}
+    assert told["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
+
+
+def test_a_run_without_a_deadline_is_told_how_to_give_one(
+    site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with make_dag("no_deadline") as dag:
+        admit() >> move("never")
+    ran = run_dag(dag)
+    assert ran.state == "failed"
+    assert "the run has no deadline; trigger it with conf" in capsys.readouterr().out
+
+
+def test_mapped_instances_are_kept_room_for_one_by_one(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    parts = []
+    for number in range(3):
+        site.root(f"p{number}").write_bytes(os.urandom(MEGA))
+        parts.append({"sources": f"/data/p{number}", "destination": f"/data/o{number}"})
+    with make_dag("mapped", max_active_tasks=2) as dag:
+        shards = DrayTransferOperator.partial(
+            task_id="shards",
+            source_conn_id="site_a",
+            destination_conn_id="site_a",
+            bytes_expected=MEGA,
+        ).expand_kwargs(parts)
+        admit() >> shards
+    ran = run_dag(dag, run_conf={"deadline": "60s"})
+    assert ran.state == "success"
+    told = ran.result("admit")
+    assert told["promised"] == 3
+    assert sorted(told["transfers"]) == ["shards[0]", "shards[1]", "shards[2]"]
+    due = [told["transfers"][f"shards[{n}]"]["deadline"] for n in range(3)]
+    # Two at a time: the third has the second half of the time.
+    assert due[0] == due[1] < due[2]
+    with site.client() as client:
+        known = {each.id for each in client.transfers()}
+    assert known == {each["id"] for each in told["transfers"].values()}
+    for number in range(3):
+        assert site.root(f"o{number}").read_bytes() == site.root(f"p{number}").read_bytes()
+
+
+def test_what_stands_for_a_transfer_never_moves_a_byte(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    """A task never comes: what was kept free for it goes by itself, and nothing was made."""
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from dray_airflow.operators.admit import reservation_id
+
+    site.root("half").mkdir()
+    site.root("half/made.dat").write_bytes(b"not all of it yet")
+    with make_dag("never_comes") as dag:
+        stop = EmptyOperator(task_id="stop", trigger_rule="all_failed")
+        late = move("late", sources="/data/half/", destination="/data/to/", recursive=True)
+        admit(start_within=dt.timedelta(seconds=1)) >> stop >> late
+    ran = run_dag(dag, run_conf={"deadline": "12s"})
+    told = ran.result("admit")
+    held = reservation_id(told["transfers"]["late"]["id"])
+    # Whoever asks for it keeps it alive, so nobody does until its time is over.
+    time.sleep(13)
+    with site.client() as client:
+        ended = client.transfer(held)
+    assert ended.state == "cancelled", ended
+    assert (ended.bytes.durable, ended.tries) == (0, 0)
+    assert not site.root("to").exists()
+
+
+def test_one_that_is_looked_at_and_lives_longer_finds_no_file(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from dray_airflow.operators.admit import reservation_id
+
+    site.root("made.dat").write_bytes(b"not all of it yet")
+    with make_dag("is_looked_at") as dag:
+        stop = EmptyOperator(task_id="stop", trigger_rule="all_failed")
+        late = move("late", sources="/data/made.dat", destination="/data/to.dat")
+        admit(start_within=dt.timedelta(seconds=1)) >> stop >> late
+    ran = run_dag(dag, run_conf={"deadline": "12s"})
+    held = reservation_id(ran.result("admit")["transfers"]["late"]["id"])
+    with site.client() as client:
+        ended = client.wait(held, timeout_seconds=30)
+        assert ended.state == "failed", ended
+        assert ended.error is not None
+        assert ended.error.kind == "not_a_directory"
+        assert (ended.bytes.durable, ended.tries) == (0, 1)
+    assert sorted(each.name for each in site.root().iterdir()) == ["made.dat"]
