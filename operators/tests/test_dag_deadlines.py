@@ -197,6 +197,7 @@ def test_the_conf_is_asked_first_then_the_first_of_the_alerts(database: Loose) -
     assert due(run_of(conf={"deadline": "3h"}), *early) == 180
 
 
+@pytest.mark.slow
 def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
     run_dag: Callable[..., Any],
 ) -> None:
@@ -255,6 +256,7 @@ def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
     assert third["critical"][1] == ["choose", "median of 2"]
 
 
+@pytest.mark.slow
 def test_a_conf_that_is_no_deadline_is_logged_and_nothing_is_asked(
     run_dag: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

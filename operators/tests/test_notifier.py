@@ -1,0 +1,373 @@
+"""People are told what failed or will be late, and why; in a run's conf there may be a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from dray.client import Miss, Place, Request, Transfer
+from dray.errors import DrayPermanentError
+from dray_airflow.deadlines.callback import RESERVATION_LABEL, find_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.testing.endpoints import Endpoint
+    from dray.testing.plugin import Two
+    from dray.testing.scripted import ScriptedEndpoint
+
+Loose: TypeAlias = Any
+START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
+MEGA = 1_000_000
+
+
+def at(minutes: float) -> dt.datetime:
+    return NOON + dt.timedelta(minutes=minutes)
+
+
+def transfer(id: str, **words: Loose) -> Transfer:
+    """Make one of task ``t-<id>``, due an hour from now."""
+    given: dict[str, Any] = {"state": "active", **words}
+    due = given.pop("due", at(60))
+    labels = {"task_id": f"t-{id}", "map_index": "-1", **given.pop("labels", {})}
+    request: dict[str, Any] = {"labels": labels, "bytes_expected": 4 * 10**9}
+    if due is not None:
+        request["deadline"] = due.isoformat().replace("+00:00", "Z")
+    return Transfer(id, request=request, **given)
+
+
+def refused(message: str) -> DrayPermanentError:
+    return DrayPermanentError(
+        message,
+        kind="no_space",
+        status="permanent",
+        end="sink",
+        operation="write",
+        file="x",
+        cause="full",
+        remedy="make room",
+    )
+
+
+# --- which transfer is the reason ---------------------------------------------------------------
+
+FORETOLD = transfer("slow", miss=Miss("the way to b is slower", at(60), at(80)))
+WORSE = transfer("worst", miss=Miss("disk", at(60), at(200)), labels={"map_index": "7"}, due=at(60))
+FAILED = transfer("broken", state="failed", error=refused("cannot write: x: full; make room"))
+BEHIND = transfer("behind", eta=at(75))
+LATE = transfer("late", state="done", ended_at=at(-5), due=at(-10))
+FINE = [
+    transfer("fine", eta=at(30)),
+    transfer("done", state="done", ended_at=at(-5)),
+    transfer("free", due=None),
+    transfer("kept.r", state="failed", labels={RESERVATION_LABEL: "kept"}),
+]
+
+
+def test_a_foretold_miss_goes_first_the_latest_first_then_failures_then_what_is_behind() -> None:
+    everything = [*FINE, LATE, BEHIND, FAILED, FORETOLD, WORSE]
+    order = []
+    while (reason := find_reason(everything, NOON)) is not None:
+        order.append((reason.kind, reason.task))
+        everything.remove(reason.transfer)
+    assert order == [
+        ("foretold", "t-worst[7]"),
+        ("foretold", "t-slow"),
+        ("failed", "t-broken"),
+        ("slow", "t-behind"),
+        ("late", "t-late"),
+    ]
+
+
+def test_the_line_says_what_is_the_matter() -> None:
+    def line(one: Transfer, run: dt.datetime | None = None) -> str:
+        reason = find_reason([one], NOON, run)
+        assert reason is not None
+        return reason.text
+
+    assert line(FORETOLD) == (
+        "transfer slow of task t-slow will miss its deadline 2026-11-21T13:00:00Z: the way to b is"
+        " slower; it can be done at 2026-11-21T13:20:00Z at the earliest; 0 of 4 GB are safe"
+    )
+    assert line(FAILED) == (
+        "transfer broken of task t-broken is failed: cannot write: x: full; make room;"
+        " 0 of 4 GB are safe"
+    )
+    assert line(BEHIND) == (
+        "transfer behind of task t-behind goes on behind its deadline 2026-11-21T13:00:00Z;"
+        " 0 of 4 GB are safe, done about 2026-11-21T13:15:00Z"
+    )
+    assert line(LATE) == (
+        "transfer late of task t-late was done 5 min behind its deadline 2026-11-21T11:50:00Z"
+    )
+    # Without a deadline of its own it is held against the run's.
+    assert "behind the run's deadline 2026-11-21T11:59:00Z" in line(
+        transfer("free", due=None), at(-1)
+    )
+
+
+# --- telling ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedEndpoint]:
+    """Give a chat's webhook, with the connection ``chat``."""
+    from dray.testing.scripted import ScriptedEndpoint, json_reply
+
+    with ScriptedEndpoint() as server:
+        server.always("POST", "/services/secret", json_reply({"ok": True}))
+        fields = {
+            "conn_type": "http",
+            "host": "127.0.0.1",
+            "schema": "http",
+            "port": server.port,
+            "password": "/services/secret",
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_CHAT", json.dumps(fields))
+        yield server
+
+
+def told(chat: ScriptedEndpoint) -> list[str]:
+    assert not chat.surprises
+    return [asked.json["text"] for asked in chat.asked_for("POST", "/services/secret")]
+
+
+def make_dag(dag_id: str, **words: Loose) -> Loose:
+    from airflow.sdk import DAG
+
+    return DAG(dag_id, schedule=None, start_date=START, **words)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_retries_that_are_used_up_are_told_with_what_is_safe_and_what_to_do(
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Any],
+    chat: ScriptedEndpoint,
+) -> None:
+    from dray_airflow.notifications.dray import DrayNotifier
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    site = start_endpoint("a")
+    connect("site_a", site)
+    for name in ("good", "bad"):
+        site.root("set").mkdir(exist_ok=True)
+        site.root(f"set/{name}.dat").write_bytes(os.urandom(MEGA))
+    # A folder stands where a file is to go.
+    (site.root("out") / "bad.dat" / "x").mkdir(parents=True)
+    with make_dag("told") as dag:
+        DrayTransferOperator(
+            task_id="move",
+            sources="/data/set/",
+            destination="/data/out/",
+            recursive=True,
+            source_conn_id="site_a",
+            destination_conn_id="site_a",
+            retries=0,
+            on_failure_callback=DrayNotifier(["site_a"], webhook_conn_id="chat"),
+        )
+    ran = run_dag(dag)
+    assert ran.state == "failed"
+    (text,) = told(chat)
+    run_id = ran.run.run_id
+    assert text.startswith(
+        f"task move of run {run_id} of told failed (try 1 of 1): transfer af-move-"
+    )
+    assert "bad.dat" in text
+    assert "is incomplete, 0.001 of 0.002 GB are safe and will not be sent again" in text
+    assert "clear the task to go on from there (https://127.0.0.1:" in text
+    assert "\n" not in text
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_an_endpoint_that_cannot_be_asked_keeps_nobody_from_being_told(
+    run_dag: Callable[..., Any], chat: ScriptedEndpoint
+) -> None:
+    from airflow.sdk import task
+
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    with make_dag("told_all_the_same") as dag:
+
+        @task(on_failure_callback=DrayNotifier(["nowhere"], webhook_conn_id="chat"))
+        def compute() -> None:
+            raise RuntimeError("the detector\nwas off")
+
+        compute()
+    run_dag(dag)
+    (text,) = told(chat)
+    assert "failed (try 1 of 1): the detector was off; nowhere could not be asked: " in text
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_miss_that_is_foretold_is_told_before_it_comes_and_names_the_transfer(
+    two_endpoints: Two,
+    connect: Callable[..., str],
+    start_endpoint: Callable[..., Endpoint],
+    chat: ScriptedEndpoint,
+    database: Path,
+) -> None:
+    """The other end slows down: now the look ahead of the deadline has something to tell."""
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    del database
+    here = start_endpoint("c", config={"rate": 6 * MEGA})
+    there = two_endpoints.b
+    connect("site_c", here)
+    there.root("x").write_bytes(bytes(40 * MEGA))
+    run = {"dag_id": "beam", "dag_run_id": "r1"}
+    deadline = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=16)
+    context = {"dag_run": run, "deadline": {"id": "1", "deadline_time": deadline.isoformat()}}
+
+    def look(is_early: bool) -> None:
+        notifier = DrayNotifier(
+            dray_conn_ids=["site_c"],
+            webhook_conn_id="chat",
+            is_early=is_early,
+            context=context,  # type: ignore[arg-type]
+        )
+
+        async def wait() -> None:
+            await notifier
+
+        asyncio.run(wait())
+
+    with here.client() as client, there.client() as other:
+        ticket = other.mint_ticket("af-1", "read", ["/data/x"], here.key)
+        labels = {"dag_id": "beam", "run_id": "r1", "task_id": "fetch", "map_index": "-1"}
+        wanted = Request(
+            Place(there.place("x"), ticket.ticket, ticket.key, ticket.address),
+            "/data/x",
+            id="af-1",
+            deadline=deadline,
+            bytes_expected=40 * MEGA,
+            labels=labels,
+        )
+        held = dataclasses.replace(
+            wanted, id="af-2.r", deadline=None, labels={**labels, RESERVATION_LABEL: "af-2"}
+        )
+        assert client.submit(wanted).promised
+        client.submit(held)
+        look(is_early=True)
+        assert told(chat) == []
+        other.change_ticket(ticket.id, rate_max=MEGA)
+        until = time.monotonic() + 20
+        while client.transfer("af-1").miss is None:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        look(is_early=True)
+        (text,) = told(chat)
+        assert text.startswith(
+            "run r1 of beam will be late, as it looks: transfer af-1 of task fetch will miss its"
+        )
+        assert "slower" in text
+        client.cancel("af-1", purge=True)
+        client.wait("af-1")
+    look(is_early=False)
+    assert told(chat)[1].startswith("run r1 of beam missed its deadline 20")
+    assert "transfer af-1 of task fetch is cancelled" in told(chat)[1]
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_miss_that_no_transfer_is_the_reason_of_is_told_too(
+    one_endpoint: Endpoint, connect: Callable[..., str], chat: ScriptedEndpoint, database: Path
+) -> None:
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    del database
+    connect("site_a", one_endpoint)
+    context: Any = {
+        "dag_run": {"dag_id": "beam", "dag_run_id": "r2"},
+        "deadline": {"id": "1", "deadline_time": NOON},
+    }
+
+    async def wait() -> None:
+        await DrayNotifier(["site_a", "nowhere"], webhook_conn_id="chat", context=context)
+
+    asyncio.run(wait())
+    (text,) = told(chat)
+    assert text.startswith(
+        "run r2 of beam missed its deadline 2026-11-21T12:00:00Z: no transfer is the reason"
+        " (0 known, 0 live)"
+    )
+    assert "nowhere could not be asked" in text
+
+
+# --- the reference ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugin(database: Path) -> Iterator[None]:
+    """Install the plug-in, as the entry point does."""
+    from airflow import plugins_manager
+
+    folder = database / "plugins"
+    folder.mkdir(exist_ok=True)
+    file = folder / "dray_of_tests.py"
+    file.write_text("from dray_airflow.plugin import DrayPlugin  # noqa: F401\n")
+    caches = (plugins_manager._get_plugins, plugins_manager.get_deadline_references_plugins)
+    for each in caches:
+        each.cache_clear()
+    yield
+    file.unlink()
+    for each in caches:
+        each.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_deadline_in_a_run_s_conf_becomes_airflow_s_own(
+    plugin: None, run_dag: Callable[..., Any]
+) -> None:
+    from airflow.models.deadline import Deadline
+    from airflow.sdk import task
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    from dray_airflow.deadlines.callback import deadline_alerts
+    from dray_airflow.deadlines.dag import run_deadline
+
+    def deadlines(ran: Loose) -> list[dt.datetime]:
+        with create_session() as session:
+            found = session.scalars(select(Deadline).where(Deadline.dagrun_id == ran.run.id))
+            return sorted(each.deadline_time for each in found)
+
+    alerts = deadline_alerts(dray_conn_ids=["site_a"], looks=[dt.timedelta(minutes=30)])
+    with make_dag("has_alerts", deadline=alerts) as dag:
+
+        @task(trigger_rule="all_done")
+        def look(ti: Loose = None) -> str | None:
+            try:
+                due = run_deadline(ti.get_template_context())
+            except ValueError as error:
+                return str(error)
+            return None if due is None else due.time.isoformat()
+
+        # A run that has ended in time takes its deadlines away, so this one fails.
+        @task
+        def fail() -> None:
+            raise RuntimeError
+
+        look() >> fail()
+    far = "2126-11-21T17:00:00Z"
+    ran = run_dag(dag, run_conf={"deadline": far})
+    due = dt.datetime(2126, 11, 21, 17, tzinfo=dt.timezone.utc)
+    assert ran.result("look") == due.isoformat()
+    assert deadlines(ran) == [due - dt.timedelta(minutes=30), due]
+    relative = run_dag(dag, run_conf={"deadline": "90m"})
+    assert deadlines(relative)[-1] == relative.run.run_after + dt.timedelta(minutes=90)
+    assert relative.result("look") == deadlines(relative)[-1].isoformat()
+    assert deadlines(run_dag(dag)) == []
+    assert deadlines(run_dag(dag, run_conf={"deadline": "soon"})) == []
