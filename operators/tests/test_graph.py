@@ -254,6 +254,22 @@ def test_mapped_instances_share_what_is_left_in_rounds() -> None:
     assert later.finish_of_next(at(1000)) == at(1000 + 3805 / 12)
 
 
+def test_transfers_of_unknown_duration_share_the_time_by_their_bytes_and_put_nobody_off() -> None:
+    tasks = [
+        Task("in", is_transfer=True, bytes=30 * 10**9),
+        Task("compute", ("in",), expected_seconds=585),
+        Task("out", ("compute",), is_transfer=True, bytes=10 * 10**9),
+    ]
+    plan = plan_deadlines(tasks, deadline=at(1000), now=NOON)
+    assert plan.rate_common == pytest.approx(100e6)
+    # 400 s are left for both: three quarters for the one of three quarters of the bytes.
+    assert plan.transfers["in"].latest_finish == at(5 + 300)
+    assert plan.transfers["out"].latest_finish == at(1000)
+    # It can begin as soon as the first one is done, which may be at once.
+    assert plan.transfers["out"].earliest_start == at(5 + 5 + 585 + 5)
+    assert plan.slack_seconds == pytest.approx(0, abs=1e-3)
+
+
 def test_a_deadline_that_cannot_be_kept_is_said_so() -> None:
     plan = plan_deadlines(DAY, deadline=at(3000), now=NOON, rate=100e6)
     assert not plan.transfers["stage_in"].is_possible

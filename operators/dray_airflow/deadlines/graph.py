@@ -110,7 +110,8 @@ class TransferDeadline:
 
     :param task_id: which one.
     :param latest_finish: the deadline less what follows, of all instances; aware.
-    :param earliest_start: when what is before it is expected to be done; aware.
+    :param earliest_start: when what is before it is expected to be done, transfers before it of
+        unknown duration at once; aware.
     :param expected_seconds: how long it is expected to take, ``None`` if nobody knows.
     :param slack_seconds: how much later it could be; below zero it will be late by so much.
     :param bytes: what one instance moves, where known.
@@ -255,6 +256,10 @@ def plan_deadlines(
     byte_seconds = 1 / rate if rate else _least_rate(order, before, weights, left)
 
     lengths = {name: weights[name].path(byte_seconds or 0.0) for name in order}
+    # What a transfer may take at the most is not what it takes at the least: nobody's earliest
+    # start is put off by a rate that only has to be enough.
+    soonest = {name: weights[name].path(1 / rate if rate else 0.0) for name in order}
+    first = _longest(order, before, soonest)
     into = _longest(order, before, lengths)
     out = _longest(list(reversed(order)), after, lengths)
     transfers = {}
@@ -263,7 +268,7 @@ def plan_deadlines(
         if not task.is_transfer or task.state in ENDED or not _is_expected(task):
             continue
         latest = deadline - timedelta(seconds=out[name].seconds)
-        begin = into[name].seconds + weights[name].overhead
+        begin = first[name].seconds + weights[name].overhead
         is_known = not weights[name].bytes or byte_seconds is not None
         is_known = is_known and weights[name].basis != UNKNOWN
         transfers[name] = _transfer(
