@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "explanation" / "experiments"
@@ -23,6 +26,25 @@ def run(name: str) -> str:
         text=True,
     )
     return ran.stdout
+
+
+def run_table(table: dict[str, Any]) -> dict[str, Any]:
+    """Run a table of transfers in the fluid model; ``DRAY_SIM`` may name the program.
+
+    :raises subprocess.CalledProcessError: when it cannot be built or run.
+    """
+    named = os.environ.get("DRAY_SIM")
+    words = ["cargo", "run", "--locked", "--quiet", "--release", "-p", "dray-sim", "--"]
+    ran = subprocess.run(
+        [*([named] if named else words), "table"],
+        cwd=ROOT / "engine",
+        check=True,
+        input=json.dumps(table),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    results: dict[str, Any] = json.loads(ran.stdout)
+    return results
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

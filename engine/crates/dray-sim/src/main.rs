@@ -19,7 +19,8 @@ const SEEDS_FULL: u64 = 2000;
 
 const USAGE: &str = "\
 dray-sim [--seeds N] [--from N] [--seed N] [--trace] [--mutant NAME] [--mutants]
-dray-sim experiment NAME";
+dray-sim experiment NAME
+dray-sim table < TABLE.json";
 
 struct Arguments {
     from: u64,
@@ -60,6 +61,9 @@ fn main() -> ExitCode {
     {
         return experiment(rest);
     }
+    if words == ["table"] {
+        return table();
+    }
     let Some(arguments) = arguments() else {
         println!("{USAGE}");
         return ExitCode::from(2);
@@ -85,6 +89,20 @@ fn experiment(words: &[String]) -> ExitCode {
     };
     println!("{results:#}");
     ExitCode::SUCCESS
+}
+
+fn table() -> ExitCode {
+    let read = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string());
+    match read.and_then(|text| dray_sim::fluid::table::results(&text)) {
+        Ok(results) => {
+            println!("{results:#}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("cannot run the table: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn sound(arguments: &Arguments) -> ExitCode {

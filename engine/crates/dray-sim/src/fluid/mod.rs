@@ -18,6 +18,7 @@ mod model;
 mod plain;
 mod report;
 mod ruled;
+pub mod table;
 
 pub use brokered::{Admission, Brokered, Sizes, wish};
 pub use model::run;
