@@ -1,4 +1,4 @@
-"""Audit what dray is built from: the crates in Cargo.lock, the packages in requirements-dev.txt.
+"""Audit what dray is built from: the crates in Cargo.lock, the packages in the requirements files.
 
 Fails when a crate has a licence outside the allow list or comes from elsewhere than crates.io, when
 a crate that must exist once exists twice, or when a Python package is not pinned or not listed.
@@ -37,6 +37,9 @@ LICENCES_ALLOWED = frozenset(
         "Zlib",
     }
 )
+
+#: Both fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
+REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
 
 # Crates whose state or types meet in one program: a second copy would work beside the first, not
 # with it.
@@ -202,7 +205,9 @@ def installed_packages() -> dict[str, str]:
 def main() -> int:
     """Audit the tree and print what is wrong."""
     crates = locked_crates()
-    requirements = (ROOT / "tools" / "requirements-dev.txt").read_text(encoding="utf-8")
+    requirements = "".join(
+        (ROOT / "tools" / name).read_text(encoding="utf-8") for name in REQUIREMENTS
+    )
     findings = audit_crates(crates) + audit_requirements(requirements, installed_packages())
     for finding in findings:
         print(f"audit: {finding}", file=sys.stderr)

@@ -2,13 +2,15 @@
 # Make this host able to build and test dray. Run by every make target; costs well under a second
 # when there is nothing to do.
 #
-#   tools/bootstrap.sh build    what `make build`, `make wheel` and `make demo` need
+#   tools/bootstrap.sh build    what `make build`, `make wheel` and `make demo-engine` need
+#   tools/bootstrap.sh demo     that, and Airflow
 #   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
 #
 # It looks for Rust, a C compiler, Python with venv and a few programs. What is missing it installs
 # by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
-# and exits 1. Then it fills .venv from the locked list and writes .venv/dray-env.sh, which the
-# Makefile sources.
+# and exits 1. Then it fills .venv from the locked lists (tools/requirements-dev.txt, and
+# tools/requirements-airflow.txt for the levels that ask for Airflow) and writes .venv/dray-env.sh,
+# which the Makefile sources.
 #
 # Read from the environment: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never
 # call apt-get).
@@ -19,6 +21,7 @@ level=${1:-test}
 python=
 venv=$root/.venv
 requirements=$root/tools/requirements-dev.txt
+requirements_airflow=$root/tools/requirements-airflow.txt
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() {
@@ -27,8 +30,8 @@ die() {
 }
 
 case $level in
-build | test) ;;
-*) die "unknown level '$level': say build or test" ;;
+build | demo | test) ;;
+*) die "unknown level '$level': say build, demo or test" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ find_missing() {
     if ! rust=$(find_rust); then
         rust=
         missing+=(rustc-web cargo-web)
-        [ "$level" = build ] || missing+=(rustfmt-web rust-web-clippy)
+        [ "$level" != test ] || missing+=(rustfmt-web rust-web-clippy)
     elif [ "$level" = test ]; then
         # Packages can complete only the Rust that came from packages; rustup has its own way, told
         # below.
@@ -166,6 +169,10 @@ mkdir -p "$root/.tools"
 exec 9>"$root/.tools/bootstrap.lock"
 ! has flock || flock 9
 
+install_python() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+}
+
 # Scripts in an environment carry its path and its Python's, so a moved tree or another Python needs
 # a new one.
 stamp="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
@@ -174,9 +181,24 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
     say "filling .venv from tools/requirements-dev.txt"
     rm -rf "$venv"
     "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
-        --requirement "$requirements"
+    install_python --requirement "$requirements"
     printf '%s\n' "$stamp" >"$venv/dray-stamp"
+fi
+
+# A stamp of its own: building alone never waits for Airflow, and does not throw it away either.
+if [ "$level" != build ]; then
+    stamp=$(cksum <"$requirements_airflow")
+    if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "adding Airflow to .venv from tools/requirements-airflow.txt"
+        # 180 packages: uv takes seconds where pip takes minutes. It reads no pip.conf, so a host
+        # that reaches its index only by pip's settings is served by pip.
+        both=(--requirement "$requirements" --requirement "$requirements_airflow")
+        uv=$(grep '^uv==' "$requirements_airflow" || true)
+        [ -z "$uv" ] || install_python "$uv"
+        "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "${both[@]}" ||
+            install_python "${both[@]}"
+        printf '%s\n' "$stamp" >"$venv/dray-airflow-stamp"
+    fi
 fi
 
 environment=$(

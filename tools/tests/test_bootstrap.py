@@ -24,6 +24,7 @@ BASICS = [
     "rm",
     "cksum",
     "mv",
+    "grep",
 ]
 
 
@@ -47,6 +48,7 @@ class Host:
     def rust_floor(self, version: str) -> None:
         shutil.copy(TOOLS / "bootstrap.sh", self.tree / "tools")
         (self.tree / "tools" / "requirements-dev.txt").write_text("")
+        (self.tree / "tools" / "requirements-airflow.txt").write_text("")
         (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
 
     def python_floor(self) -> None:
@@ -64,8 +66,26 @@ class Host:
 
     def complete(self) -> None:
         self.rust("99.1.0")
-        for name in ("cc", "c++", "rsync", "strace", "openssl"):
+        for name in ("c++", "rsync", "strace", "openssl"):
             self.program(name, "exit 0")
+        # It reads what it is given: else whoever writes to it may find the pipe closed.
+        self.program("cc", "cat >/dev/null")
+
+    def python(self) -> Path:
+        """Give a Python whose environments install nothing and write down what they were asked."""
+        (self.tree / "tools" / "requirements-airflow.txt").write_text("uv==0\n")
+        asked = self.tree / "asked"
+        body = f"""case "$*" in
+"-m venv "*) mkdir -p "$3/bin"
+    for name in python uv; do
+        printf '#!{BASH}\\necho %s "$@" >>{asked}\\n' $name >"$3/bin/$name"
+        chmod +x "$3/bin/$name"
+    done ;;
+*) exec {sys.executable} "$@" ;;
+esac"""
+        self.program("chmod", f'exec {shutil.which("chmod")} "$@"')
+        self.program("python3", body)
+        return asked
 
     def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
         environment = {"PATH": str(self.bin), "HOME": str(self.home), "DRAY_NO_INSTALL": "1"}
@@ -112,6 +132,41 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
 
 def test_building_asks_for_less_than_testing(host: Host) -> None:
     assert host.missing("build") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
+
+
+def test_demo_asks_for_no_more_programs_than_building(host: Host) -> None:
+    assert host.missing("demo") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
+
+
+def test_airflow_comes_once_and_only_where_it_is_asked_for(host: Host) -> None:
+    host.complete()
+    asked = host.python()
+    assert host.run("build").returncode == 0
+    assert "requirements-airflow" not in asked.read_text()
+    result = host.run("demo")
+    assert result.returncode == 0, result.stderr
+    lines = asked.read_text().splitlines()
+    assert lines[-2].endswith(" uv==0")
+    assert lines[-1].startswith("uv pip install")
+    assert lines[-1].endswith("requirements-airflow.txt")
+    # What another level added is not taken away, and not added twice.
+    for level in ("build", "test", "demo"):
+        assert host.run(level).stderr == ""
+    assert asked.read_text().splitlines() == lines
+    (host.tree / "tools" / "requirements-airflow.txt").write_text("uv==1\n")
+    assert host.run("build").stderr == ""
+    assert "adding Airflow" in host.run("demo").stderr
+
+
+def test_pip_serves_where_uv_reaches_no_index(host: Host) -> None:
+    host.complete()
+    asked = host.python()
+    assert host.run("build").returncode == 0
+    host.program("uv", "exit 2", host.tree / ".venv" / "bin")
+    assert host.run("demo").returncode == 0
+    last = asked.read_text().splitlines()[-1]
+    assert last.startswith("python -m pip install")
+    assert last.endswith("requirements-airflow.txt")
 
 
 def test_rust_below_the_floor_does_not_count(host: Host) -> None:
