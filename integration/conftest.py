@@ -19,13 +19,36 @@ if TYPE_CHECKING:
 OUT = ROOT / "integration" / "out"
 #: Files that take the longest: begun first, so that no worker is left with one at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
+#: Folders whose tests share a server that takes minutes to start: one worker has them all.
+TOGETHER = ("integration/airflow",)
 FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, each as a whole."""
+    """Put the longest folders and files first, each as a whole."""
     place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+    def key(item: pytest.Item) -> int:
+        is_together = item.nodeid.startswith(TOGETHER)
+        return -1 if is_together else place.get(item.path.name, len(place))
+
+    items.sort(key=key)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keep a file's tests on one worker, as ``--dist loadfile`` does, or a whole folder's."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class ByPlace(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return next((each for each in TOGETHER if nodeid.startswith(each)), None) or str(
+                super()._split_scope(nodeid)
+            )
+
+    return ByPlace(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

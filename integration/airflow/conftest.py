@@ -1,0 +1,242 @@
+"""One Airflow and two endpoints for all tests of this folder; scenes of a test's own in them.
+
+What travels is counted by a proxy, what has arrived is read from the disk: nothing here believes
+what the endpoints, or Airflow, say of themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from dray.testing.endpoints import Endpoint, find_program
+from dray.testing.proxy import Proxy
+from integration.harness import tree
+from integration.harness.airflow import Airflow, Run
+from integration.harness.program import ROOT
+from integration.harness.watch import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dray.client import Client, Transfer
+
+OUT = ROOT / "integration" / "out" / "airflow"
+MIB = tree.MIB
+#: with these a session gets 15 MiB for its buffers at the most (as in integration/endpoint)
+LIMITS = {"memory": "64MiB", "transfers_active": 4}
+#: What an endpoint's end may cost at the most: the buffers, and one group of syncs
+#: (docs/explanation/what-is-safe.md).
+RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
+#: More than that, so that beginning anew could not pass for going on.
+DATA_BYTES = 96 * MIB
+#: Frames, records of TLS, object heads: next to nothing beside the data.
+OVERHEAD = 0.01
+
+
+def connection(endpoint: Endpoint) -> str:
+    """Give the text of an Airflow connection to an endpoint."""
+    host, _, port = endpoint.address.rpartition(":")
+    return json.dumps(
+        {
+            "conn_type": "dray",
+            "host": host,
+            "port": int(port),
+            "password": endpoint.token(lifetime="12h"),
+            "extra": {"pin": endpoint.key},
+        }
+    )
+
+
+class World(NamedTuple):
+    """An Airflow and the endpoints that its connections ``dray_a`` and ``dray_b`` name."""
+
+    airflow: Airflow
+    a: Endpoint
+    b: Endpoint
+    #: before ``a``, whose data ``b`` fetches
+    proxy: Proxy
+
+
+@pytest.fixture(scope="session")
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Start it all, once."""
+    try:
+        program = find_program()
+    except FileNotFoundError as error:
+        pytest.fail(str(error), pytrace=False)
+    folder = Path(tempfile.mkdtemp(prefix="dray-airflow-", dir=os.environ.get("DRAY_TEST_DIR")))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        # Nobody is there yet: the endpoint must know its proxy before it listens.
+        proxy = Proxy("127.0.0.1:1")
+        stack.callback(proxy.close)
+        config = {"limits": LIMITS}
+        behind = {**config, "advertise": proxy.address}
+        a = Endpoint(folder / "a", "a", program=program, config=behind)
+        b = Endpoint(folder / "b", "b", program=program, config=config)
+        for endpoint in (a, b):
+            stack.callback(endpoint.kill)
+            endpoint.start()
+        proxy.upstream = a.address
+        airflow = Airflow(
+            folder / "airflow",
+            [Path(__file__).parent / "dags"],
+            options={"AIRFLOW_CONN_DRAY_A": connection(a), "AIRFLOW_CONN_DRAY_B": connection(b)},
+        )
+        stack.callback(keep_logs, airflow, request)
+        stack.callback(airflow.close)
+        airflow.prepare().start().await_ready()
+        yield World(airflow, a, b, proxy)
+
+
+def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
+    """Keep what was written, if anything failed."""
+    if request.session.testsfailed:
+        shutil.rmtree(OUT, ignore_errors=True)
+        for name in ("processes", "logs"):
+            if (airflow.folder / name).is_dir():
+                shutil.copytree(airflow.folder / name, OUT / name)
+
+
+class Scene:
+    """A test's own data at both endpoints, looked at from outside.
+
+    :param name: of the folders, under each endpoint's root ``data``.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        """Name the places; make nothing yet."""
+        self.world = world
+        self.airflow = world.airflow
+        self.name = name
+        self.here = world.a.root(name)
+        self.there = world.b.root(name)
+        self.before = self._counted()
+
+    def make(self, sizes: dict[str, int]) -> None:
+        """Write files of so many bytes at ``a``."""
+        for number, (name, size) in enumerate(sizes.items()):
+            path = self.here / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tree.make_file(path, size, seed=number + 1)
+        self.wanted = tree.describe(self.here)
+        self.size = sum(sizes.values())
+
+    def make_large(self, size: int = DATA_BYTES) -> None:
+        """Write a large file, two that are less so, and small ones."""
+        parts = {"large": size // 2, "less/one": size // 4, "less/other": size // 4 - 40 * 999}
+        self.make({**parts, **{f"small/{number:03}": 999 for number in range(40)}})
+
+    def begin(self, dag_id: str, run_id: str = "", *, rate: int = 0, **more: object) -> Run:
+        """Begin a run that moves it, at most so many bytes per second."""
+        conf: dict[str, object] = {
+            "source": f"/data/{self.name}/",
+            "destination": f"/data/{self.name}",
+            **({"rate_max": rate} if rate else {}),
+            **more,
+        }
+        return self.airflow.trigger(dag_id, run_id or self.name, conf)
+
+    # --- what has become of it --------------------------------------------------------------------
+
+    def _counted(self) -> int:
+        return self.world.proxy.counted()[1]
+
+    def carried(self) -> int:
+        """Count the bytes that have travelled for this scene, on data connections."""
+        return self._counted() - self.before
+
+    def excess(self) -> int:
+        """Count the bytes that travelled more often than once."""
+        return self.carried() - self.size
+
+    def check(self, resent_max: int = 0) -> None:
+        """Fail unless everything is there, as it is, and little travelled more than once."""
+        found = files(tree.describe(self.there))
+        assert tree.differences(files(self.wanted), found) == []
+        assert tree.leftovers(self.world.b.root()) == []
+        excess = self.excess()
+        print(f"{self.name}: {excess / MIB:.2f} MiB of {self.size / MIB:.0f} travelled twice")
+        assert excess <= resent_max + OVERHEAD * self.size + (64 << 10)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Fail if ever anything incomplete stands under a final name."""
+        with Watcher(self.there, Watcher.of(self.wanted)) as watcher:
+            yield
+        assert watcher.violations == []
+
+    def client(self) -> Client:
+        """Give a client of ``b``, which drives the transfers; close it."""
+        return self.world.b.client()
+
+    def transfers(self) -> list[Transfer]:
+        """Give the transfers to this scene's destination, oldest first."""
+        with self.client() as client:
+            found = list(client.transfers(destination=f"/data/{self.name}"))
+        living = [str(each.request["destination"]) for each in found if not each.is_terminal]
+        assert len(living) == len(set(living)), "two transfers write to the same place"
+        return found[::-1]
+
+    def transfer(self) -> Transfer:
+        """Give the only one there has been."""
+        found = self.transfers()
+        assert len(found) == 1, found
+        return found[0]
+
+    def await_transfer(
+        self,
+        look: Callable[[Transfer], bool],
+        what: str,
+        *,
+        map_index: int = -1,
+        seconds: float = 120.0,
+    ) -> Transfer:
+        """Wait until the newest transfer of a task is so."""
+
+        def newest() -> Transfer | None:
+            found = [
+                each
+                for each in self.transfers()
+                if each.request["labels"]["map_index"] == str(map_index)
+            ]
+            return found[-1] if found and look(found[-1]) else None
+
+        found = self.airflow.wait_for(newest, f"transfer of {self.name}: {what}", seconds)
+        assert found is not None
+        return found
+
+    def await_moving(self, count: int = 8 * MIB, **which: int) -> Transfer:
+        """Wait until so many bytes of a task's newest transfer are safe, and it still runs."""
+
+        def look(transfer: Transfer) -> bool:
+            assert not transfer.is_terminal, f"{transfer.state} before {count} bytes were safe"
+            return transfer.bytes.durable >= count
+
+        return self.await_transfer(look, f"{count} bytes are safe", **which)
+
+
+def files(described: dict[bytes, tree.Entry]) -> dict[bytes, tree.Entry]:
+    """Leave out folders: those that a request names get the time of what came into them."""
+    return {path: entry for path, entry in described.items() if entry.kind != "directory"}
+
+
+@pytest.fixture
+def scene(world: World, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """Give a scene named after the test; what a test has ended runs again behind it."""
+    scene = Scene(world, re.sub(r"\W+", "-", request.node.name).strip("-")[:60])
+    yield scene
+    for endpoint in (world.a, world.b):
+        if not endpoint.is_running:
+            endpoint.start()
+    shutil.rmtree(scene.here, ignore_errors=True)
+    shutil.rmtree(scene.there, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""Transfers as the run's configuration says, in each way to wait for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, task
+
+from dray_airflow.operators.transfer import DrayTransferOperator
+
+COMMON: dict[str, Any] = {
+    "source_conn_id": "dray_a",
+    "destination_conn_id": "dray_b",
+    "recursive": True,
+    "rate_max": "{{ dag_run.conf.get('rate_max', '') }}",
+    "retries": 3,
+    "retry_delay": timedelta(seconds=1),
+}
+
+#: The task holds its worker to the end.
+with DAG("move_waiting", schedule=None, catchup=False):
+    DrayTransferOperator(
+        task_id="move",
+        sources="{{ dag_run.conf['source'] }}",
+        destination="{{ dag_run.conf['destination'] }}",
+        deferrable=False,
+        **COMMON,
+    )
+
+#: The triggerer waits, at once.
+with DAG("move_deferred", schedule=None, catchup=False):
+    DrayTransferOperator(
+        task_id="move",
+        sources="{{ dag_run.conf['source'] }}",
+        destination="{{ dag_run.conf['destination'] }}",
+        grace_seconds=0,
+        **COMMON,
+    )
+
+#: A dataset by shards, each a task of its own.
+with DAG("move_mapped", schedule=None, catchup=False):
+
+    @task
+    def shards(params: dict[str, Any] | None = None, **context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
+        """Give each shard's part of the arguments."""
+        conf = context["dag_run"].conf
+        return [
+            {
+                "sources": f"{conf['source']}{name}/",
+                "destination": f"{conf['destination']}/{name}",
+            }
+            for name in conf["shards"]
+        ]
+
+    DrayTransferOperator.partial(task_id="move", deferrable=False, **COMMON).expand_kwargs(shards())

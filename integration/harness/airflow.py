@@ -1,0 +1,484 @@
+"""An Airflow of one's own: its four processes on loopback, asked over REST, ended with all theirs.
+
+For tests and for the demo. Invariant: whatever was started here bears a mark in its environment,
+and nothing that bears it outlives :meth:`Airflow.close`, also what left its process group.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import httpx
+
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+MARK = "DRAY_AIRFLOW_MARK"
+#: Four Python programs of this size start on two busy cores in about a minute.
+READY_SECONDS = 240.0
+#: `airflow db migrate` on an empty SQLite takes eleven seconds on an idle core.
+COMMAND_SECONDS = 180.0
+#: A scheduler told to stop waits for its tasks, which nobody here needs any more.
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.25
+COMPONENTS: Mapping[str, tuple[str, ...]] = {
+    "api-server": (),
+    # Their log servers would listen on every interface; nothing here asks them.
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+    "triggerer": ("--skip-serve-logs",),
+}
+TERMINAL = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+
+T = TypeVar("T")
+
+
+class Task(NamedTuple):
+    """A task of a run, as the API shows it."""
+
+    task_id: str
+    map_index: int
+    #: "" before it is scheduled
+    state: str
+    tries: int
+    #: of the process that does its work; its parent supervises it. 0: none known
+    pid: int
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def write_metadata(folder: Path) -> None:
+    """Write the distribution's entry points as an installation does, for a tree that has none.
+
+    Airflow finds providers and plug-ins by them. Nothing is built: what Airflow runs needs the
+    client only, not the native module.
+    """
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    info = folder / "dray-0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dray\nVersion: 0\n", "utf-8")
+    groups = setup["options.entry_points"]
+    text = "".join(f"[{name}]\n{value.strip()}\n\n" for name, value in groups.items())
+    (info / "entry_points.txt").write_text(text, encoding="utf-8")
+
+
+def is_installed() -> bool:
+    """Say whether Airflow would find the provider in this environment."""
+    points = metadata.entry_points(group="apache_airflow_provider")
+    return any(point.value.startswith("dray_airflow") for point in points)
+
+
+def marked(mark: str) -> list[int]:
+    """Find the living processes that bear a mark."""
+    found = []
+    needle = f"{MARK}={mark}".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = environment.read_bytes().split(b"\0")
+            state = (environment.parent / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if needle in words and state != "Z":
+            found.append(int(environment.parent.name))
+    return found
+
+
+class Airflow:
+    """An Airflow with a folder of its own.
+
+    :param folder: for its database, logs and configuration; made if it is not there.
+    :param dags: folders with DAG files.
+    :param options: ``AIRFLOW__SECTION__KEY`` and other variables, over what is set here.
+    :param port: where its pages and its API are; by default a free one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dags: Sequence[Path],
+        *,
+        options: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        """Choose a port and secrets; start nothing yet."""
+        self.folder = folder
+        self.logs = folder / "processes"
+        self.port = port or free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.mark = secrets.token_hex(8)
+        self.password = secrets.token_urlsafe(12)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts = 0
+        self._client: httpx.Client | None = None
+        self.environment = {**self._environment(dags), **(options or {})}
+
+    def _environment(self, dags: Sequence[Path]) -> dict[str, str]:
+        bundles = [
+            {
+                "name": f"dags{number}",
+                "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+                "kwargs": {"path": str(path)},
+            }
+            for number, path in enumerate(dags)
+        ]
+        paths = [str(ROOT / "engine" / "python"), str(ROOT / "operators"), str(ROOT)]
+        if not is_installed():
+            paths.insert(0, str(self.folder / "site"))
+        paths += filter(None, os.environ.get("PYTHONPATH", "").split(":"))
+        key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            # What the caller's shell says of another Airflow, or of this test run, is not ours.
+            if not name.startswith(("AIRFLOW", "PYTEST_", "COV_"))
+        }
+        return {
+            **kept,
+            MARK: self.mark,
+            # Airflow's processes give themselves titles; without this the title is written over the
+            # environment that others see, and with it the mark.
+            "SPT_NOENV": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "PYTHONPATH": ":".join(paths),
+            "AIRFLOW_HOME": str(self.folder),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__FERNET_KEY": key,
+            "AIRFLOW__CORE__PARALLELISM": "6",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.folder / "passwords"),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/airflow.db",
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "12",
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "3",
+            # A process that is gone is noticed in seconds, not in the five minutes of the default;
+            # on a busy host a living one may be silent for some seconds.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
+            # Nothing is told to anybody outside.
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        }
+
+    # --- its processes ----------------------------------------------------------------------------
+
+    def prepare(self) -> Airflow:
+        """Make the folder and the database, or bring them up to date."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        (self.folder / "dags").mkdir(exist_ok=True)
+        if not is_installed():
+            write_metadata(self.folder / "site")
+        passwords = self.folder / "passwords"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({"admin": self.password}), encoding="utf-8")
+        self.run("db", "migrate")
+        return self
+
+    def run(self, *words: str) -> str:
+        """Run a command of Airflow and give what it printed.
+
+        :raises RuntimeError: if it fails.
+        """
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"airflow {words[0]} failed:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def start(self, *names: str) -> Airflow:
+        """Start components, by default all; return at once."""
+        for name in names or COMPONENTS:
+            self._running[name] = self._spawn(name, [name, *COMPONENTS.get(name, ())])
+        return self
+
+    def start_worker(self, name: str, *words: str) -> None:
+        """Start a Celery worker under a name of its own."""
+        self._running[name] = self._spawn(name, ["celery", "worker", "--skip-serve-logs", *words])
+
+    def _spawn(self, name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        self._starts += 1
+        with (self.logs / f"{self._starts:03}-{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "airflow", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def pid(self, name: str) -> int:
+        """Give the number of a component's main process."""
+        return self._running[name].pid
+
+    def kill(self, name: str) -> None:
+        """End a component at once, with its process group."""
+        process = self._running.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def await_ready(self, seconds: float = READY_SECONDS) -> Airflow:
+        """Wait until all four components call themselves healthy."""
+
+        def is_healthy() -> bool:
+            for name, process in self._running.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended at once:\n{self.said(name)}")
+            try:
+                found = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).json()
+            except (httpx.HTTPError, ValueError):
+                return False
+            parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+            return all(found[part]["status"] == "healthy" for part in parts)
+
+        self.wait_for(is_healthy, "Airflow is healthy", seconds)
+        return self
+
+    def said(self, name: str, lines: int = 40) -> str:
+        """Give the end of what a component wrote, all its starts together."""
+        paths = sorted(self.logs.glob(f"*-{name}.log"))
+        text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
+        return "\n".join(text.splitlines()[-lines:])
+
+    def close(self) -> None:
+        """End everything; whatever does not end by itself is killed."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        until = time.monotonic() + STOP_SECONDS
+        for process in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+        # Also children that lost their parent, and tasks, which are groups of their own.
+        while pids := marked(self.mark):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        for process in self._running.values():
+            process.wait()
+        self._running.clear()
+
+    # --- asking it --------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> httpx.Client:
+        """A client of its REST API, logged in."""
+        if self._client is None:
+            who = {"username": "admin", "password": self.password}
+            answer = httpx.post(f"{self.url}/auth/token", json=who, timeout=30)
+            answer.raise_for_status()
+            token = answer.json()["access_token"]
+            self._client = httpx.Client(
+                base_url=f"{self.url}/api/v2/",
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=60,
+            )
+        return self._client
+
+    def ask(self, method: str, path: str, body: object = None, **query: str | int) -> Any:  # noqa: ANN401 - JSON
+        """Call the REST API.
+
+        :raises RuntimeError: with what it answered, unless that is a success.
+        """
+        answer = self.client.request(method, path, json=body, params=query)
+        if not answer.is_success:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
+        return answer.json() if answer.content else None
+
+    def wait_for(self, look: Callable[[], T], what: str, seconds: float = 120.0) -> T:
+        """Look until something true is found.
+
+        :raises TimeoutError: after ``seconds``, with what was waited for.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            if found := look():
+                return found
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {seconds:g} s, and not yet: {what}")
+            time.sleep(POLL_SECONDS)
+
+    def await_dags(self, *dag_ids: str, seconds: float = 120.0) -> None:
+        """Wait until DAGs are known and free of import errors."""
+
+        def known() -> bool:
+            errors = self.ask("GET", "importErrors")["import_errors"]
+            if errors:
+                raise RuntimeError(f"import errors: {json.dumps(errors, indent=1)}")
+            dags = self.ask("GET", "dags", limit=500)["dags"]
+            return set(dag_ids) <= {dag["dag_id"] for dag in dags}
+
+        self.wait_for(known, f"DAGs {', '.join(dag_ids)} are known", seconds)
+
+    def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, object] | None = None) -> Run:
+        """Begin a run."""
+        body = {"logical_date": None, "dag_run_id": run_id, "conf": dict(conf or {})}
+        self.ask("POST", f"dags/{dag_id}/dagRuns", body)
+        return Run(self, dag_id, run_id)
+
+
+class Run:
+    """A run of a DAG."""
+
+    def __init__(self, airflow: Airflow, dag_id: str, run_id: str) -> None:
+        """Name it; nothing is asked yet."""
+        self.airflow = airflow
+        self.dag_id = dag_id
+        self.run_id = run_id
+        self._path = f"dags/{dag_id}/dagRuns/{run_id}"
+
+    @property
+    def state(self) -> str:
+        """Its state: queued, running, success, failed."""
+        return str(self.airflow.ask("GET", self._path)["state"])
+
+    def await_end(self, state: str = "success", seconds: float = 180.0) -> Run:
+        """Wait until it has ended, and expect how."""
+        ended = ("success", "failed")
+        found = self.airflow.wait_for(
+            lambda: self.state if self.state in ended else "", f"{self} has ended", seconds
+        )
+        assert found == state, f"{self} is {found}\n{self.story()}"
+        return self
+
+    def tasks(self) -> list[Task]:
+        """Give its tasks as they stand."""
+        found = self.airflow.ask("GET", f"{self._path}/taskInstances", limit=500)
+        return [
+            Task(
+                each["task_id"],
+                each["map_index"],
+                each["state"] or "",
+                each["try_number"],
+                each["pid"] or 0,
+            )
+            for each in found["task_instances"]
+        ]
+
+    def task(self, task_id: str, map_index: int = -1) -> Task:
+        """Give one task as it stands."""
+        for each in self.tasks():
+            if each.task_id == task_id and each.map_index == map_index:
+                return each
+        return Task(task_id, map_index, "", 0, 0)
+
+    def await_task(
+        self,
+        task_id: str,
+        *states: str,
+        map_index: int = -1,
+        tries: int = 0,
+        seconds: float = 120.0,
+    ) -> Task:
+        """Wait until a task is in one of the states, in its ``tries``-th try or later."""
+
+        def look() -> Task | None:
+            found = self.task(task_id, map_index)
+            if found.state in states and found.tries >= tries:
+                return found
+            if found.state in TERMINAL and found.tries >= tries:
+                raise AssertionError(f"{task_id} of {self} is {found.state}\n{self.story()}")
+            return None
+
+        found = self.airflow.wait_for(
+            look, f"{task_id} of {self} is {' or '.join(states)}", seconds
+        )
+        assert found is not None
+        return found
+
+    def result(self, task_id: str, map_index: int = -1, key: str = "return_value") -> Any:  # noqa: ANN401 - JSON
+        """Give what a task returned."""
+        path = f"{self._path}/taskInstances/{task_id}/xcomEntries/{key}"
+        found = self.airflow.ask("GET", path, map_index=map_index, stringify=0)
+        return found["value"]
+
+    def clear(self, task_id: str, map_index: int = -1, **options: bool) -> None:
+        """Clear a task so that it runs again."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": self.run_id,
+            "task_ids": [task_id if map_index < 0 else [task_id, map_index]],
+            "only_failed": False,
+            "reset_dag_runs": True,
+            **options,
+        }
+        self.airflow.ask("POST", f"dags/{self.dag_id}/clearTaskInstances", body)
+
+    def mark(self, task_id: str, state: str, map_index: int = -1) -> None:
+        """Say that a task is in another state, as a user does."""
+        path = f"{self._path}/taskInstances/{task_id}"
+        path += f"/{map_index}" if map_index >= 0 else ""
+        self.airflow.ask("PATCH", path, {"new_state": state})
+
+    def log(self, task_id: str, map_index: int = -1) -> str:
+        """Give what a task wrote, all tries together, the triggerer's part included."""
+        folder = self.airflow.folder / "logs" / f"dag_id={self.dag_id}" / f"run_id={self.run_id}"
+        folder /= f"task_id={task_id}"
+        if map_index >= 0:
+            folder /= f"map_index={map_index}"
+        texts = []
+        for path in sorted(folder.glob("attempt=*")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            texts += [f"--- {path.name}", *text.splitlines()]
+        return "\n".join(texts)
+
+    def story(self) -> str:
+        """Tell how its tasks stand and what the failed ones wrote last."""
+        lines = []
+        for each in self.tasks():
+            lines.append(f"{each.task_id}[{each.map_index}]: {each.state}, try {each.tries}")
+            if each.state in ("failed", "up_for_retry"):
+                lines += self.log(each.task_id, each.map_index).splitlines()[-25:]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """Give its name."""
+        return f"{self.dag_id}/{self.run_id}"
