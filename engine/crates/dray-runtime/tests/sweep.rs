@@ -176,6 +176,42 @@ fn a_purge_takes_what_its_transfer_held_last_and_nothing_else() {
 }
 
 #[test]
+fn a_purge_ends_the_removal_in_which_another_died() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, root) = (source(scratch.path()), scratch.path().join("to"));
+    let logs = root.join(".dray-log");
+    let is_lease = |path: &Path| path.extension().is_some_and(|end| end == "lease");
+    copy_in_part(&from, &root);
+    // Partial files go first, then the log.
+    for name in own_names(&root) {
+        let path = root.join(name);
+        if path.is_file() && !is_lease(&path) {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    let left = || -> Vec<PathBuf> {
+        let names = fs::read_dir(&logs).into_iter().flatten();
+        names.map(|name| name.expect("read").path()).collect()
+    };
+    assert!(
+        matches!(&left()[..], [lease] if is_lease(lease)),
+        "{:?}",
+        left()
+    );
+    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
+    assert!(!logs.exists(), "{:?}", left());
+    // Then the lease.
+    fs::create_dir(&logs).expect("made");
+    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
+    assert!(!logs.exists());
+    // Another's is not touched.
+    fs::create_dir(&logs).expect("made");
+    fs::write(logs.join("another.log"), b"").expect("written");
+    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
+    assert_eq!(left(), [logs.join("another.log")]);
+}
+
+#[test]
 fn who_purges_before_it_went_on_with_anything_takes_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));

@@ -7,11 +7,11 @@
 //! larger request, which speaks for other files as well.
 
 use super::super::destination::DestinationRequest;
-use super::super::look::find;
+use super::super::look::{LogPlace, find};
 use super::remove::{clear, take};
 use super::survey::{self, survey};
 use super::{Found, What};
-use dray_core::{Result, TransferId};
+use dray_core::{ErrorKind, Name, Result, TransferId};
 use dray_log::place;
 
 /// What became of a transfer's partial data.
@@ -42,7 +42,9 @@ impl DestinationRequest {
     /// read; of the store: then some of it may be gone.
     pub fn purge(&self) -> Result<Purged> {
         let at = find(self)?;
-        if !at.store.list_control(&at.folder)?.contains(&at.log) {
+        let names = at.store.list_control(&at.folder)?;
+        if !names.contains(&at.log) {
+            self.end_removal(&at, &names)?;
             return Ok(Purged::Nothing);
         }
         let look = |lease| survey(&at.store, &at.folder, &at.log, lease);
@@ -75,6 +77,30 @@ impl DestinationRequest {
             files: survey.found.files,
             bytes: survey.found.bytes,
         })
+    }
+
+    /// Goes on where somebody died who had removed the log: its lease, and their folder.
+    fn end_removal(&self, at: &LogPlace, names: &[Name]) -> Result<()> {
+        let Some(lease_name) = place::lease_of_log(&at.log) else {
+            return Ok(());
+        };
+        if names.contains(&lease_name) {
+            let lease_path = at.folder.join(&lease_name)?;
+            match take(at.store.as_ref(), &lease_path, &self.words, None) {
+                // Nobody holds it, and there is no log by now either: nobody begins here.
+                Ok(Some(_lease)) if !at.store.list_control(&at.folder)?.contains(&at.log) => {
+                    at.remove()?;
+                }
+                Ok(_) => {}
+                // Somebody begins here.
+                Err(error) if error.kind == ErrorKind::LeaseHeld => {}
+                Err(error) => return Err(error),
+            }
+        } else if names.is_empty() {
+            // Missing, or others' files in it: then it stays as it is.
+            let _ = at.store.remove(&at.folder);
+        }
+        Ok(())
     }
 
     /// Why a log stays, if it does.
