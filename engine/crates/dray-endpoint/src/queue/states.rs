@@ -185,8 +185,8 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         // Its partial data is about to be removed: a new attempt would lose what it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
         (S::Queued | S::Waiting, Command::Retry) => stay,
-        // A cancel that is under way is not taken back: to say yes here would be to forget it.
-        (S::Active, Command::Retry) if !at.is_leaving() => stay,
+        // What is about to stop goes on by no retry: to say yes here would be to forget it.
+        (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 
@@ -243,6 +243,9 @@ fn refused(at: Standing, verb: &str) -> Error {
             "it is being cancelled".to_owned(),
             "ask again in a moment: when it is cancelled it can be retried",
         ),
+        (State::Active, Some(Wish::Pause)) if verb == "retry" => {
+            ("it is being paused".to_owned(), "resume it")
+        }
         (State::Paused, _) => (format!("it is {state}"), "resume it"),
         (state, _) if state.is_terminal() => (
             format!("it is {} already", state.word()),
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_under_way_is_not_lost_to_a_retry() {
+    fn what_is_about_to_stop_is_not_lost_to_a_retry() {
         for wish in [Wish::Cancel, Wish::Purge] {
             let leaving = Standing {
                 state: State::Active,
@@ -409,6 +412,13 @@ mod tests {
             assert!(error.cause.contains("being cancelled"), "{error}");
             assert!(error.remedy.contains("in a moment"), "{error}");
         }
+        let pausing = Standing {
+            state: State::Active,
+            wish: Some(Wish::Pause),
+        };
+        let error = next(pausing, Command::Retry).expect_err("it would be paused all the same");
+        assert!(error.cause.contains("being paused"), "{error}");
+        assert!(next(pausing, Command::Resume).is_ok());
         let runs = Standing::of(State::Active);
         assert_eq!(next(runs, Command::Retry).ok(), Some(Step::Stay));
     }
