@@ -125,8 +125,12 @@ pub(crate) fn line(transfer: &Value) -> String {
             human(number(transfer, "bytes", "durable"))
         ),
     };
+    let held = match is_held(transfer) {
+        true => ", held",
+        false => "",
+    };
     format!(
-        "{} {}: {}{safe}{rate}{error}",
+        "{} {}{held}: {}{safe}{rate}{error}",
         text(transfer, "id"),
         text(transfer, "state"),
         count(files, "file"),
@@ -140,6 +144,34 @@ fn is_purged(transfer: &Value) -> bool {
     text(transfer, "state") == "cancelled" && last.is_some_and(|last| last.starts_with("purged: "))
 }
 
+/// Whether a transfer has a session and moves nothing, for others' sake.
+pub(crate) fn is_held(transfer: &Value) -> bool {
+    transfer.get("held").and_then(Value::as_bool) == Some(true)
+}
+
+/// Why what is held is held: what the endpoint's policy is.
+pub(crate) fn why_held(client: &Client) -> String {
+    // Said as well as it is known: an endpoint that is away says nothing.
+    let about = client.call_and_wait(Method::GET, "/v1/endpoint", None);
+    let about = about.unwrap_or_default();
+    why_held_by(about.get("scheduling").unwrap_or(&Value::Null))
+}
+
+fn why_held_by(scheduling: &Value) -> String {
+    let others = match text(scheduling, "policy").as_str() {
+        "priority" => "others of a higher priority or class move first",
+        "round_robin" => "it is others' turn",
+        "pairs" => "another of the same two endpoints moves first",
+        "fcfs" => "others that were submitted before it move first",
+        _ => "others move first",
+    };
+    let policy = match text(scheduling, "policy") {
+        name if name.is_empty() => String::new(),
+        name => format!(" {name}"),
+    };
+    format!("held by the policy{policy}: {others}; it keeps its session and goes on by itself")
+}
+
 /// Runs `dray show`.
 pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     let client = client(show.endpoint.as_deref(), &show.ask)?;
@@ -151,6 +183,9 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
         }
     };
     tell(&transfer, show.ask.json);
+    if is_held(&transfer) && !show.ask.json {
+        output::result(&format!("  {}", why_held(&client)));
+    }
     Ok(match show.wait {
         true => exit_of(&transfer),
         false => Exit::Safe,

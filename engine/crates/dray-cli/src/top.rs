@@ -2,6 +2,7 @@
 //! terminal, else once.
 
 use crate::args::Top;
+use crate::asks::{is_held, why_held};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer::{self, odd_answer};
@@ -34,7 +35,11 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
             output::result(&sums(&transfers, is_all).to_string());
             return Ok(Exit::Safe);
         }
-        let lines = lines(&address, &transfers, is_all);
+        let why_held = match transfers.iter().any(is_held) {
+            true => why_held(&client),
+            false => String::new(),
+        };
+        let lines = lines(&address, &transfers, is_all, &why_held);
         if !is_live {
             lines.iter().for_each(|line| output::result(line));
             return Ok(Exit::Safe);
@@ -135,7 +140,8 @@ fn sums(transfers: &[Value], is_all: bool) -> Value {
     })
 }
 
-fn lines(address: &str, transfers: &[Value], is_all: bool) -> Vec<String> {
+fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Vec<String> {
+    let held = transfers.iter().filter(|one| is_held(one)).count() as u64;
     let total = by(transfers, |_| String::new())
         .remove("")
         .unwrap_or_default();
@@ -145,8 +151,12 @@ fn lines(address: &str, transfers: &[Value], is_all: bool) -> Vec<String> {
         .count();
     let mut lines = vec![
         format!(
-            "{address}: {}, {}/s now, {}/s planned{}",
+            "{address}: {}{}, {}/s now, {}/s planned{}",
             count(total.0, "transfer"),
+            match held {
+                0 => String::new(),
+                held => format!(", {held} held"),
+            },
             human(total.1),
             human(total.2),
             match late {
@@ -165,13 +175,19 @@ fn lines(address: &str, transfers: &[Value], is_all: bool) -> Vec<String> {
             text(one, "/id"),
             text(one, "/owner"),
             class(one),
-            text(one, "/state"),
+            match is_held(one) {
+                true => "held".to_owned(),
+                false => text(one, "/state"),
+            },
             human(number(one, "/bytes/durable")),
             human(number(one, "/rate/now")),
             human(number(one, "/rate/planned")),
             standing(one),
             text(one, "/request/deadline"),
         ));
+        if is_held(one) {
+            lines.push(format!("    {why_held}"));
+        }
         let cause = text(one, "/miss/cause");
         if !cause.is_empty() {
             let earliest = text(one, "/miss/earliest_finish");
@@ -217,6 +233,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_held_is_shown_so_with_the_reason() {
+        let all = [
+            transfer("waits", json!({"held": true})),
+            transfer("moves", json!({"held": false})),
+        ];
+        let lines = lines("a.example:4735", &all, true, "held by the policy x: y");
+        assert!(lines[0].contains("2 transfers, 1 held, "), "{}", lines[0]);
+        assert!(lines[2].contains(" held ") && !lines[2].contains("active"));
+        assert_eq!(lines[3], "    held by the policy x: y");
+        assert!(lines[4].contains(" active "));
+    }
+
+    #[test]
     fn what_is_promised_comes_first_and_a_miss_says_why() {
         let due = json!({"sources": [], "destination": {"url": "dray://c.example/x"},
             "deadline": "2030-01-01T00:00:00Z"});
@@ -228,7 +257,7 @@ mod tests {
         let mut all = vec![transfer("plain", json!({"owner": "bob"})), late];
         all.sort_by_key(order);
         assert_eq!(all[0]["id"], "late");
-        let text = lines("a.example:4735", &all, true).join("\n");
+        let text = lines("a.example:4735", &all, true, "").join("\n");
         for said in [
             "2 transfers, 4.0 MiB/s now, 2.0 MiB/s planned, 1 promise will be missed",
             "LATE",

@@ -85,6 +85,8 @@ impl Metrics {
         let bytes = "Content bytes sent since the process began.";
         head(&mut text, "dray_bytes_sent_total", "counter", bytes);
         line(&mut text, "dray_bytes_sent_total", "", queue.bytes_sent());
+        let holds = queue.holds();
+        let promises = queue.promises().standing();
         for (name, kind, help, value) in [
             (
                 "dray_sessions",
@@ -109,6 +111,48 @@ impl Metrics {
                 "counter",
                 "Partial files removed by the janitor.",
                 signed(&self.janitor_removed),
+            ),
+            (
+                "dray_policy_held",
+                "gauge",
+                "Transfers that the policy holds now.",
+                whole(queue.held_now()),
+            ),
+            (
+                "dray_policy_holds_total",
+                "counter",
+                "Times that the policy held a transfer that moved.",
+                signed(&holds.begun),
+            ),
+            (
+                "dray_policy_let_go_total",
+                "counter",
+                "Sessions given up to other transfers.",
+                signed(&holds.let_go),
+            ),
+            (
+                "dray_promises",
+                "gauge",
+                "Promises that stand.",
+                whole(promises.held),
+            ),
+            (
+                "dray_promises_moving",
+                "gauge",
+                "Promises that are planned to move now.",
+                whole(promises.moving),
+            ),
+            (
+                "dray_promises_missing",
+                "gauge",
+                "Promises that will be missed, as it stands.",
+                whole(promises.missing),
+            ),
+            (
+                "dray_promises_seatless",
+                "gauge",
+                "Promises that are to move now and have no session.",
+                whole(promises.seatless),
             ),
             (
                 "dray_promises_kept_total",
@@ -178,6 +222,10 @@ impl Metrics {
 
 fn signed(counter: &AtomicU64) -> i64 {
     i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -88,8 +88,7 @@ impl Shared {
 
     /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe.
     pub(super) fn let_go(&self, id: &TransferId) {
-        let word = "it gave up its session to others, and is queued again";
-        self.queue.noticed(id, word);
+        self.queue.lets_go(id);
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;
             running.moving.handle.cancel(false);

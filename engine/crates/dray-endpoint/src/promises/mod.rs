@@ -23,6 +23,7 @@ pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use ask::{Ask, Asked, asks_promise};
 pub use look::{Look, Seen, Told};
+pub use seats::Standing;
 
 use crate::api::types::{Admitted, MissAnswer, ReasonWord};
 use crate::config::Config;

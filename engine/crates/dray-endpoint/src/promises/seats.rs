@@ -21,6 +21,19 @@ pub(super) struct Seatless {
     is_told: bool,
 }
 
+/// How many promises there are, and how they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// In all.
+    pub held: usize,
+    /// Planned to move now.
+    pub moving: usize,
+    /// Of which it was said that they will be missed, and still is.
+    pub missing: usize,
+    /// To move now, without a session.
+    pub seatless: usize,
+}
+
 /// By transfer.
 pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
 
@@ -33,6 +46,19 @@ impl Promises {
         let start =
             |id: &&'i str| Some((*id, desk.latest_start(*desk.by_id.get(*id)?, time(now))?));
         ids.iter().filter_map(start).collect()
+    }
+
+    /// How many there are, and how they stand.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let desk = self.desk();
+        let moves = |key| desk.rates.get(key).is_some_and(|rate| rate.planned.0 > 0);
+        Standing {
+            held: desk.held.len(),
+            moving: desk.held.keys().filter(|key| moves(key)).count(),
+            missing: desk.misses.len(),
+            seatless: desk.unseated.len(),
+        }
     }
 
     /// These are to move now and have found no place, all of them; each with why.

@@ -175,6 +175,16 @@ impl Run {
 pub(super) struct Live {
     runs: Mutex<HashMap<String, Run>>,
     bytes_sent: AtomicU64,
+    pub(super) holds: Holds,
+}
+
+/// What was held for others' sake since the process began.
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// Transfers that began to be held; one may several times.
+    pub begun: AtomicU64,
+    /// Sessions that were given up.
+    pub let_go: AtomicU64,
 }
 
 impl Live {
@@ -230,6 +240,9 @@ impl Live {
         if std::mem::replace(&mut run.is_held, is_held) == is_held {
             return;
         }
+        if is_held {
+            self.holds.begun.fetch_add(1, Ordering::Relaxed);
+        }
         let event = Event {
             transfer: Some(id.to_owned()),
             state: Some(State::Active),
@@ -240,6 +253,13 @@ impl Live {
         let owner = Arc::clone(&run.owner);
         drop(runs);
         hub.publish(Some(owner), event);
+    }
+
+    pub(super) fn held_now(&self) -> usize {
+        let runs = self.lock();
+        runs.values()
+            .filter(|run| run.is_held && !run.is_ended)
+            .count()
     }
 
     pub(super) fn file_failed(

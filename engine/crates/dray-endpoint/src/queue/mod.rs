@@ -26,7 +26,7 @@ mod tickets;
 mod writer;
 
 pub use line::{Lines, QueuedTransfer, Sight};
-pub use live::{Counters, FAILURES_MAX};
+pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use run::{Ending, Job, PurgeJob, Ticked};
 pub use staging::{StagedRow, Staging};

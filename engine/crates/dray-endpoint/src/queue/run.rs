@@ -1,7 +1,7 @@
 //! What the dispatcher does with the queue: takes what may run, tells how it goes, how it ended.
 
 use super::change::{apply, forget};
-use super::live::{self, Counters, Run};
+use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
 use super::row::{Row, SELECT};
 use super::schema::sql;
@@ -14,6 +14,7 @@ use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::collections::HashSet;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Transfers that one call of [`Queue::tick`] forgets at the most: the others' calls wait for it.
@@ -156,6 +157,24 @@ impl Queue {
     pub fn held(&self, id: &TransferId, is_held: bool) {
         self.live
             .held(&self.hub, id.as_str(), is_held, Moment::now());
+    }
+
+    /// A running transfer gives up its session to others: it hears why.
+    pub fn lets_go(&self, id: &TransferId) {
+        self.live.holds.let_go.fetch_add(1, Ordering::Relaxed);
+        self.noticed(id, "it gave up its session to others, and is queued again");
+    }
+
+    /// Transfers that are held now.
+    #[must_use]
+    pub fn held_now(&self) -> usize {
+        self.live.held_now()
+    }
+
+    /// What was held since the process began.
+    #[must_use]
+    pub fn holds(&self) -> &Holds {
+        &self.live.holds
     }
 
     /// A file of a running transfer failed.

@@ -9,6 +9,7 @@ use crate::promises::{Ask, Seen};
 use crate::queue::{Counters, Ending, Queue};
 use dray_core::ErrorKind;
 use dray_core::rate::Class;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -501,4 +502,63 @@ fn what_is_noted_of_a_running_one_is_shown_and_stays() {
     let before = notices();
     queue.ended(&id("two"), Ending::Incomplete).expect("ended");
     assert_eq!(notices(), before);
+}
+
+#[test]
+fn metrics_say_who_is_held_and_how_promises_stand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let metrics = crate::metrics::Metrics::default();
+    let value = |name: &str| {
+        let text = metrics.text(&queue).expect("read");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    let held = || -> [u64; 3] {
+        ["held", "holds_total", "let_go_total"].map(|name| value(&format!("dray_policy_{name}")))
+    };
+    queue.submit(by("alice", request("plain"))).expect("taken");
+    begin(&queue, "plain");
+    assert_eq!(held(), [0, 0, 0]);
+    queue.held(&id("plain"), true);
+    queue.held(&id("plain"), true);
+    assert_eq!(held(), [1, 1, 0]);
+    queue.lets_go(&id("plain"));
+    queue.ended(&id("plain"), Ending::Stopped).expect("ended");
+    assert_eq!(held(), [0, 1, 1]);
+    let promised = || -> [u64; 4] {
+        ["", "_moving", "_missing", "_seatless"].map(|name| value(&format!("dray_promises{name}")))
+    };
+    queue.submit(by("alice", due("one", 60))).expect("fits");
+    let now = Moment::now();
+    queue.promises().look(&[], now);
+    assert_eq!(promised(), [1, 1, 0, 0]);
+    let found = [("one", crate::live::Lack::InAll)];
+    queue.promises().seatless(&found, now);
+    assert_eq!(promised(), [1, 1, 0, 1]);
+    queue
+        .cancel(&who("alice"), "one", false)
+        .expect("cancelled");
+    queue.promises().seatless(&[], now);
+    assert_eq!(promised(), [0; 4]);
+}
+
+#[test]
+fn the_page_of_metrics_names_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let text = crate::metrics::Metrics::default()
+        .text(&queue)
+        .expect("read");
+    let page = include_str!("../../../../../../docs/reference/metrics.md");
+    let told: BTreeSet<&str> = (text.lines())
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let written: BTreeSet<&str> = (page.lines())
+        .filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next())
+        .collect();
+    assert_eq!(told, written);
 }
