@@ -293,6 +293,8 @@ def test_the_program_asks_submits_and_shows(start_endpoint: Callable[..., Endpoi
     refused = run(house, "cp", *copy, "--deadline=2s", "--detach")
     assert refused.returncode == 3, refused
     assert "cannot be promised" in refused.stderr
+    with house.b.client() as there:
+        assert [ticket.revoked for ticket in there.tickets()] == [True]
     later = run(house, "plan", *copy, "--deadline=1m")
     assert later.returncode == 0, later
     assert "would be promised" in later.stdout

@@ -2,13 +2,13 @@
 //! program only watches: it may be killed, and the transfer goes on.
 
 use crate::args::{Class, Cp, Owed, What, Who};
-use crate::asks::{exit_of, line, split, tell, wait};
+use crate::asks::{exit_of, line, quoted, split, tell, wait};
 use crate::exit::{Exit, Stop, usage};
 use crate::peer::{self, odd_answer};
 use crate::units::human;
 use crate::{output, signals};
 use dray_core::options::{Durability, Order, Overwrite};
-use dray_core::{Result, TransferId};
+use dray_core::{Result, Status, TransferId};
 use dray_endpoint::client::Client;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -46,15 +46,30 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let who = &cp.peer.who;
     let active = peer::client(who, &to)?;
     let mut source_place = json!({"url": source});
+    let mut minted = None;
     if from != to {
         let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
-        let ticket = ticket(&peer::client(who, &from)?, transfer, &from_path, &about)?;
+        let passive = peer::client(who, &from)?;
+        let ticket = ticket(&passive, transfer, &from_path, &about)?;
+        minted = ticket
+            .get("id")
+            .and_then(Value::as_str)
+            .map(|id| (passive, quoted(id)));
         for field in ["ticket", "key", "address"] {
             source_place[field] = ticket.get(field).cloned().unwrap_or_default();
         }
     }
-    let request = request(cp, transfer, source_place, destination)?;
-    let submitted = active.call_and_wait(Method::POST, "/v1/transfers", Some(&request))?;
+    let submitted = request(cp, transfer, source_place, destination)
+        .and_then(|request| active.call_and_wait(Method::POST, "/v1/transfers", Some(&request)));
+    // Nobody will use its ticket. After a temporary error somebody may: it may have arrived.
+    if let (Err(error), Some((passive, id))) = (&submitted, &minted)
+        && error.status == Status::Permanent
+        && let Err(error) =
+            passive.call_and_wait(Method::DELETE, &format!("/v1/tickets/{id}"), None)
+    {
+        output::note(&format!("its ticket stays until it ends: {error}"));
+    }
+    let submitted = submitted?;
     let id = submitted.get("id").and_then(Value::as_str);
     let id = id.ok_or_else(|| odd_answer("id"))?.to_owned();
     if cp.detach {
