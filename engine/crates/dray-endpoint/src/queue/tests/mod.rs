@@ -535,6 +535,43 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
 }
 
 #[test]
+fn tickets_of_what_ended_a_day_ago_are_forgotten() {
+    let queue = queue();
+    let ticket = |name: &str| {
+        let request = queue.request(&id(name)).expect("read").expect("there");
+        request.sources[0].ticket.clone()
+    };
+    for name in ["ended", "purged", "lives"] {
+        queue.submit(by("alice", request(name))).expect("taken");
+        begin(&queue, name);
+    }
+    queue.ended(&id("ended"), Ending::Done).expect("ended");
+    queue
+        .ended(&id("purged"), Ending::Failed(lost()))
+        .expect("ended");
+    queue.cancel(&who("alice"), "purged", true).expect("asked");
+    let tick = |hours: u64| {
+        let then = Moment::now().after(Duration::from_secs(hours * 3_600));
+        queue.tick(then).expect("looked after");
+    };
+    tick(23);
+    assert!(ticket("ended").is_some(), "a new attempt may use it");
+    tick(25);
+    assert_eq!(ticket("ended"), None);
+    assert!(ticket("lives").is_some());
+    assert!(
+        ticket("purged").is_some(),
+        "what it left elsewhere is still to go"
+    );
+    let shown = queue.show(&who("alice"), "ended").expect("there");
+    assert_eq!((shown.state, shown.attempt), (State::Done, 1));
+    // The next that ends is found too.
+    queue.ended(&id("lives"), Ending::Done).expect("ended");
+    tick(26);
+    assert_eq!(ticket("lives"), None);
+}
+
+#[test]
 fn what_is_being_cancelled_is_neither_retried_nor_attached_to() {
     let queue = queue();
     let alice = who("alice");
