@@ -1,6 +1,6 @@
 //! Who is it, and what may they do: bearer tokens ([`token`], [`jwk`], [`mint`]), what their scopes
-//! allow ([`scope`]), certificates and proxies ([`x509`]), and the account a principal is mapped to
-//! ([`map`]).
+//! allow ([`scope`], [`resource`]), certificates and proxies ([`x509`]), and the account a principal
+//! is mapped to ([`map`]).
 //!
 //! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. Bytes, chance and the
 //! time come in; the time is in seconds since 1970-01-01T00:00:00Z.
@@ -11,11 +11,13 @@
 pub mod jwk;
 pub mod map;
 pub mod mint;
+pub mod resource;
 pub mod scope;
 pub mod token;
 mod words;
 pub mod x509;
 
 pub use map::{Mapping, Owner, Principal};
-pub use scope::{Action, Resource, Scopes};
+pub use resource::Resource;
+pub use scope::{Action, Scopes};
 pub use token::{Issuer, Issuers, Refusal, Verified};

@@ -145,7 +145,7 @@ impl Issuers {
                     "no audience: it would take only tokens for everybody",
                 ));
             }
-            let base = crate::scope::Resource::parse(&issuer.base)
+            let base = crate::Resource::parse(&issuer.base)
                 .map_err(|error| refuse(&format!("its base: {}", error.cause)))?
                 .path;
             let url = issuer.url.clone();

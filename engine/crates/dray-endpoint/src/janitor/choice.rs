@@ -1,0 +1,161 @@
+//! Which orphans go: by age, and the oldest of the rest while space is short. Pure.
+
+use crate::config;
+use dray_runtime::sweep;
+use std::time::Duration;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// What goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// What nobody has touched for so long,
+    pub age: Duration,
+    /// and the oldest of the rest while fewer bytes than this are free.
+    pub space_min: Option<u64>,
+    /// Whether it is only said.
+    pub is_dry_run: bool,
+}
+
+impl From<&config::Janitor> for Policy {
+    fn from(written: &config::Janitor) -> Self {
+        Self {
+            age: DAY.saturating_mul(written.age_days),
+            space_min: written.space_min.map(|size| size.0),
+            is_dry_run: written.dry_run,
+        }
+    }
+}
+
+/// Why something goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It is old.
+    Age,
+    /// Space is short.
+    Space,
+}
+
+impl Reason {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Age => "age",
+            Self::Space => "space",
+        }
+    }
+}
+
+/// What the choice depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// Time since anybody touched it.
+    pub age: Duration,
+    /// Bytes that its removal sets free.
+    pub bytes: u64,
+}
+
+/// Which of `orphans` go, the oldest first, when `free` bytes are free: by index, each with its reason.
+#[must_use]
+pub fn choose(orphans: &[Orphan], mut free: u64, policy: &Policy) -> Vec<(usize, Reason)> {
+    let mut order: Vec<usize> = (0..orphans.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(orphans[*index].age));
+    let mut chosen = Vec::new();
+    for index in order {
+        let orphan = &orphans[index];
+        let reason = if orphan.age < sweep::AGE_MIN {
+            continue;
+        } else if orphan.age >= policy.age {
+            Reason::Age
+        } else if policy.space_min.is_some_and(|space_min| free < space_min) {
+            Reason::Space
+        } else {
+            break;
+        };
+        free = free.saturating_add(orphan.bytes);
+        chosen.push((index, reason));
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DAY, Orphan, Policy, Reason, choose};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn policy(days: u32, space_min: Option<u64>) -> Policy {
+        Policy {
+            age: DAY * days,
+            space_min,
+            is_dry_run: false,
+        }
+    }
+
+    fn orphan(age: Duration, bytes: u64) -> Orphan {
+        Orphan { age, bytes }
+    }
+
+    #[test]
+    fn the_old_go_and_the_oldest_of_the_rest_while_space_is_short() {
+        let orphans = [
+            orphan(2 * DAY, 10),
+            orphan(40 * DAY, 10),
+            orphan(5 * DAY, 10),
+            orphan(HOUR / 2, 1_000),
+            orphan(31 * DAY, 10),
+        ];
+        let age = |index| (index, Reason::Age);
+        let space = |index| (index, Reason::Space);
+        assert_eq!(choose(&orphans, 0, &policy(30, None)), [age(1), age(4)]);
+        // Twenty come with age alone.
+        assert_eq!(
+            choose(&orphans, 30, &policy(30, Some(50))),
+            [age(1), age(4)]
+        );
+        assert_eq!(
+            choose(&orphans, 30, &policy(30, Some(51))),
+            [age(1), age(4), space(2)]
+        );
+        let all = [age(1), age(4), space(2), space(0)];
+        assert_eq!(choose(&orphans, 0, &policy(30, Some(u64::MAX))), all);
+        // Not even a policy of no days takes what is younger than an hour.
+        assert_eq!(choose(&orphans[3..4], 0, &policy(0, Some(u64::MAX))), []);
+        assert_eq!(choose(&[], 0, &policy(0, Some(1))), []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_goes_than_age_and_space_ask_for(
+            ages in proptest::collection::vec((0_u64..100, 0_u64..1_000), 0..40),
+            free in 0_u64..10_000,
+            space_min in proptest::option::of(0_u64..10_000),
+            days in 0_u32..100,
+        ) {
+            let orphans: Vec<Orphan> = ages
+                .iter()
+                .map(|(hours, bytes)| orphan(HOUR * u32::try_from(hours * 12).unwrap_or(0), *bytes))
+                .collect();
+            let policy = policy(days, space_min);
+            let chosen = choose(&orphans, free, &policy);
+            let mut free = free;
+            for (place, (index, reason)) in chosen.iter().enumerate() {
+                let one = &orphans[*index];
+                prop_assert!(one.age >= HOUR);
+                prop_assert!(place == 0 || orphans[chosen[place - 1].0].age >= one.age);
+                prop_assert_eq!(*reason == Reason::Age, one.age >= policy.age);
+                if *reason == Reason::Space {
+                    prop_assert!(free < space_min.unwrap_or(0));
+                }
+                free += one.bytes;
+            }
+            let left = (0..orphans.len()).filter(|index| !chosen.iter().any(|(at, _)| at == index));
+            for index in left {
+                let one = &orphans[index];
+                prop_assert!(one.age < HOUR || one.age < policy.age);
+                prop_assert!(one.age < HOUR || free >= space_min.unwrap_or(0));
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+use super::{Janitor, Policy};
+use crate::audit::Audit;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::roots::Roots;
+use dray_core::options::Durability;
+use dray_core::{ContentKey, ModifiedTime, RelPath, TransferId};
+use dray_log::{
+    BootId, FileBegin, Header, MemoryFile, ObjectLog, PartialFile, Tenure, UniversalLog, place,
+};
+use dray_runtime::export::Within;
+use serde_json::Value;
+use std::num::NonZeroU64;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+fn policy(days: u32, space_min: Option<u64>) -> Policy {
+    Policy {
+        age: DAY * days,
+        space_min,
+        is_dry_run: false,
+    }
+}
+
+struct House {
+    folder: tempfile::TempDir,
+    roots: Roots,
+}
+
+impl House {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["data", "fixed"] {
+            std::fs::create_dir(folder.path().join(name)).expect("a folder");
+        }
+        let at = folder.path().display();
+        let text = format!(
+            "name = \"here\"\nstate = \"{at}\"\n\
+             [[root]]\nname = \"data\"\npath = \"{at}/data\"\n\
+             [[root]]\nname = \"fixed\"\npath = \"{at}/fixed\"\nread_only = true\n"
+        );
+        let config = Config::parse("test", &text).expect("a configuration");
+        let roots = Roots::open(&config).expect("opens");
+        Self { folder, roots }
+    }
+
+    fn data(&self) -> std::path::PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A partial file that no log speaks of.
+    fn stray(&self, at: &str, bytes: &[u8]) {
+        let path = self
+            .folder
+            .path()
+            .join(at)
+            .join(".dray-0123456789abcdef.part");
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, bytes).expect("written");
+    }
+
+    /// What a transfer that broke off has left: a partial file, and the log that speaks of it.
+    fn broken_off(&self, transfer: &str, bytes: u64) {
+        let top = self.data().join(transfer);
+        std::fs::create_dir_all(top.join(".dray-log")).expect("made");
+        let path = RelPath::parse(b"large").expect("a path");
+        let name = place::partial_name(&path.name().expect("a name")).expect("a name");
+        let partial = top.join(name.to_string());
+        std::fs::write(&partial, vec![1; usize::try_from(bytes).expect("small")]).expect("written");
+        let state = std::fs::metadata(&partial).expect("a file");
+        let tenure = Tenure {
+            epoch: 1,
+            holder: "a test".to_owned(),
+            transfer: TransferId::new(transfer).expect("an id"),
+            boot_id: BootId::new(&[1; 16]).expect("an id"),
+            durability: Durability::File,
+        };
+        let header = Header::new(Vec::new(), b"alice".to_vec(), 1, "test", tenure);
+        let mut log = UniversalLog::create(MemoryFile::new(), header).expect("memory");
+        let begun = log.begin_file(FileBegin {
+            path,
+            key: ContentKey {
+                size: bytes,
+                demanded: None,
+                modified: ModifiedTime::default(),
+                precision_nanoseconds: 1,
+                identity: Vec::new(),
+            },
+            object_bytes: NonZeroU64::MIN,
+            partial: PartialFile {
+                name,
+                device: state.dev(),
+                inode: state.ino(),
+                born: 0,
+            },
+        });
+        begun.expect("begun");
+        log.commit().expect("committed");
+        let log_name = place::log_name(&[]).expect("a name").to_string();
+        std::fs::write(
+            top.join(".dray-log").join(log_name),
+            log.into_file().bytes(),
+        )
+        .expect("written");
+    }
+
+    fn janitor(&self, policy: Policy, wanted: &'static str) -> (Janitor, Arc<Metrics>) {
+        let audit = Audit::open(Some(&self.folder.path().join("audit"))).expect("opens");
+        let metrics = Arc::new(Metrics::default());
+        let janitor = Janitor::new(
+            self.roots.clone(),
+            policy,
+            Arc::new(audit),
+            Arc::clone(&metrics),
+            Box::new(move |id| Ok(id.as_str() == wanted)),
+        );
+        (janitor, metrics)
+    }
+
+    fn audited(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("audit"));
+        let text = text.unwrap_or_default();
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.collect()
+    }
+}
+
+fn now(later: Duration) -> SystemTime {
+    SystemTime::now() + later
+}
+
+fn is_there(house: &House, transfer: &str) -> bool {
+    house.data().join(transfer).join(".dray-log").exists()
+}
+
+#[test]
+fn what_goes_is_audited_before_and_after() {
+    let house = House::new();
+    house.broken_off("gone", 50_000);
+    house.broken_off("waits", 50_000);
+    house.stray("data/deep/down", b"x");
+    house.stray("fixed", b"x");
+    let (janitor, metrics) = house.janitor(policy(30, None), "waits");
+    janitor.look(now(29 * DAY), &mut || true);
+    assert!(house.audited().is_empty(), "all of it is young");
+    janitor.look(now(31 * DAY), &mut || true);
+    let lines = house.audited();
+    let of = |path: &str| -> Vec<&Value> {
+        let is_of = |line: &&Value| line["path"].as_str().is_some_and(|at| at.contains(path));
+        lines.iter().filter(is_of).collect()
+    };
+    let gone = of("gone/");
+    assert_eq!(gone.len(), 2, "{lines:?}");
+    assert_eq!(
+        (&gone[0]["did"], &gone[1]["did"]),
+        (&"removes".into(), &"removed".into())
+    );
+    for line in gone {
+        assert_eq!(
+            (&line["audit"], &line["root"]),
+            (&"swept".into(), &"data".into())
+        );
+        assert_eq!(
+            (&line["owner"], &line["transfer"]),
+            (&"alice".into(), &"gone".into())
+        );
+        assert_eq!(
+            (&line["what"], &line["reason"]),
+            (&"log".into(), &"age".into())
+        );
+        assert_eq!((&line["files"], &line["error"]), (&1.into(), &Value::Null));
+        assert!(line["bytes"].as_u64() >= Some(50_000) && line["age_seconds"].is_u64());
+    }
+    assert_eq!(of("deep/down/.dray-0123456789abcdef.part").len(), 2);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(!is_there(&house, "gone") && is_there(&house, "waits"));
+    assert!(
+        house
+            .folder
+            .path()
+            .join("fixed/.dray-0123456789abcdef.part")
+            .exists()
+    );
+    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_cannot_be_told_of_is_not_removed() {
+    let house = House::new();
+    house.broken_off("old", 50_000);
+    let (mut janitor, metrics) = house.janitor(policy(30, None), "");
+    let full = std::path::Path::new("/dev/full");
+    janitor.audit = Arc::new(Audit::open(Some(full)).expect("opens"));
+    janitor.look(now(31 * DAY), &mut || true);
+    assert!(is_there(&house, "old"));
+    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn while_space_is_short_the_young_go_too_but_not_within_the_hour() {
+    let house = House::new();
+    house.broken_off("young", 50_000);
+    let (janitor, _) = house.janitor(policy(30, Some(u64::MAX)), "");
+    janitor.look(now(HOUR / 2), &mut || true);
+    assert!(house.audited().is_empty());
+    janitor.look(now(2 * HOUR), &mut || true);
+    assert_eq!(house.audited()[0]["reason"], "space");
+    assert!(!is_there(&house, "young"));
+}
+
+#[test]
+fn a_dry_run_says_each_thing_once_and_removes_nothing() {
+    let house = House::new();
+    house.broken_off("old", 50_000);
+    let dry = Policy {
+        is_dry_run: true,
+        ..policy(30, None)
+    };
+    let (janitor, metrics) = house.janitor(dry, "");
+    janitor.look(now(31 * DAY), &mut || true);
+    janitor.look(now(32 * DAY), &mut || true);
+    let lines = house.audited();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["did"], "would_remove");
+    assert!(is_there(&house, "old"));
+    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_transfer_that_holds_its_data_keeps_it() {
+    let house = House::new();
+    house.broken_off("held", 50_000);
+    let within = Within {
+        folder: b"held".to_vec(),
+        claims: Vec::new(),
+        transfer: TransferId::new("held").expect("an id"),
+        owner: b"alice".to_vec(),
+        durability: Durability::File,
+    };
+    let root = house.roots.named("data").expect("the root");
+    let held = root.export.destination(within).expect("goes on");
+    let (janitor, _) = house.janitor(policy(30, Some(u64::MAX)), "");
+    janitor.look(now(400 * DAY), &mut || true);
+    assert!(house.audited().is_empty());
+    drop(held);
+    assert!(is_there(&house, "held"));
+    janitor.look(now(400 * DAY), &mut || true);
+    assert!(!is_there(&house, "held"));
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    let house = House::new();
+    house.broken_off("old", 1);
+    let (janitor, _) = house.janitor(policy(30, None), "");
+    let mut folders = 0;
+    janitor.look(now(31 * DAY), &mut || {
+        folders += 1;
+        folders < 2
+    });
+    assert!(house.audited().is_empty() && is_there(&house, "old"));
+    let slept = std::cell::RefCell::new(Vec::new());
+    janitor.run(&|wait| {
+        slept.borrow_mut().push(wait);
+        slept
+            .borrow()
+            .iter()
+            .filter(|wait| **wait >= super::FIRST_LOOK)
+            .count()
+            < 3
+    });
+    let long: Vec<Duration> = slept.into_inner();
+    assert_eq!(long.first(), Some(&super::FIRST_LOOK));
+    assert_eq!(long.last(), Some(&super::LOOK_INTERVAL));
+}
