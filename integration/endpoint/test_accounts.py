@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pytest
 
-from dray.client import Place, Request
+from dray.client import Place, Request, StagingRequest
+from dray.errors import DrayError, DrayPermanentError
 from dray.testing.endpoints import Endpoint, Root
 from integration.endpoint.raw import ask, query, shipped_program
 from integration.harness import tree
@@ -59,6 +60,15 @@ def owners(path: Path) -> tuple[int, int]:
     return state.st_uid, state.st_gid
 
 
+def acting(name: str) -> Json:
+    """Give the configuration of an endpoint that acts as accounts."""
+    rules = [
+        {"issuer": f"https://{name}", "subject": subject, "owner": owner}
+        for subject, owner in ACCOUNTS.items()
+    ]
+    return {"setuid": True, "setuid_min": 1, "map": {"rules": rules}}
+
+
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
     """Give both; what is above the root is open to everybody, as the page demands."""
@@ -68,13 +78,8 @@ def house() -> Iterator[House]:
     (data / "open").mkdir(parents=True)
     (data / "open").chmod(0o1777)
     program = shipped_program()
-    rules = [
-        {"issuer": "https://a", "subject": subject, "owner": owner}
-        for subject, owner in ACCOUNTS.items()
-    ]
-    config = {"setuid": True, "setuid_min": 1, "map": {"rules": rules}}
     root = Root("data", {"path": str(data)})
-    a = Endpoint(folder / "a", "a", roots=[root], config=config, program=program)
+    a = Endpoint(folder / "a", "a", roots=[root], config=acting("a"), program=program)
     b = Endpoint(folder / "b", "b", program=program)
     try:
         yield House(a.start(), b.start(), data)
@@ -219,3 +224,35 @@ def test_an_owner_without_an_account_gets_nothing_done(house: House) -> None:
     done = ended(house, "mallory", "open/mallorys")
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
     assert not (house.data / "open/mallorys").exists()
+
+
+def test_a_staged_copy_is_freed_by_its_owners_account(house: House) -> None:
+    folder = house.data.parent / "tiers"
+    for name in ("slow", "fast"):
+        (folder / name).mkdir(parents=True)
+        # Everybody may write there, and remove what is their own.
+        (folder / name).chmod(0o1777)
+    (folder / "slow/run").mkdir(mode=0o755)
+    tree.make_file(folder / "slow/run/x", MIB, seed=4)
+    roots = [Root(name, {"path": str(folder / name), "tier": name}) for name in ("slow", "fast")]
+    endpoint = Endpoint(folder / "c", "c", roots=roots, config=acting("c"), program=house.a.program)
+    try:
+        endpoint.start()
+        with endpoint.client(subject="alice") as alice, endpoint.client(subject="bob") as bob:
+            staged = alice.stage_in(StagingRequest("/slow/run", recursive=True, id="s"))
+            assert alice.wait("s", timeout_seconds=60).state == "done"
+            copy = folder / "fast/run"
+            assert owners(copy / "x") == numbers("alice")
+            with pytest.raises(DrayError):
+                bob.evict_staging(staged.id)
+            # What has become another account's is not alice's to remove; nothing of it goes.
+            os.chown(copy, STRANGER, STRANGER)
+            with pytest.raises(DrayPermanentError, match="/fast/run/x stays: Permission denied"):
+                alice.evict_staging(staged.id)
+            assert (copy / "x").exists()
+            os.chown(copy, *numbers("alice"))
+            assert alice.evict_staging(staged.id).state == "evicted"
+            assert not copy.exists()
+            assert (folder / "slow/run/x").exists()
+    finally:
+        endpoint.close()

@@ -374,14 +374,43 @@ def test_staging_goes_to_the_fast_tier_and_back(
         assert [each.id for each in client.stagings(application="app")] == [staged.id]
         with pytest.raises(dray.DrayError):
             client.evict_staging(staged.id)
-        assert client.pin_staging(staged.id, 1).pinned_until is not None
-        time.sleep(1.5)
+        assert client.pin_staging(staged.id, 60).pinned_until is not None
+        assert client.pin_staging(staged.id, 0).pinned_until is None
         assert client.evict_staging(staged.id).state == "evicted"
         assert not endpoint.root("x.dat", root="fast").exists()
         (endpoint.root("y.dat", root="fast")).write_bytes(b"y" * MIB)
         out = client.stage_out(StagingRequest("/fast/y.dat"))
         assert client.wait(out.transfer or "", timeout_seconds=60).state == "done"
         assert endpoint.root("y.dat", root="slow").stat().st_size == MIB
+
+
+def test_staging_past_the_fast_root_leaves_nothing_there(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    tiers = (Root("slow", {"tier": "slow"}), Root("fast", {"tier": "fast"}))
+    endpoint = start_endpoint("s", roots=(*tiers, Root("scratch")))
+    endpoint.root("in", root="slow").mkdir()
+    tree.make_file(endpoint.root("in/x", root="slow"), MIB, seed=1)
+    with endpoint.client() as client:
+        wish = StagingRequest("/slow/in", recursive=True, to="/scratch/in", bypass=True)
+        staged = client.stage_in(wish)
+        assert client.wait(staged.transfer or "", timeout_seconds=60).state == "done"
+        wish = StagingRequest("/scratch/in", recursive=True, to="/slow/back", bypass=True)
+        out = client.stage_out(wish)
+        assert client.wait(out.transfer or "", timeout_seconds=60).state == "done"
+        whole = tree.hash_file(endpoint.root("in/x", root="slow"))
+        for arrived in (
+            endpoint.root("in/x", root="scratch"),
+            endpoint.root("back/x", root="slow"),
+        ):
+            assert tree.hash_file(arrived) == whole
+        assert list(endpoint.root("", root="fast").iterdir()) == []
+        with pytest.raises(dray.DrayPermanentError, match="past the fast root"):
+            client.pin_staging(staged.id, 60)
+        assert client.evict_staging(staged.id).state == "evicted"
+        assert endpoint.root("in/x", root="scratch").exists()
+        with pytest.raises(dray.DrayUsageError, match="promise of the slow root"):
+            client.stage_in(StagingRequest("/slow/in", recursive=True, replicas=2))
 
 
 def test_a_stopping_endpoint_says_so_and_drains(two_endpoints: Two, a: Client) -> None:
