@@ -176,39 +176,34 @@ fn a_purge_takes_what_its_transfer_held_last_and_nothing_else() {
 }
 
 #[test]
-fn a_purge_ends_the_removal_in_which_another_died() {
+fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
-    let logs = root.join(".dray-log");
-    let is_lease = |path: &Path| path.extension().is_some_and(|end| end == "lease");
-    copy_in_part(&from, &root);
-    // Partial files go first, then the log.
-    for name in own_names(&root) {
-        let path = root.join(name);
-        if path.is_file() && !is_lease(&path) {
-            fs::remove_file(path).expect("removed");
+    let to = root.join("down");
+    // What is removed is removed in this order: partial files, the log, the lease, their folder.
+    for kept in [&["lease"][..], &[]] {
+        copy_in_part(&from, &to);
+        for name in own_names(&to) {
+            let path = to.join(&name);
+            let is_kept = kept.iter().any(|end| name.ends_with(end));
+            if path.is_file() && !is_kept {
+                std::fs::remove_file(path).expect("removed");
+            }
         }
+        let left = own_names(&to);
+        assert_eq!(left.len(), 1 + kept.len(), "{left:?}");
+        if !kept.is_empty() {
+            // Another destination's is left alone.
+            let elsewhere = purge(&root, "down", "run/a", "test", "uid:0");
+            assert_eq!((elsewhere, own_names(&to)), (Purged::Nothing, left));
+        }
+        let purged = purge(&root, "down", "run", "test", "uid:0");
+        assert_eq!(purged, Purged::Nothing);
+        assert_eq!(own_names(&to), Vec::<String>::new());
+        std::fs::remove_dir_all(&to).expect("removed");
     }
-    let left = || -> Vec<PathBuf> {
-        let names = fs::read_dir(&logs).into_iter().flatten();
-        names.map(|name| name.expect("read").path()).collect()
-    };
-    assert!(
-        matches!(&left()[..], [lease] if is_lease(lease)),
-        "{:?}",
-        left()
-    );
-    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
-    assert!(!logs.exists(), "{:?}", left());
-    // Then the lease.
-    fs::create_dir(&logs).expect("made");
-    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
-    assert!(!logs.exists());
-    // Another's is not touched.
-    fs::create_dir(&logs).expect("made");
-    fs::write(logs.join("another.log"), b"").expect("written");
-    assert_eq!(purge(&root, "", "run", "test", "uid:0"), Purged::Nothing);
-    assert_eq!(left(), [logs.join("another.log")]);
+    copy_in_part(&from, &to);
+    arrives(&from, &to);
 }
 
 #[test]

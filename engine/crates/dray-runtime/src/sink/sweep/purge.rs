@@ -11,7 +11,7 @@ use super::super::look::{LogPlace, find};
 use super::remove::{clear, take};
 use super::survey::{self, survey};
 use super::{Found, What};
-use dray_core::{ErrorKind, Name, Result, TransferId};
+use dray_core::{ErrorKind, Result, TransferId};
 use dray_log::place;
 
 /// What became of a transfer's partial data.
@@ -42,9 +42,8 @@ impl DestinationRequest {
     /// read; of the store: then some of it may be gone.
     pub fn purge(&self) -> Result<Purged> {
         let at = find(self)?;
-        let names = at.store.list_control(&at.folder)?;
-        if !names.contains(&at.log) {
-            self.end_removal(&at, &names)?;
+        if !at.store.list_control(&at.folder)?.contains(&at.log) {
+            self.clear_remnant(&at)?;
             return Ok(Purged::Nothing);
         }
         let look = |lease| survey(&at.store, &at.folder, &at.log, lease);
@@ -52,7 +51,7 @@ impl DestinationRequest {
         else {
             return Ok(Purged::Nothing);
         };
-        let is_own = at.prefix.is_root() && at.log == place::log_name(&self.claims)?;
+        let is_own = self.is_own(&at)?;
         if let Some(stays) = self.stays(&found.found, is_own) {
             return Ok(stays);
         }
@@ -79,28 +78,37 @@ impl DestinationRequest {
         })
     }
 
-    /// Goes on where somebody died who had removed the log: its lease, and their folder.
-    fn end_removal(&self, at: &LogPlace, names: &[Name]) -> Result<()> {
-        let Some(lease_name) = place::lease_of_log(&at.log) else {
+    /// A purge that was broken off behind the log has left the lease, or the folder alone: nobody's data,
+    /// and nobody else comes for it within the hour.
+    fn clear_remnant(&self, at: &LogPlace) -> Result<()> {
+        if !self.is_own(at)? {
             return Ok(());
-        };
-        if names.contains(&lease_name) {
-            let lease_path = at.folder.join(&lease_name)?;
-            match take(at.store.as_ref(), &lease_path, &self.words, None) {
-                // Nobody holds it, and there is no log by now either: nobody begins here.
-                Ok(Some(_lease)) if !at.store.list_control(&at.folder)?.contains(&at.log) => {
-                    at.remove()?;
-                }
-                Ok(_) => {}
-                // Somebody begins here.
-                Err(error) if error.kind == ErrorKind::LeaseHeld => {}
-                Err(error) => return Err(error),
-            }
-        } else if names.is_empty() {
-            // Missing, or others' files in it: then it stays as it is.
-            let _ = at.store.remove(&at.folder);
         }
-        Ok(())
+        let lease_name = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
+        if !at.store.list_control(&at.folder)?.contains(&lease_name) {
+            // Only an empty folder goes so.
+            let _ = at.store.remove(&at.folder);
+            return Ok(());
+        }
+        let lease_path = at.folder.join(&lease_name)?;
+        let lease = match take(at.store.as_ref(), &lease_path, &self.words, None) {
+            Ok(Some(lease)) => lease,
+            Ok(None) => return Ok(()),
+            // Somebody begins there.
+            Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // Nobody makes a log without the lease; one that came before it was ours is somebody's.
+        if at.store.list_control(&at.folder)?.contains(&at.log) {
+            return Ok(());
+        }
+        lease.check()?;
+        at.remove()
+    }
+
+    /// Whether a log there is made for this very destination.
+    fn is_own(&self, at: &LogPlace) -> Result<bool> {
+        Ok(at.prefix.is_root() && at.log == place::log_name(&self.claims)?)
     }
 
     /// Why a log stays, if it does.

@@ -84,20 +84,27 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     let Some(lease) = taken else {
         return Ok(Removed::Left);
     };
+    let at = LogPlace {
+        store: Arc::clone(store),
+        folder: logs.clone(),
+        log: log.clone(),
+        prefix: RelPath::root(),
+    };
     // Whoever held it since it was found has written to it, or has ended it.
     let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
     let is_as_found = |now: &Found| {
         // A remnant's time is its lease's, which we have just written.
         now.what == found.what && (now.what == What::Remnant || now.changed <= found.changed)
     };
+    let is_ended = |now: &Found| now.what == What::Remnant && found.what == What::Log;
+    if survey.as_ref().is_none_or(|now| is_ended(&now.found)) {
+        // The lease is our own: made anew, where another has removed all of it.
+        lease.check()?;
+        at.remove()?;
+        return Ok(Removed::Left);
+    }
     let Some(survey) = survey.filter(|survey| is_as_found(&survey.found)) else {
         return Ok(Removed::Left);
-    };
-    let at = LogPlace {
-        store: Arc::clone(store),
-        folder: logs,
-        log,
-        prefix: RelPath::root(),
     };
     clear(&at, &lease, &survey)?;
     Ok(Removed::All {
