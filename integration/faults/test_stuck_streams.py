@@ -46,8 +46,9 @@ def test_a_stream_that_stands_still_is_given_up(bench: Bench, push: bool, after:
         seconds = time.monotonic() - began
         carried = sum(each.up + each.down for each in proxy.connections if each.is_data)
         print(f"\nit went on for {seconds:.1f} s, {carried / tree.MIB:.1f} MiB went by")
-        # A fifth was dialled in its place.
-        assert len([each for each in proxy.connections if each.is_data]) == 5
+        # A fifth is dialled in its place, unless it is over before that.
+        dialled = len([each for each in proxy.connections if each.is_data])
+        assert dialled == 5 if after < 0.5 else dialled in {4, 5}
         left = (1 - after) * FILES * tree.MIB / RATE_BYTES_PER_SECOND
         assert seconds < left + LOST_AFTER_SECONDS / 2
         assert carried - FILES * tree.MIB <= UNDER_WAY_BYTES

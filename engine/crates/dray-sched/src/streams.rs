@@ -61,6 +61,17 @@ impl Stream {
         let mut of_target = self.open.range((target, 0)..=(target, u64::MAX));
         of_target.next().map(|((_, number), _)| *number)
     }
+
+    fn oldest_of_each(&self) -> Vec<(TargetId, u64)> {
+        let mut each: Vec<(TargetId, u64)> = Vec::new();
+        while let Some(((target, number), _)) = match each.last() {
+            None => self.open.iter().next(),
+            Some((last, _)) => self.open.range((*last, u64::MAX)..).next(),
+        } {
+            each.push((*target, *number));
+        }
+        each
+    }
 }
 
 /// What is to be done about a stream.
@@ -77,6 +88,8 @@ pub enum Verdict {
 pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     blocks: HashMap<BlockId, (StreamId, TargetId, u64)>,
+    /// Of each target the object handed out last of those that have come, and how it came.
+    newest: BTreeMap<TargetId, (u64, StreamId)>,
     /// How long an object of a target takes until it is written.
     usual: BTreeMap<TargetId, Duration>,
     next: u64,
@@ -111,23 +124,35 @@ impl Streams {
         let Some((id, target, number)) = self.blocks.remove(&block) else {
             return;
         };
+        let newest = self.newest.entry(target).or_insert((number, id));
+        if newest.0 < number {
+            *newest = (number, id);
+        }
+        let mut look_at = None;
         if let Some(stream) = self.streams.get_mut(&id) {
             if let Some(handed) = stream.open.remove(&(target, number)) {
                 let took = now.since(handed);
                 let usual = self.usual.entry(target).or_insert(took);
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
-            stream.overtaken.clear();
             stream.stirred = now;
+            // It moves; but what is left on it may have been overtaken before, and never be again.
+            stream.overtaken.clear();
+            for (target, oldest) in stream.oldest_of_each() {
+                let newest = self.newest.get(&target);
+                if newest.is_some_and(|(newest, by)| *by != id && oldest < *newest) {
+                    let first = Overtaken { since: now, by: 1 };
+                    stream.overtaken.insert(target, first);
+                    look_at = Some(now);
+                }
+            }
         }
-        let patience = self.patience();
-        let mut look_at = None;
         if self
             .suspect
             .take_if(|(suspect, _)| *suspect == id)
             .is_some()
         {
-            look_at = Some(now + patience);
+            look_at = Some(now);
         }
         for (_, other) in self.streams.iter_mut().filter(|(other, _)| **other != id) {
             if other.oldest(target).is_none_or(|oldest| oldest > number) {
@@ -137,14 +162,11 @@ impl Streams {
             let overtaken = other.overtaken.entry(target).or_insert(new);
             overtaken.by += 1;
             if overtaken.by == 1 || overtaken.by == OVERTAKEN_BY {
-                look_at = look_at
-                    .into_iter()
-                    .chain([overtaken.since + patience])
-                    .min();
+                look_at = look_at.into_iter().chain([overtaken.since]).min();
             }
         }
         if let Some(time) = look_at {
-            self.look_by(time);
+            self.look_by(time + self.patience());
         }
     }
 
@@ -162,6 +184,13 @@ impl Streams {
             *at = Some(now);
             self.look_by(now + ANSWERED_MIN);
         }
+    }
+
+    /// Objects handed to a stream that have not come.
+    #[must_use]
+    pub fn on_the_way(&self, stream: StreamId) -> usize {
+        let known = self.streams.get(&stream);
+        known.map_or(0, |known| known.open.len())
     }
 
     /// When [`Streams::look`] may find something next.
@@ -193,7 +222,7 @@ impl Streams {
                     self.look_at = Some(heard + ANSWERED_MIN);
                     return None;
                 }
-                let objects = self.streams.get(&id).map_or(0, |known| known.open.len());
+                let objects = self.on_the_way(id);
                 self.lost(id);
                 self.given_up += 1;
                 self.look_at = Some(now + self.patience());

@@ -53,6 +53,20 @@ fn a_stream_that_is_overtaken_and_of_which_nothing_comes_is_given_up_once() {
 }
 
 #[test]
+fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
+    let mut streams = Streams::default();
+    for block in [0, 1] {
+        streams.handed(ONE, BlockId(block), TARGET, at(0));
+    }
+    streams.handed(OTHER, BlockId(2), TARGET, at(0));
+    streams.answered(BlockId(2), at(10));
+    // It was at the sink already; the one behind it is not, and all else is done.
+    streams.answered(BlockId(0), at(20));
+    let given_up = pass(&mut streams, 0, 10_000);
+    assert!(matches!(given_up[..], [(ONE, _)]), "{given_up:?}");
+}
+
+#[test]
 fn a_stream_of_which_anything_comes_is_not_stuck() {
     let mut streams = overtaken_by(OVERTAKEN_BY);
     let mut given_up = Vec::new();

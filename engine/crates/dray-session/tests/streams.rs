@@ -15,7 +15,7 @@ use std::time::Duration;
 const OBJECT: u64 = 1 << 20;
 const OBJECTS: u64 = 200;
 const TARGET: TargetId = TargetId(0);
-const FROZEN: StreamId = StreamId(1);
+const FROZEN: StreamId = StreamId(0);
 
 /// A sink and three streams, of which one takes objects and carries none; an object each 100 ms.
 struct World {
@@ -30,6 +30,8 @@ struct World {
     done: u64,
     given_up: Vec<(StreamId, Time)>,
     notices: u32,
+    /// Objects that the frozen stream's sockets take.
+    sockets_take: usize,
     /// Whether the sink answers at all.
     sink_lives: bool,
 }
@@ -98,6 +100,7 @@ impl World {
             done: 0,
             given_up: Vec::new(),
             notices: 0,
+            sockets_take: 3,
             sink_lives: true,
         }
     }
@@ -120,7 +123,7 @@ impl World {
                 if stream == FROZEN {
                     // What the sockets take of it is reported sent.
                     self.on_frozen.push(block);
-                    if self.on_frozen.len() < 4 {
+                    if self.on_frozen.len() <= self.sockets_take {
                         self.inputs.push_back(Input::Sent { block });
                     }
                 } else {
@@ -188,6 +191,16 @@ fn a_stream_that_carries_nothing_is_ended_and_only_what_was_on_it_goes_twice() {
         world.source.progress().bytes_sent,
         (OBJECTS + twice as u64) * OBJECT
     );
+}
+
+#[test]
+fn a_stream_of_which_nothing_comes_gets_no_more_than_others() {
+    let mut world = World::new();
+    // Its sockets take whatever is sent.
+    world.sockets_take = usize::MAX;
+    world.run(20);
+    let (frozen, done) = (world.on_frozen.len() as u64, world.done);
+    assert!(4 * frozen < done, "{frozen} on it, {done} on the others");
 }
 
 #[test]

@@ -296,7 +296,8 @@ impl Source {
                 .streams
                 .iter_mut()
                 .filter(|(_, stream)| stream.queued < STREAM_WINDOW && !stream.is_given_up)
-                .min_by_key(|(_, stream)| stream.queued);
+                // One whose sockets take much and of which nothing comes gets no more than others.
+                .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
                 return;
             };
