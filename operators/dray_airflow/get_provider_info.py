@@ -37,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Object-level transfers of scientific data: fast, verified, resumable.",
         "integrations": [{"integration-name": NAME, "tags": ["protocol"]}],
         "operators": _modules(
+            "dray_airflow.operators.admit",
             "dray_airflow.operators.stage",
             "dray_airflow.operators.transfer",
             "dray_airflow.operators.verify",
@@ -78,6 +79,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": ["dray_airflow.links.transfer.DrayTransferLink"],
+        "notifications": ["dray_airflow.notifications.dray.DrayNotifier"],
         "asset-uris": [
             {
                 "schemes": ["dray"],

@@ -25,6 +25,7 @@ MODULES = (
     "dray_airflow.get_provider_info",
     "dray_airflow.hooks.dray",
     "dray_airflow.operators.transfer",
+    "dray_airflow.operators.admit",
     "dray_airflow.operators.stage",
     "dray_airflow.operators.verify",
     "dray_airflow.sensors.transfer",
@@ -35,6 +36,12 @@ MODULES = (
     "dray_airflow.assets",
     "dray_airflow.lineage",
     "dray_airflow.retries",
+    "dray_airflow.notifications.dray",
+    "dray_airflow.deadlines.callback",
+    "dray_airflow.deadlines.dag",
+    "dray_airflow.deadlines.graph",
+    "dray_airflow.deadlines.history",
+    "dray_airflow.shards",
 )
 
 DAG_FILE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.server
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 SIZE = 3_000_000
+SHORT = dt.timedelta(seconds=5)
 
 
 @pytest.fixture
@@ -83,22 +85,75 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
 def test_a_retry_goes_on_from_what_is_safe(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    class Terminated(DrayTransferOperator):
+        """In its first try it is told to end once a third is safe, as by a signal."""
+
+        def _wait(self, client: Loose, settings: Loose, transfer: Loose) -> Loose:
+            if self.rate_max:
+                while client.transfer(transfer.id).bytes.durable < SIZE // 3:
+                    time.sleep(0.01)
+                self.on_kill()
+                raise ChildProcessError("terminated")
+            return super()._wait(client, settings, transfer)
+
     with make_dag("retries") as dag:
-        # The first try has no time for it, and cancels; the second is not bound.
-        move(
+        Terminated(
+            task_id="move",
+            sources="/data/x.dat",
+            destination="/data/y.dat",
+            source_conn_id="site_a",
+            destination_conn_id="site_b",
             retries=1,
-            deferrable=False,
-            rate_max="{{ '1500kB' if ti.try_number == 1 else '' }}",
-            execution_timeout=dt.timedelta(seconds=1.5),
+            retry_delay=dt.timedelta(0),
+            rate_max="{{ '1MB' if ti.try_number == 1 else '' }}",
         )
     ran = run_dag(dag)
     assert ran.state == "success"
     assert ran.task("move").try_number == 2
     result = ran.result("move")
-    assert result["bytes_resumed"] >= 1 << 20
+    assert result["bytes_resumed"] >= SIZE // 3
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
-    assert "begun again after it was cancelled" in capfd.readouterr().out
+    assert "bytes safe, which are kept" in capfd.readouterr().out
     assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
+
+
+@pytest.mark.slow
+def test_what_takes_too_long_is_cancelled(
+    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with make_dag("times_out") as dag:
+        move(task_id="itself", rate_max="10kB", deferrable=False, execution_timeout=SHORT)
+    ran = run_dag(dag)
+    assert ran.task("itself").state == "failed"
+    assert "bytes safe, which are kept" in capfd.readouterr().out
+    with sites.b.client() as client:
+        (seen,) = client.transfers(labels={"dag_id": "times_out"})
+        assert client.wait(seen.id, timeout_seconds=30).state == "cancelled"
+
+
+def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: Two) -> None:
+    from types import SimpleNamespace
+
+    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+
+    from dray_airflow.errors import DrayTaskRetry
+    from dray_airflow.hooks.dray import DrayHook
+    from dray_airflow.submission import Clients, begin
+
+    task = SimpleNamespace(dag_id="d", run_id="r", task_id="move", map_index=-1, id="this-try")
+    context: Loose = {"ti": task}
+    begun = move(rate_max="100kB")
+    errand = begun.errand(context, DrayHook("site_b").settings)
+    with Clients() as clients:
+        begin(errand, clients)
+        # What Airflow does when a trigger's time is over: another process, an operator made anew.
+        words = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+        with pytest.raises(DrayTaskRetry, match="a retry goes on from there"):
+            move(rate_max="100kB").resume_execution(TRIGGER_FAIL_REPR, words, context)
+        ended = clients.of("site_b").wait(errand.id, timeout_seconds=30)
+    assert ended.state == "cancelled"
 
 
 def test_shards_of_a_dataset_are_tasks_of_their_own(

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from dray.client import Client, FileOutcome, Transfer
+    from dray_airflow.deadlines.dag import TaskDeadline
     from dray_airflow.hooks.dray import Settings
+    from dray_airflow.submission import Submit
     from dray_airflow.triggers.transfer import DrayTransferTrigger
 
 __all__ = [
@@ -231,21 +233,17 @@ def story(transfer: Transfer) -> str:
     return ", ".join(words)
 
 
-def run_deadline(context: Context) -> Any:  # noqa: ANN401
+def run_deadline(context: Context) -> TaskDeadline | None:
     """Give the deadline of the run, carried back to this task; ``None`` if there is none."""
-    try:
-        from dray_airflow.deadlines.dag import deadline_for
-    except ModuleNotFoundError:
-        return None
+    from dray_airflow.deadlines.dag import deadline_for
+
     return deadline_for(context)
 
 
-def reserved_submit(context: Context) -> Any:  # noqa: ANN401
+def reserved_submit(context: Context) -> Submit | None:
     """Give what submits in the place of a reservation; ``None`` where the DAG makes none."""
-    try:
-        from dray_airflow.operators.admit import is_reserved, submit_reserved
-    except ModuleNotFoundError:
-        return None
+    from dray_airflow.operators.admit import is_reserved, submit_reserved
+
     return submit_reserved if is_reserved(context) else None
 
 
