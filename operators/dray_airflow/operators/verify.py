@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from dray.client import Client, Entry
+    from dray.client import Checksum, Client, Entry
     from dray_airflow.lineage import Lineage
 
 __all__ = ["DrayVerifyOperator"]
 
-AT_ONCE = 4
-"""Files summed side by side: half of what an endpoint does for one owner."""
+AT_ONCE = 6
+"""Files summed side by side at each end; an endpoint does eight calls for one owner."""
 NAMED_MAX = 3
 FILES_MAX = 1_000_000
 
@@ -66,6 +66,11 @@ class _Tree:
                 yield f"{prefix}{entry.name}", entry
         for name in folders:
             yield from self._below(f"{path.rstrip('/')}/{name}", f"{prefix}{name}/")
+
+    def sum(self, below: str, algorithm: Literal["adler32", "crc32c"]) -> Checksum:
+        """Ask for the sum of a file."""
+        with translated(self.about):
+            return self.client.checksum(self.path(below), algorithm)
 
     def path(self, below: str) -> str:
         """Give the API path of what lies there."""
@@ -131,15 +136,10 @@ class DrayVerifyOperator(BaseOperator):
                 found = destination.entries()
             wrong = _differences(wanted, found)
             files = [below for below, entry in wanted.items() if entry.type == "file"]
-            pairs = [below for below in files if below not in wrong]
             read = 0
             if self.algorithm != "none":
-                with ThreadPoolExecutor(AT_ONCE) as pool:
-                    sums = pool.map(lambda below: self._sums(source, destination, below), pairs)
-                    for below, (difference, is_read) in zip(pairs, sums, strict=True):
-                        read += is_read
-                        if difference:
-                            wrong[below] = difference
+                pairs = [below for below in files if below not in wrong]
+                read = self._compare(source, destination, pairs, wrong)
         if wrong:
             raise _failure(wrong, len(files), destination)
         result = {
@@ -158,19 +158,28 @@ class DrayVerifyOperator(BaseOperator):
         _, path = end.split(settings)
         return _Tree(clients.of(conn_id), path, settings.about(path))
 
-    def _sums(self, source: _Tree, destination: _Tree, below: str) -> tuple[str, int]:
-        """Compare one file's sums; say what is wrong, and how many were computed now."""
-        algorithm: Literal["adler32", "crc32c"] = (
-            "crc32c" if self.algorithm == "crc32c" else "adler32"
-        )
-        with translated(source.about):
-            there = source.client.checksum(source.path(below), algorithm)
-        with translated(destination.about):
-            here = destination.client.checksum(destination.path(below), algorithm)
-        read = (there.from_ == "read") + (here.from_ == "read")
-        if here.checksum == there.checksum and here.size == there.size:
-            return "", read
-        return f"its {algorithm} is {here.checksum}, the source's {there.checksum}", read
+    def _compare(
+        self, source: _Tree, destination: _Tree, pairs: list[str], wrong: dict[str, str]
+    ) -> int:
+        """Compare sums, both ends at the same time; say how many were computed now."""
+        algorithm: Literal["adler32", "crc32c"]
+        algorithm = "crc32c" if self.algorithm == "crc32c" else "adler32"
+        read = 0
+        with ThreadPoolExecutor(AT_ONCE) as there, ThreadPoolExecutor(AT_ONCE) as here:
+            try:
+                wanted = there.map(lambda below: source.sum(below, algorithm), pairs)
+                found = here.map(lambda below: destination.sum(below, algorithm), pairs)
+                for below, one, other in zip(pairs, wanted, found, strict=True):
+                    read += (one.from_ == "read") + (other.from_ == "read")
+                    if (other.checksum, other.size) != (one.checksum, one.size):
+                        wrong[below] = (
+                            f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
+                        )
+            finally:
+                # After an error the rest of a million files is not asked for.
+                there.shutdown(cancel_futures=True)
+                here.shutdown(cancel_futures=True)
+        return read
 
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Say what it reads, for OpenLineage; it writes nothing."""

@@ -22,6 +22,8 @@ __all__ = ["DrayFileTrigger", "DrayFolderTrigger", "is_settled"]
 POLL_SECONDS = 15.0
 SETTLE_SECONDS = 5.0
 """As of :mod:`dray_airflow.triggers.transfer`."""
+FILES_TOLD_MAX = 100
+"""Files in one payload, which stays in Airflow's data base."""
 SEEN_KEY = "dray_seen_until"
 
 
@@ -113,12 +115,16 @@ class DrayFileTrigger(BaseTrigger):
 
 
 class DrayFolderTrigger(BaseEventTrigger):
-    """Fires for each new file in a folder: the trigger of a watched asset.
+    """Fires when there are new files in a folder: the trigger of a watched asset.
 
-    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload of each event holds
-    ``path``, ``name``, ``size`` and ``modified_at``. A file that changed is new again. Which were
-    told of is kept with the asset (Airflow 3.3 and later, a trigger of one asset), so that another
-    triggerer goes on behind them; else one that starts anew tells of all that lie there.
+    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload holds ``path`` (the
+    folder's), ``count``, and of the first files, by time, ``files`` with ``path``, ``name``,
+    ``size`` and ``modified_at``. A file that changed is new again. Which were told of is kept with
+    the asset (Airflow 3.3 and later, a trigger of one asset), so that another triggerer goes on
+    behind them; else one that starts anew tells of all that lie there.
+
+    An event wakes a run, it is no list of its work: Airflow may give several to one run, and one
+    that comes while a run is being made to none before the next.
 
     :param dray_conn_id: connection of the endpoint.
     :param path: the folder, ``/ROOT/PATH``; what lies in it, not below.
@@ -157,17 +163,14 @@ class DrayFolderTrigger(BaseEventTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look for ever; fire for each new file."""
+        """Look for ever; fire once for all that one look finds."""
         seen = await self._load()
         while True:
-            for entry in await self._new(seen):
-                words = {
-                    "path": entry.path,
-                    "name": entry.name,
-                    "size": entry.size,
-                    "modified_at": _text(entry.modified_at),
-                }
-                seen[entry.name] = _text(entry.modified_at) or ""
+            found = await self._new(seen)
+            if found:
+                files = [_words(entry) for entry in found[:FILES_TOLD_MAX]]
+                seen.update((entry.name, _text(entry.modified_at) or "") for entry in found)
+                words = {"path": self.path, "count": len(found), "files": files}
                 yield TriggerEvent(words)  # type: ignore[no-untyped-call]
                 await self._save(seen)
             await asyncio.sleep(self.poll_seconds)
@@ -214,6 +217,15 @@ class DrayFolderTrigger(BaseEventTrigger):
         except ValueError:
             # A trigger of several assets has a store for each, and no way to say which.
             return None
+
+
+def _words(entry: Entry) -> dict[str, Any]:
+    return {
+        "path": entry.path,
+        "name": entry.name,
+        "size": entry.size,
+        "modified_at": _text(entry.modified_at),
+    }
 
 
 def _text(time: datetime | None) -> str | None:
