@@ -10,13 +10,21 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from dray_airflow.deadlines.reference import ConfDeadline
+from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 
 __all__ = ["DrayPlugin"]
+
+
+def _references() -> list[Any]:
+    if not HAS_CUSTOM_DEADLINES:
+        return []
+    from dray_airflow.deadlines.reference import ConfDeadline
+
+    return [ConfDeadline]
 
 
 class DrayPlugin(AirflowPlugin):
     """The plug-in; installed in api-server, scheduler, dag-processor and triggerer alike."""
 
     name = "dray"
-    deadline_references: list[Any] = [ConfDeadline]  # noqa: RUF012 - as Airflow declares it
+    deadline_references: list[Any] = _references()

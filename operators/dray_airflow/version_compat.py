@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AIRFLOW_VERSION",
+    "HAS_CUSTOM_DEADLINES",
     "HAS_RETRY_POLICY",
     "AirflowException",
     "AirflowFailException",
@@ -58,6 +59,9 @@ def check(version: str) -> tuple[int, int]:
 
 
 AIRFLOW_VERSION = check(airflow.__version__)
+
+HAS_CUSTOM_DEADLINES = AIRFLOW_VERSION >= (3, 2)
+"""Whether deadline alerts take references of others than Airflow itself."""
 
 HAS_RETRY_POLICY = AIRFLOW_VERSION >= (3, 3)
 """Whether operators take ``retry_policy`` (AIP-105)."""

@@ -247,10 +247,11 @@ def deadline_alerts(
     :param key: of the conf.
     :param notifier: of :class:`dray_airflow.notifications.dray.DrayNotifier`.
     """
+    # First, for it says which Airflow it needs.
+    from dray_airflow.deadlines.reference import ConfDeadline  # isort: skip
     from airflow.sdk.definitions.callback import AsyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
-    from dray_airflow.deadlines.reference import ConfDeadline
     from dray_airflow.notifications.dray import DrayNotifier
 
     def alert(before: timedelta) -> DeadlineAlert:

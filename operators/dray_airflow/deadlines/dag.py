@@ -235,7 +235,8 @@ def tasks_of(context: Context) -> list[Task]:
     states = history.states_of(context, dag.task_ids)
     found = []
     for operator in dag.tasks:
-        task = task_from(operator, dag, past.get(operator.task_id), states.get(operator.task_id))
+        before, now = past.get(operator.task_id), states.get(operator.task_id)
+        task = task_from(operator, dag, before, now, context)
         if operator.task_id == ti.task_id:
             task = _as_running(task, ti)
         found.append(task)
@@ -254,11 +255,13 @@ def task_from(
     dag: DAG,
     past: Past | None = None,
     instances: Instances | None = None,
+    context: Context | None = None,
 ) -> Task:
     """Make a task of the graph of an operator.
 
     :param past: what past runs show of it.
     :param instances: its rows in this run.
+    :param context: of the task that asks, for templates of sizes.
     """
     declared = _seconds(_field(operator, "expected_duration"))
     if declared is None:
@@ -283,7 +286,7 @@ def task_from(
         median_seconds=None if past is None else past.median_seconds,
         runs=0 if past is None else past.count,
         is_transfer=_is_transfer(operator),
-        bytes=_bytes(operator, count),
+        bytes=_bytes(operator, count, context),
         rule=str(getattr(operator.trigger_rule, "value", operator.trigger_rule)),
         is_counted=is_counted,
         instances=count,
@@ -345,15 +348,17 @@ def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
     return int(count)
 
 
-def _bytes(operator: Any, count: int) -> int | None:  # noqa: ANN401 - an operator, mapped or not
-    """Give how much all instances move, where that can be read before templates."""
+def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  # noqa: ANN401
+    """Give how much all instances move, where that can be known before they run."""
     from dray_airflow import values
 
     def read(value: object) -> int | None:
         try:
+            if context is not None and isinstance(value, str) and "{" in value:
+                value = operator.render_template(value, context)
             return values.size("bytes_expected", value)
         except Exception:
-            # A template, which only the task itself can render.
+            # A template of what is not there yet.
             return None
 
     for name in ("bytes_expected", "size"):

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - Airflow may ask for the types of the methods
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.definitions.deadline import BaseDeadlineReference
-
 from dray_airflow.deadlines.times import read_deadline
+from dray_airflow.version_compat import AIRFLOW_VERSION, HAS_CUSTOM_DEADLINES
+
+if not HAS_CUSTOM_DEADLINES:
+    raise RuntimeError(
+        f"ConfDeadline needs Airflow 3.2 or later, this is {AIRFLOW_VERSION[0]}"
+        f".{AIRFLOW_VERSION[1]}; transfers keep dag_run.conf['deadline'] without it, and Airflow's"
+        " own references can ring"
+    )
+
+from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
