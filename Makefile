@@ -27,7 +27,7 @@ WORKERS ?= 3
 .PHONY: wheel develop develop-release fmt clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
 	@echo "             WORKERS=3 (integration: tests side by side);"
@@ -84,6 +84,11 @@ test-docker: ## Two endpoints and a client in containers, with docker or podman;
 
 sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO) run --locked --release -p dray-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+.PHONY: e2e-deadline
+e2e-deadline: setup build ## A DAG beside background load, with a deadline and without, on a real Airflow: six minutes
+	$(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray PYTHONPATH=engine/python:operators:. \
+		python -m integration.airflow.deadline
 
 fuzz: setup-build ## Fuzz every decoder for SECONDS each
 	$(ENV) tools/fuzz.sh $(SECONDS)
