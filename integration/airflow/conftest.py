@@ -7,7 +7,6 @@ what the endpoints, or Airflow, say of themselves.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from dray.testing.endpoints import Endpoint, find_program
+from dray.testing.endpoints import Endpoint, Root, find_program
 from dray.testing.proxy import Proxy
 from integration.harness import tree
-from integration.harness.airflow import Airflow, Run
+from integration.harness.airflow import Airflow, Run, connection
 from integration.harness.program import ROOT
 from integration.harness.watch import Watcher
 
@@ -42,22 +41,11 @@ DATA_BYTES = 96 * MIB
 OVERHEAD = 0.01
 
 
-def connection(endpoint: Endpoint) -> str:
-    """Give the text of an Airflow connection to an endpoint."""
-    host, _, port = endpoint.address.rpartition(":")
-    return json.dumps(
-        {
-            "conn_type": "dray",
-            "host": host,
-            "port": int(port),
-            "password": endpoint.token(lifetime="12h"),
-            "extra": {"pin": endpoint.key},
-        }
-    )
-
-
 class World(NamedTuple):
-    """An Airflow and the endpoints that its connections ``dray_a`` and ``dray_b`` name."""
+    """An Airflow and two endpoints: ``a``, where data is, and ``b``, where it goes.
+
+    Connections: ``dray_a`` and ``dray_b``, and by the names that the stories in dags/ give them.
+    """
 
     airflow: Airflow
     a: Endpoint
@@ -66,14 +54,23 @@ class World(NamedTuple):
     proxy: Proxy
 
 
-@pytest.fixture(scope="session")
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Start it all, once."""
+@contextlib.contextmanager
+def make_world(
+    request: pytest.FixtureRequest,
+    begin: Callable[[Airflow], object],
+    services: Callable[[contextlib.ExitStack, Path], dict[str, str]] | None = None,
+) -> Iterator[World]:
+    """Start two endpoints and an Airflow, and end them.
+
+    :param begin: starts the Airflow's components.
+    :param services: starts what else it takes, and gives Airflow's options for that.
+    """
     try:
         program = find_program()
     except FileNotFoundError as error:
         pytest.fail(str(error), pytrace=False)
     folder = Path(tempfile.mkdtemp(prefix="dray-airflow-", dir=os.environ.get("DRAY_TEST_DIR")))
+    folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         # Nobody is there yet: the endpoint must know its proxy before it listens.
@@ -81,21 +78,34 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         stack.callback(proxy.close)
         config = {"limits": LIMITS}
         behind = {**config, "advertise": proxy.address}
-        a = Endpoint(folder / "a", "a", program=program, config=behind)
-        b = Endpoint(folder / "b", "b", program=program, config=config)
+        tiers = (Root("tape", {"tier": "slow"}), Root("nvme", {"tier": "fast"}))
+        roots = (Root("data"), Root("detector"), *tiers)
+        a = Endpoint(folder / "a", "a", roots=roots, program=program, config=behind)
+        archives = (Root("data"), Root("archive"))
+        b = Endpoint(folder / "b", "b", roots=archives, program=program, config=config)
         for endpoint in (a, b):
             stack.callback(endpoint.kill)
             endpoint.start()
         proxy.upstream = a.address
-        airflow = Airflow(
-            folder / "airflow",
-            [Path(__file__).parent / "dags"],
-            options={"AIRFLOW_CONN_DRAY_A": connection(a), "AIRFLOW_CONN_DRAY_B": connection(b)},
-        )
+        options = {
+            **{f"AIRFLOW_CONN_DRAY_{name}": connection(a) for name in ("A", "SITE", "BEAMLINE")},
+            **{f"AIRFLOW_CONN_DRAY_{name}": connection(b) for name in ("B", "PARTNER", "ARCHIVE")},
+            **(services(stack, folder) if services is not None else {}),
+        }
+        dags = [Path(__file__).parent / "dags", ROOT / "dags"]
+        airflow = Airflow(folder / "airflow", dags, options=options)
         stack.callback(keep_logs, airflow, request)
         stack.callback(airflow.close)
-        airflow.prepare().start().await_ready()
+        begin(airflow.prepare())
+        airflow.await_ready()
         yield World(airflow, a, b, proxy)
+
+
+@pytest.fixture(scope="session")
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Start it all, once."""
+    with make_world(request, Airflow.start) as world:
+        yield world
 
 
 def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:

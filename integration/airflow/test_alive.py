@@ -11,11 +11,12 @@ from integration.harness.tree import MIB
 if TYPE_CHECKING:
     from integration.airflow.conftest import Scene, World
 
+STORIES = ("night_run", "shared_dataset", "beamline_day")
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 def test_plain_dag_runs(world: World) -> None:
-    world.airflow.await_dags("plain", "move_waiting", "move_deferred", "move_mapped")
+    world.airflow.await_dags("plain", "move_waiting", "move_deferred", "move_mapped", *STORIES)
     run = world.airflow.trigger("plain", "r1").await_end()
     assert run.result("add") == 42
 

@@ -28,6 +28,8 @@ from integration.harness.program import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dray.testing.endpoints import Endpoint
+
 MARK = "DRAY_AIRFLOW_MARK"
 #: Four Python programs of this size start on two busy cores in about a minute.
 READY_SECONDS = 240.0
@@ -60,13 +62,11 @@ class Task(NamedTuple):
     pid: int
 
 
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+def free_port() -> int:
+    """Find a port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def write_metadata(folder: Path) -> None:
@@ -106,13 +106,46 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
+    """Ask all processes that bear a mark to end, and kill those that do not.
+
+    :returns: how many there were.
+    """
+    found = set(marked(mark)) - {os.getpid()}
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + seconds
+    while left := set(marked(mark)) - {os.getpid()}:
+        if time.monotonic() > until:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    return len(found)
+
+
+def connection(endpoint: Endpoint) -> str:
+    """Give the text of an Airflow connection to an endpoint, for a variable AIRFLOW_CONN_..."""
+    host, _, port = endpoint.address.rpartition(":")
+    return json.dumps(
+        {
+            "conn_type": "dray",
+            "host": host,
+            "port": int(port),
+            "password": endpoint.token(lifetime="12h"),
+            "extra": {"pin": endpoint.key},
+        }
+    )
+
+
 class Airflow:
     """An Airflow with a folder of its own.
 
     :param folder: for its database, logs and configuration; made if it is not there.
     :param dags: folders with DAG files.
     :param options: ``AIRFLOW__SECTION__KEY`` and other variables, over what is set here.
-    :param port: where its pages and its API are; by default a free one.
+    :param mark: what its processes bear; by default a new one.
     """
 
     def __init__(
@@ -121,14 +154,14 @@ class Airflow:
         dags: Sequence[Path],
         *,
         options: Mapping[str, str] | None = None,
-        port: int | None = None,
+        mark: str | None = None,
     ) -> None:
         """Choose a port and secrets; start nothing yet."""
         self.folder = folder
         self.logs = folder / "processes"
-        self.port = port or free_ports(1)[0]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.mark = secrets.token_hex(8)
+        self.mark = mark or secrets.token_hex(8)
         self.password = secrets.token_urlsafe(12)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._starts = 0
@@ -205,7 +238,12 @@ class Airflow:
         passwords = self.folder / "passwords"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({"admin": self.password}), encoding="utf-8")
-        self.run("db", "migrate")
+        # An empty one takes eleven seconds; one that this version made is as it should be.
+        stamp = self.folder / "migrated"
+        version = metadata.version("apache-airflow")
+        if not stamp.is_file() or stamp.read_text(encoding="utf-8") != version:
+            self.run("db", "migrate")
+            stamp.write_text(version, encoding="utf-8")
         return self
 
     def run(self, *words: str) -> str:
@@ -233,9 +271,11 @@ class Airflow:
             self._running[name] = self._spawn(name, [name, *COMPONENTS.get(name, ())])
         return self
 
-    def start_worker(self, name: str, *words: str) -> None:
+    def start_worker(self, name: str, *, slots: int) -> None:
         """Start a Celery worker under a name of its own."""
-        self._running[name] = self._spawn(name, ["celery", "worker", "--skip-serve-logs", *words])
+        words = ["celery", "worker", "--skip-serve-logs", "--celery-hostname", name]
+        words += ["--concurrency", str(slots), "--pid", str(self.folder / f"{name}.pid")]
+        self._running[name] = self._spawn(name, words)
 
     def _spawn(self, name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
         self._starts += 1
@@ -289,19 +329,8 @@ class Airflow:
         if self._client is not None:
             self._client.close()
             self._client = None
-        for process in self._running.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-        until = time.monotonic() + STOP_SECONDS
-        for process in self._running.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, until - time.monotonic()))
-        # Also children that lost their parent, and tasks, which are groups of their own.
-        while pids := marked(self.mark):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+        # Not by process groups: tasks are groups of their own, and orphans have no parent here.
+        end_marked(self.mark)
         for process in self._running.values():
             process.wait()
         self._running.clear()

@@ -1,0 +1,84 @@
+"""A beamline's day: each sample goes to the archive as soon as the detector has written it.
+
+Some 96 samples a day of about 12 GB each. Nobody starts anything: the folder is watched, each new
+file is an event of an asset, and events start a run. An event only wakes: events that come while a
+run is being made are not in it, so the run looks itself which samples are not in the archive yet.
+When a sample's tries are used up, somebody is told which one, why, and what is safe.
+
+Connections (type ``dray``): ``dray_beamline``, with the root ``detector``, and ``dray_archive``,
+with the root ``archive``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+
+from dray_airflow.notifications.dray import DrayNotifier
+from dray_airflow.operators.transfer import DrayTransferOperator
+from dray_airflow.triggers.file import DrayFolderTrigger
+
+# The detector writes a sample for a while; one that rests is complete.
+QUIET_SECONDS = 5.0
+
+samples = Asset(
+    "beamline_samples",
+    watchers=[
+        AssetWatcher(
+            name="detector",
+            trigger=DrayFolderTrigger(
+                dray_conn_id="dray_beamline",
+                path="/detector/today",
+                pattern="*.h5",
+                quiet_seconds=QUIET_SECONDS,
+            ),
+        )
+    ],
+)
+
+with DAG(
+    "beamline_day",
+    schedule=[samples],
+    catchup=False,
+    # Two runs at once would look at the same samples.
+    max_active_runs=1,
+    default_args={
+        "retries": 4,
+        "retry_delay": timedelta(seconds=15),
+        "on_failure_callback": DrayNotifier(dray_conn_ids=["dray_archive"]),
+    },
+):
+
+    @task
+    def arrived() -> list[dict[str, Any]]:
+        """Find the samples that are complete and not in the archive; each is a task of its own."""
+        from dray_airflow.hooks.dray import DrayHook
+
+        with DrayHook("dray_archive").get_conn() as archive:
+            archive.mkdir("/archive/today")
+            kept = {entry.name for entry in archive.list("/archive/today")}
+        rested = datetime.now(timezone.utc) - timedelta(seconds=QUIET_SECONDS)
+        with DrayHook("dray_beamline").get_conn() as beamline:
+            return [
+                {
+                    "sources": entry.path,
+                    "destination": f"/archive/today/{entry.name}",
+                    "bytes_expected": entry.size,
+                    "labels": {"sample": entry.name.removesuffix(".h5")},
+                }
+                for entry in beamline.list("/detector/today")
+                if entry.name.endswith(".h5")
+                and entry.name not in kept
+                and entry.modified_at is not None
+                and entry.modified_at <= rested
+            ]
+
+    DrayTransferOperator.partial(
+        task_id="archive",
+        source_conn_id="dray_beamline",
+        destination_conn_id="dray_archive",
+        # Read back before it gets its name: the detector's disk is wiped in the evening.
+        verify=True,
+    ).expand_kwargs(arrived())

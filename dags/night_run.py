@@ -1,0 +1,116 @@
+"""A night's data: to the fast disks, looked at, and at the partner's before the shift begins.
+
+The site keeps its runs on slow storage. The DAG stages one in (and pins it, so that nobody frees it
+while it is used), counts what is in it, stages the counts out, sends the data to the partner's
+archive, and compares both sides. Then the fast disks are given back, whatever happened.
+
+The run has one deadline, said when it is started:
+
+    airflow dags trigger night_run --conf '{"dataset": "run42", "deadline": "45m"}'
+
+Nobody says how fast to be: what has to happen after a transfer is taken off the deadline, and the
+endpoints reserve the rate that what is left asks for. A worker that dies, a cleared task, a second
+run: all go on with what is safe already.
+
+Connections (type ``dray``): ``dray_site``, with the roots ``tape`` (tier slow) and ``nvme`` (tier
+fast), and ``dray_partner``, with the root ``archive``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, task
+
+from dray_airflow.deadlines.callback import deadline_alerts
+from dray_airflow.operators.stage import (
+    DrayEvictOperator,
+    DrayStageInOperator,
+    DrayStageOutOperator,
+)
+from dray_airflow.operators.transfer import DrayTransferOperator
+from dray_airflow.operators.verify import DrayVerifyOperator
+
+with DAG(
+    "night_run",
+    schedule=None,
+    catchup=False,
+    params={
+        "dataset": "run42",
+        # Where the root `nvme` is mounted on the workers.
+        "scratch": "/nvme",
+        # Bytes per second that the network people allow; nothing: all there is.
+        "rate_max": "",
+    },
+    default_args={"retries": 4, "retry_delay": timedelta(seconds=15)},
+    # Tells somebody five minutes ahead if an endpoint foresees a miss, and at the deadline.
+    deadline=deadline_alerts(
+        dray_conn_ids=["dray_site", "dray_partner"], looks=[timedelta(minutes=5)]
+    ),
+):
+    stage_in = DrayStageInOperator(
+        task_id="stage_in",
+        dray_conn_id="dray_site",
+        path="/tape/{{ params.dataset }}",
+        recursive=True,
+        pin=timedelta(hours=6),
+        application="night_run",
+        expected_duration=timedelta(minutes=1),
+    )
+
+    @task
+    def count(dataset: str, scratch: str) -> dict[str, int]:
+        """Count files, bytes and lines of each folder."""
+        rows = {}
+        top = Path(scratch) / dataset
+        for folder in sorted(path for path in top.iterdir() if path.is_dir()):
+            contents = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+            lines = sum(content.count(b"\n") for content in contents)
+            rows[folder.name] = (len(contents), sum(map(len, contents)), lines)
+        out = Path(scratch) / f"{dataset}-counts" / "folders.csv"
+        out.parent.mkdir(exist_ok=True)
+        text = "".join(f"{name},{','.join(map(str, row))}\n" for name, row in rows.items())
+        out.write_text(f"folder,files,bytes,lines\n{text}", encoding="utf-8")
+        return {"folders": len(rows), "files": sum(row[0] for row in rows.values())}
+
+    keep_counts = DrayStageOutOperator(
+        task_id="keep_counts",
+        dray_conn_id="dray_site",
+        path="/nvme/{{ params.dataset }}-counts",
+        recursive=True,
+        evict=True,
+        expected_duration=timedelta(seconds=10),
+    )
+
+    deliver = DrayTransferOperator(
+        task_id="deliver",
+        sources="/nvme/{{ params.dataset }}/",
+        source_conn_id="dray_site",
+        destination="/archive/{{ params.dataset }}",
+        destination_conn_id="dray_partner",
+        recursive=True,
+        rate_max="{{ params.rate_max }}",
+        expected_duration=timedelta(minutes=1),
+        # Short ones are not worth handing to the triggerer.
+        grace_seconds=60,
+    )
+
+    verify = DrayVerifyOperator(
+        task_id="verify",
+        source="/nvme/{{ params.dataset }}",
+        source_conn_id="dray_site",
+        destination="/archive/{{ params.dataset }}",
+        destination_conn_id="dray_partner",
+    )
+
+    free = DrayEvictOperator(
+        task_id="free",
+        dray_conn_id="dray_site",
+        staged="{{ ti.xcom_pull('stage_in')['id'] }}",
+    )
+
+    counted = count("{{ params.dataset }}", "{{ params.scratch }}")
+    stage_in >> counted >> keep_counts
+    counted >> deliver >> verify
+    [keep_counts, verify] >> free.as_teardown(setups=stage_in)

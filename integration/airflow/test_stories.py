@@ -1,0 +1,132 @@
+"""The stories in dags/ run as they stand, scaled."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from integration.airflow.conftest import MIB, files
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dray.client import Transfer
+    from integration.airflow.conftest import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+
+class Site(NamedTuple):
+    """Where a story's data is and where it goes."""
+
+    world: World
+    here: Path
+    there: Path
+
+    def check(self) -> None:
+        """Fail unless every file is there as it is."""
+        wanted = files(tree.describe(self.here))
+        found = files(tree.describe(self.there))
+        assert wanted
+        assert tree.differences(wanted, found) == []
+        assert tree.leftovers(self.there) == []
+
+    def transfers(self, dag_id: str) -> list[Transfer]:
+        """Give the transfers to ``b`` of a DAG's runs."""
+        with self.world.b.client() as client:
+            return list(client.transfers(labels={"dag_id": dag_id}))
+
+
+@pytest.fixture
+def story(world: World, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Give the places of a story: ``@pytest.mark.parametrize("story", ["ROOT/NAME"])``."""
+    root, name = request.param.split("/")
+    here, there = world.a.root(name, root=root), world.b.root(name, root="archive")
+    yield Site(world, here, there)
+    for top in (here, there):
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def make_dataset(top: Path, folders: int, per_folder: int) -> None:
+    """Make folders of small text files, with a larger one in each."""
+    for folder in range(folders):
+        (top / f"f{folder}").mkdir(parents=True)
+        for number in range(per_folder):
+            (top / f"f{folder}" / f"{number:03}.txt").write_text("line\n" * (number + 1))
+        tree.make_file(top / f"f{folder}" / "frames.raw", 2 * MIB + folder, seed=folder)
+
+
+@pytest.mark.parametrize("story", ["tape/night"], indirect=True)
+def test_night_run_delivers_by_its_deadline(story: Site) -> None:
+    make_dataset(story.here, 3, 10)
+    scratch = story.world.a.root(root="nvme")
+    run = story.world.airflow.trigger(
+        "night_run",
+        "night",
+        {"dataset": "night", "scratch": str(scratch), "deadline": "20m"},
+    ).await_end()
+    story.check()
+    kept = story.here.with_name("night-counts") / "folders.csv"
+    with kept.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    shutil.rmtree(kept.parent)
+    assert [(row["folder"], row["files"]) for row in rows] == [(f"f{n}", "11") for n in range(3)]
+    assert not [path for path in scratch.rglob("*") if path.is_file()], (
+        "the fast disks were not given back"
+    )
+    facts = story.world.airflow.ask("GET", "dags/night_run/dagRuns/night")
+    (moved,) = story.transfers("night_run")
+    # The verification comes behind it, so it has to be done earlier than the run.
+    due = datetime.fromisoformat(moved.request["deadline"].replace("Z", "+00:00"))
+    begun = datetime.fromisoformat(facts["queued_at"].replace("Z", "+00:00"))
+    assert 0 < (due - begun).total_seconds() < 20 * 60
+    assert datetime.now(timezone.utc) < due
+    assert moved.request["class"] == "deadline"
+    assert run.result("verify")["files"] == 3 * 11
+
+
+@pytest.mark.parametrize("story", ["data/shared"], indirect=True)
+def test_shared_dataset_moves_every_file_once(story: Site) -> None:
+    make_dataset(story.here, 6, 20)
+    airflow = story.world.airflow
+    run = airflow.trigger("shared_dataset", "shared", {"dataset": "shared", "shards": 3})
+    run.await_end()
+    story.check()
+    moved = story.transfers("shared_dataset")
+    assert len(moved) == 3
+    assert sum(each.files.done for each in moved) == 6 * 21
+    sent = [each.bytes.sent for each in moved]
+    assert sum(sent) == sum(path.stat().st_size for path in story.here.rglob("*") if path.is_file())
+    # Evenly: no part is twice another.
+    assert max(sent) < 2 * min(sent)
+
+
+@pytest.mark.parametrize("story", ["detector/today"], indirect=True)
+def test_beamline_day_archives_what_the_detector_writes(story: Site) -> None:
+    story.here.mkdir()
+    samples = [f"sample{number:02}.h5" for number in range(6)]
+    for number, name in enumerate(samples):
+        tree.make_file(story.here / name, 3 * MIB + number, seed=number)
+    (story.here / "notes.txt").write_text("no sample")
+
+    def arrived() -> bool:
+        there = {path.name for path in story.there.glob("*.h5")}
+        return there == set(samples)
+
+    story.world.airflow.wait_for(arrived, "six samples are in the archive", 180)
+    story.world.airflow.wait_for(
+        lambda: all(each.is_terminal for each in story.transfers("beamline_day")), "all has ended"
+    )
+    (story.here / "notes.txt").unlink()
+    story.check()
+    moved = story.transfers("beamline_day")
+    assert sorted(each.request["labels"]["sample"] for each in moved) == [
+        name.removesuffix(".h5") for name in samples
+    ]
+    assert {each.state for each in moved} == {"done"}
