@@ -16,6 +16,8 @@ override CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),engine/target))
 export CARGO_TARGET_DIR
 # A wheel is built from the unpacked sdist. Its programs come from other paths than the tree's, so
 # they get a folder of their own and do not overwrite what `make build` left.
+DEMO = $(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray \
+	PYTHONPATH=engine/python:operators:. python tools/demo.py
 WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 
 SECONDS ?= 60
@@ -23,8 +25,9 @@ SEEDS ?= 2000
 # Integration tests wait more than they compute. A file's tests stay together: they share servers.
 WORKERS ?= 3
 
-.PHONY: help setup setup-build build unit test test-full test-docker check integration sim fuzz demo bench
-.PHONY: wheel develop develop-release fmt clean
+.PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
+.PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench wheel develop
+.PHONY: develop-release fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +42,12 @@ setup: ## Install what is missing on this host (apt when root) and fill .venv
 setup-build:
 	@tools/bootstrap.sh build
 
+setup-demo:
+	@tools/bootstrap.sh demo
+
+setup-celery:
+	@tools/bootstrap.sh celery
+
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
 
@@ -50,7 +59,7 @@ develop-release: develop ## The same with the engine optimised
 
 unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
 	$(CARGO) test --locked --workspace --quiet
-	$(PYTEST) -m "not slow and not server and not bench" $(ARGS)
+	$(PYTEST) -m "not slow and not server and not bench and not celery" $(ARGS)
 
 check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(CARGO) fmt --all --check
@@ -63,7 +72,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
 integration: setup build develop ## Tests that need more than one part, real servers included
-	$(PYTEST) -m "(slow or server) and not bench" \
+	$(PYTEST) -m "(slow or server) and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: check unit ## Everything: checks, unit tests, simulator, short fuzz run, integration tests
@@ -93,8 +102,19 @@ e2e-deadline: setup build ## A DAG beside background load, with a deadline and w
 fuzz: setup-build ## Fuzz every decoder for SECONDS each
 	$(ENV) tools/fuzz.sh $(SECONDS)
 
-demo: build ## The main job: two processes, a real tree (DATA=DIR), kill -9 in the middle, resume, report
-	$(ENV) tools/demo.sh
+test-celery: setup-celery build develop ## Airflow on PostgreSQL and Redis: two Celery workers share a dataset
+	$(PYTEST) -m celery integration/airflow $(ARGS)
+
+# Only the program: what the demo runs of Python is run from the tree.
+demo: setup-demo ## The main job: an Airflow DAG moves a real tree (DATA=DIR) by a deadline, through kill -9
+	$(CARGO) build --locked --release -p dray-cli --bins
+	$(DEMO) up
+
+demo-down: ## End what `make demo` has left running
+	@if [ -d .tools/demo ]; then $(DEMO) down; fi
+
+demo-engine: build ## The engine alone: two processes, a real tree (DATA=DIR), kill -9 in the middle, resume
+	$(ENV) tools/demo-engine.sh
 
 bench: setup build ## Measure against cp and rsync on this host; ARGS=--help lists the options
 	$(ENV) python integration/bench/bench_copy.py $(ARGS)

@@ -5,6 +5,7 @@
 #   tools/bootstrap.sh build    what `make build`, `make wheel` and `make demo-engine` need
 #   tools/bootstrap.sh demo     that, and Airflow
 #   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
+#   tools/bootstrap.sh celery   that, and PostgreSQL and Redis
 #
 # It looks for Rust, a C compiler, Python with venv and a few programs. What is missing it installs
 # by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
@@ -30,8 +31,8 @@ die() {
 }
 
 case $level in
-build | demo | test) ;;
-*) die "unknown level '$level': say build, demo or test" ;;
+build | demo | test | celery) ;;
+*) die "unknown level '$level': say build, demo, test or celery" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -73,7 +74,12 @@ find_rust() {
     return 1
 }
 
+is_for_tests() { [ "$level" = test ] || [ "$level" = celery ]; }
 has() { command -v "$1" >/dev/null 2>&1; }
+# Debian keeps a server's programs off the PATH.
+has_postgresql() {
+    has initdb || compgen -G "${DRAY_POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" >/dev/null
+}
 has_c_compiler() {
     has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
 }
@@ -103,8 +109,8 @@ find_missing() {
     if ! rust=$(find_rust); then
         rust=
         missing+=(rustc-web cargo-web)
-        [ "$level" != test ] || missing+=(rustfmt-web rust-web-clippy)
-    elif [ "$level" = test ]; then
+        ! is_for_tests || missing+=(rustfmt-web rust-web-clippy)
+    elif is_for_tests; then
         # Packages can complete only the Rust that came from packages; rustup has its own way, told
         # below.
         if [ "$rust" = /usr/bin ]; then
@@ -113,12 +119,16 @@ find_missing() {
         fi
     fi
     has_c_compiler || missing+=(gcc libc6-dev)
-    if [ "$level" = test ]; then
+    if is_for_tests; then
         # libFuzzer, under the fuzz targets, is C++.
         has c++ || missing+=(g++)
         has rsync || missing+=(rsync)
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
+    fi
+    if [ "$level" = celery ]; then
+        has_postgresql || missing+=(postgresql)
+        has redis-server || missing+=(redis-server)
     fi
 }
 
@@ -155,7 +165,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
     find_missing
     [ "${#missing[@]}" -eq 0 ] || explain_missing
 fi
-if [ "$level" = test ]; then
+if is_for_tests; then
     if ! has_rustfmt "$rust" || ! has_clippy "$rust"; then
         say "the Rust in $rust lacks rustfmt or clippy"
         die "with rustup: rustup component add rustfmt clippy"

@@ -1,6 +1,6 @@
 """Everything that can happen to a task while its transfer runs, under the real scheduler.
 
-docs/how-to/airflow-faults.md tells people what these show.
+docs/explanation/airflow-faults.md tells people what these show.
 """
 
 from __future__ import annotations

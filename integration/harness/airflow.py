@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -223,6 +224,8 @@ class Airflow:
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
+            # The API server of a busy host takes longer than the five seconds of the default.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
             # Nothing is told to anybody outside.
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
@@ -230,7 +233,7 @@ class Airflow:
     # --- its processes ----------------------------------------------------------------------------
 
     def prepare(self) -> Airflow:
-        """Make the folder and the database, or bring them up to date."""
+        """Make the folder and an empty database."""
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.folder / "dags").mkdir(exist_ok=True)
         if not is_installed():
@@ -238,12 +241,19 @@ class Airflow:
         passwords = self.folder / "passwords"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({"admin": self.password}), encoding="utf-8")
-        # An empty one takes eleven seconds; one that this version made is as it should be.
-        stamp = self.folder / "migrated"
-        version = metadata.version("apache-airflow")
-        if not stamp.is_file() or stamp.read_text(encoding="utf-8") != version:
+        # Making an empty one takes eleven seconds, so it is kept. What an earlier Airflow in this
+        # folder has left is not: its secrets are gone, and its runs are nobody's any more.
+        made, kept = self.folder / "airflow.db", self.folder / "empty.db"
+        stamp, version = self.folder / "made-by", metadata.version("apache-airflow")
+        if kept.is_file() and stamp.read_text(encoding="utf-8") == version:
+            for left in self.folder.glob("airflow.db*"):
+                left.unlink()
+            shutil.copy(kept, made)
+        else:
             self.run("db", "migrate")
-            stamp.write_text(version, encoding="utf-8")
+            if made.is_file():
+                stamp.write_text(version, encoding="utf-8")
+                shutil.copy(made, kept)
         return self
 
     def run(self, *words: str) -> str:

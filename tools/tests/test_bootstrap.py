@@ -89,6 +89,7 @@ esac"""
 
     def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
         environment = {"PATH": str(self.bin), "HOME": str(self.home), "DRAY_NO_INSTALL": "1"}
+        environment["DRAY_POSTGRESQL"] = str(self.tree / "postgresql")
         script = self.tree / "tools" / "bootstrap.sh"
         return subprocess.run(
             [BASH, str(script), level],
@@ -136,6 +137,16 @@ def test_building_asks_for_less_than_testing(host: Host) -> None:
 
 def test_demo_asks_for_no_more_programs_than_building(host: Host) -> None:
     assert host.missing("demo") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
+
+
+def test_celery_asks_for_servers_too(host: Host) -> None:
+    assert host.missing("celery") == [*host.missing("test"), "postgresql", "redis-server"]
+    host.complete()
+    assert host.missing("celery") == ["postgresql", "redis-server"]
+    programs = host.tree / "postgresql" / "15" / "bin"
+    programs.mkdir(parents=True)
+    host.program("initdb", "exit 0", programs)
+    assert host.missing("celery") == ["redis-server"]
 
 
 def test_airflow_comes_once_and_only_where_it_is_asked_for(host: Host) -> None:

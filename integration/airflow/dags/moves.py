@@ -41,7 +41,7 @@ with DAG("move_deferred", schedule=None, catchup=False):
 #: A dataset by shards, each a task of its own.
 with DAG("move_mapped", schedule=None, catchup=False):
 
-    @task
+    @task(retries=3, retry_delay=timedelta(seconds=1))
     def shards(params: dict[str, Any] | None = None, **context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
         """Give each shard's part of the arguments."""
         conf = context["dag_run"].conf

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The main job, shown: a real tree moves between two processes over TLS, the receiving one dies by
+# The engine alone, shown: a real tree moves between two processes over TLS, the receiving one dies by
 # kill -9 in the middle, the same command again sends only what was not safe yet.
 #
-#   make demo              a tree of about 400 MiB made for the purpose
-#   make demo DATA=DIR     your own
+#   make demo-engine            a tree of about 400 MiB made for the purpose
+#   make demo-engine DATA=DIR     your own
 #
 # Everything stays in one temporary folder and on loopback; both are gone at the end.
 set -euo pipefail

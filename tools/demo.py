@@ -1,0 +1,289 @@
+"""The main job, shown: a DAG moves a real dataset by a deadline, through a fault.
+
+``make demo`` starts two endpoints and an Airflow, runs dags/night_run.py, ends a worker and an
+endpoint by ``kill -9`` in the middle of the delivery, and reports. Airflow stays, to be looked at;
+``make demo-down`` (``down``) ends everything. All of it is on loopback and in one folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dray.testing.endpoints import Endpoint, Root, find_program
+from integration.harness import tree
+from integration.harness.airflow import MARK, Airflow, Run, connection, end_marked
+
+if TYPE_CHECKING:
+    from dray.client import Transfer
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".tools" / "demo"
+STATE = HOME / "state.json"
+#: of Debian's linux-source: what two cores read, sum and compare, file by file, within seconds
+PARTS = ("block", "crypto", "fs", "kernel", "mm")
+LINUX = "linux-source-6.1"
+#: The delivery is held to this, so that there is a middle, and that the retry meets it.
+DELIVERY_SECONDS = 45.0
+DEADLINE_MINUTES = 5
+MIB = 1 << 20
+BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Tell what is being done, and since when."""
+    print(f"[{time.monotonic() - BEGAN:5.0f} s] {text}", flush=True)
+
+
+class Data(NamedTuple):
+    """What is moved.
+
+    :param top: a folder.
+    :param what: in words.
+    """
+
+    top: Path
+    what: str
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def find_data(named: str | None) -> Data:
+    """Find what is to be moved: the folder that is named, Linux's sources, or a tree made so."""
+    if named:
+        top = Path(named).resolve()
+        if not top.is_dir():
+            raise SystemExit(f"demo: DATA={named} is not a folder")
+        return Data(top, str(top))
+    top = HOME / "data" / "linux"
+    if not top.is_dir():
+        packed = find_linux()
+        if packed is None:
+            made = HOME / "data" / "made"
+            if not made.is_dir():
+                tree.make_tree(made, 4000, seed=1)
+            return Data(made, "a tree made to look like sources (Linux's are not to be had here)")
+        say(f"unpacking {', '.join(PARTS)} of {packed.name}")
+        unpack(packed, top)
+    return Data(top, f"Linux 6.1: {', '.join(PARTS)}")
+
+
+def find_linux() -> Path | None:
+    """Find Debian's package of sources, or fetch it; nothing is installed."""
+    installed = Path("/usr/src") / f"{LINUX}.tar.xz"
+    if installed.is_file():
+        return installed
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return None
+    kept = HOME / "data" / f"{LINUX}.tar.xz"
+    if kept.is_file():
+        return kept
+    say(f"fetching Debian's {LINUX} (about 130 MiB)")
+    with tempfile.TemporaryDirectory() as folder:
+        fetch = ["apt-get", "download", "-q", LINUX]
+        if subprocess.run(fetch, check=False, cwd=folder, capture_output=True).returncode != 0:
+            return None
+        (package,) = Path(folder).glob("*.deb")
+        subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(Path(folder, "usr", "src", kept.name), kept)
+    return kept
+
+
+def unpack(packed: Path, top: Path) -> None:
+    """Unpack the parts; the folder appears when it is whole."""
+    part = top.with_name("linux.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    names = [f"{LINUX}/{each}" for each in PARTS]
+    subprocess.run(["tar", "-C", part, "--strip-components=1", "-xJf", packed, *names], check=True)
+    part.rename(top)
+
+
+def measure(top: Path) -> tuple[int, int]:
+    """Count files and bytes."""
+    sizes = [path.lstat().st_size for path in top.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes)
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+class Demo:
+    """Two endpoints, an Airflow and a run."""
+
+    def __init__(self, data: Data) -> None:
+        """Start the endpoints."""
+        self.data = data
+        self.files, self.bytes = measure(data.top)
+        self.mark = secrets.token_hex(8)
+        # Endpoints bear Airflow's mark, so that one look finds all that is to be ended.
+        os.environ[MARK] = self.mark
+        STATE.write_text(json.dumps({"mark": self.mark}), encoding="utf-8")
+        for name in ("site", "partner"):
+            shutil.rmtree(HOME / name, ignore_errors=True)
+        tape = Root("tape", {"path": str(data.top.parent), "tier": "slow"})
+        self.site = self._endpoint("site", [tape, Root("nvme", {"tier": "fast"})])
+        self.partner = self._endpoint("partner", [Root("archive")])
+
+    def _endpoint(self, name: str, roots: list[Root]) -> Endpoint:
+        return Endpoint(HOME / name, name, roots=roots, program=find_program()).start()
+
+    def start_airflow(self) -> None:
+        """Start Airflow and wait until it knows the DAG."""
+        self.airflow = Airflow(
+            HOME / "airflow",
+            [ROOT / "dags"],
+            mark=self.mark,
+            options={
+                "AIRFLOW_CONN_DRAY_SITE": connection(self.site),
+                "AIRFLOW_CONN_DRAY_PARTNER": connection(self.partner),
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+            },
+        )
+        self.airflow.prepare().start().await_ready()
+        self.airflow.await_dags("night_run")
+
+    def run(self) -> Run:
+        """Run the DAG, with a fault in the middle of the delivery."""
+        begun = datetime.now(timezone.utc)
+        self.run_id = begun.strftime("demo-%Y%m%dT%H%M%S")
+        run = self.airflow.trigger(
+            "night_run",
+            self.run_id,
+            {
+                "dataset": self.data.top.name,
+                "scratch": str(self.site.root(root="nvme")),
+                "rate_max": max(1, int(self.bytes / DELIVERY_SECONDS)),
+                "deadline": f"{DEADLINE_MINUTES}m",
+            },
+        )
+        say(f"run {self.run_id}: {self.airflow.url}/dags/night_run/runs/{self.run_id}")
+        self.safe = 0
+        shown: dict[str, tuple[str, int]] = {}
+        until = time.monotonic() + 15 * 60
+        while (state := run.state) not in ("success", "failed"):
+            for each in run.tasks():
+                now = (each.state, each.tries)
+                if each.state and shown.get(each.task_id) != now:
+                    shown[each.task_id] = now
+                    again = f", try {each.tries}" if each.tries > 1 else ""
+                    say(f"  {each.task_id}: {each.state}{again}")
+            if not self.safe and shown.get("deliver", ("",))[0] in ("running", "deferred"):
+                self._fault(run)
+            if time.monotonic() > until:
+                raise SystemExit(f"demo: the run has not ended in time\n{run.story()}")
+            time.sleep(0.5)
+        if state != "success":
+            raise SystemExit(f"demo: the run is {state}\n{run.story()}")
+        return run
+
+    def delivery(self) -> Transfer | None:
+        """Give the delivery as it stands."""
+        with self.partner.client() as client:
+            return next(client.transfers(labels={"run_id": self.run_id}), None)
+
+    def _fault(self, run: Run) -> None:
+        found = self.delivery()
+        if found is None or found.bytes.durable < self.bytes / 3:
+            return
+        worker = run.task("deliver").pid
+        say(f"kill -9 of the worker (process {worker}), {found.bytes.durable // MIB} MiB are safe")
+        os.kill(worker, signal.SIGKILL)
+        say(f"kill -9 of the endpoint that writes (process {self.partner.pid}), and its restart")
+        self.partner.kill()
+        self.safe = found.bytes.durable
+        self.partner.start()
+
+    def report(self, run: Run) -> bool:
+        """Say what came of it."""
+        facts = self.airflow.ask("GET", f"dags/night_run/dagRuns/{run.run_id}")
+        ended = datetime.fromisoformat(facts["end_date"].replace("Z", "+00:00"))
+        begun = datetime.fromisoformat(facts["start_date"].replace("Z", "+00:00"))
+        result: dict[str, Any] = run.result("deliver")
+        done = self.delivery()
+        tries = run.task("deliver").tries
+        taken = (ended - begun).total_seconds()
+        left = [path for path in self.site.root(root="nvme").rglob("*") if path.is_file()]
+        there = self.partner.root(self.data.top.name, root="archive")
+        differing = compare(self.data.top, there)
+        print("\n== Report")
+        print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
+        print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
+        if done is not None:
+            print(
+                f"sent             {done.bytes.sent / MIB:.1f} MiB in all, both sides of the fault"
+            )
+        print(f"not sent again   {self.safe / MIB:.1f} MiB that were safe at the fault, or more")
+        print(f"tries            {tries} of the task that delivers; its worker was killed")
+        limit = DEADLINE_MINUTES * 60
+        print(f"deadline         {limit} s after the start; finished after {taken:.0f} s")
+        print(f"fast disks       {'NOT FREED' if left else 'given back'}")
+        print(f"diff             {differing or 'the trees are identical'}")
+        print(f"Airflow          {self.airflow.url}/dags/night_run/runs/{run.run_id}")
+        print(f"                 as admin, with the password {self.airflow.password}")
+        print("                 make demo-down ends it")
+        return not differing and taken <= limit
+
+
+def compare(here: Path, there: Path) -> str:
+    """Compare two trees with a program that is not ours."""
+    command: list[str | Path] = ["diff", "-r", "--no-dereference", here, there]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"THE TREES DIFFER\n{done.stdout[:2000]}{done.stderr}"
+
+
+def up(named: str | None) -> int:
+    """Run the demo; leave Airflow running."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    down()
+    data = find_data(named)
+    demo = None
+    try:
+        say("two endpoints: site (roots tape, nvme) and partner (root archive)")
+        demo = Demo(data)
+        say(f"data: {data.what}: {demo.files} files, {demo.bytes // MIB} MiB")
+        say("Airflow: API server, scheduler, DAG processor, triggerer (SQLite, loopback)")
+        demo.start_airflow()
+        run = demo.run()
+        return 0 if demo.report(run) else 1
+    except BaseException:
+        # Nobody would look for what a failed demo has left.
+        down()
+        raise
+
+
+def down() -> int:
+    """End everything that a demo has started."""
+    if STATE.is_file():
+        state = json.loads(STATE.read_text(encoding="utf-8"))
+        ended = end_marked(state["mark"])
+        if ended:
+            say(f"ended {ended} processes of an earlier demo")
+        STATE.unlink()
+    return 0
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("up", "down"))
+    parser.add_argument("--data", default=os.environ.get("DATA"), help="a folder of your own")
+    words = parser.parse_args()
+    return up(words.data) if words.action == "up" else down()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
