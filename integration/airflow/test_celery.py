@@ -1,0 +1,119 @@
+"""Airflow as sites run it: PostgreSQL, Redis, and workers that know nothing of each other.
+
+Run by ``make test-celery``; the servers are Debian's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.airflow.conftest import MIB, Scene, make_world
+from integration.harness.services import start_postgresql, start_redis
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from integration.airflow.conftest import World
+    from integration.harness.airflow import Airflow
+
+pytestmark = [pytest.mark.celery, pytest.mark.timeout(1200)]
+
+WORKERS = ("one", "two")
+SHARDS = [f"s{number}" for number in range(6)]
+FILES = 8
+RATE = 2 * MIB
+
+
+def servers(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
+    """Start the servers and say where they are."""
+    postgresql = start_postgresql(folder / "postgresql", "airflow")
+    stack.callback(postgresql.close)
+    redis = start_redis(folder / "redis")
+    stack.callback(redis.close)
+    where = f"postgres@127.0.0.1:{postgresql.port}/airflow"
+    return {
+        "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{where}",
+        "AIRFLOW__CELERY__BROKER_URL": f"redis://127.0.0.1:{redis.port}/0",
+        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql+psycopg2://{where}",
+        # One message at a time, so that who is free takes the next.
+        "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
+        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
+    }
+
+
+def begin(airflow: Airflow) -> None:
+    """Start Airflow's components and two workers of two slots each."""
+    airflow.start()
+    for name in WORKERS:
+        airflow.start_worker(name, slots=2)
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest) -> Iterator[World]:
+    with make_world(request, begin, servers) as world:
+        for name in WORKERS:
+            world.airflow.wait_for(
+                lambda name=name: (
+                    f"celery@{name} ready" in world.airflow.said(name, 1000)  # type: ignore[misc]
+                    or f"{name} ready" in world.airflow.said(name, 1000)
+                ),
+                f"worker {name} is ready",
+            )
+        yield world
+
+
+@pytest.fixture
+def scene(site: World, request: pytest.FixtureRequest) -> Scene:
+    scene = Scene(site, request.node.name)
+    scene.make({f"{name}/{number}": MIB + number for name in SHARDS for number in range(FILES)})
+    return scene
+
+
+def finished(site: World, name: str) -> int:
+    """Count the tasks that a worker has finished, by what it wrote itself."""
+    return site.airflow.said(name, 1_000_000).count(" succeeded in ")
+
+
+def check_each_once(scene: Scene) -> None:
+    """Fail unless every file has been moved by one transfer and by no other."""
+    moved: list[str] = []
+    with scene.client() as client:
+        for transfer in scene.transfers():
+            shard = transfer.request["labels"]["map_index"]
+            done = client.files(transfer.id, state="done")
+            moved += [f"s{shard}/{outcome.path}" for outcome in done]
+    assert sorted(moved) == sorted(f"{name}/{number}" for name in SHARDS for number in range(FILES))
+    scene.check()
+
+
+def test_two_workers_share_a_dataset(scene: Scene, site: World) -> None:
+    site.airflow.await_dags("move_mapped")
+    before = {name: finished(site, name) for name in WORKERS}
+    with scene.watched():
+        scene.begin("move_mapped", rate=RATE, shards=SHARDS).await_end(seconds=400)
+    for name in WORKERS:
+        assert finished(site, name) > before[name], f"worker {name} has done nothing"
+    check_each_once(scene)
+
+
+def test_what_a_killed_worker_had_the_other_goes_on_with(scene: Scene, site: World) -> None:
+    with scene.watched():
+        run = scene.begin("move_mapped", rate=RATE // 2, shards=SHARDS)
+        site.airflow.wait_for(
+            lambda: sum(each.state == "running" for each in run.tasks()) == 4, "four shards move"
+        )
+        site.airflow.kill("one")
+        run.await_end(seconds=400)
+        site.airflow.start_worker("one", slots=2)
+    tries = sorted(each.tries for each in run.tasks() if each.task_id == "move")
+    assert tries == [1, 1, 1, 1, 2, 2]
+    # One transfer for each shard, whichever worker has waited for it.
+    assert sorted(each.request["labels"]["map_index"] for each in scene.transfers()) == list(
+        "012345"
+    )
+    scene.check()
