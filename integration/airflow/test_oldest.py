@@ -1,0 +1,96 @@
+"""Everything that the provider consists of can be imported beside the oldest Airflow it names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration.harness.program import ROOT
+
+pytestmark = [pytest.mark.slow]
+
+LOCK = ROOT / "tools" / "requirements-airflow-oldest.txt"
+IMPORTS = """
+import importlib, pkgutil, runpy, sys
+import airflow, dray_airflow
+failed = []
+names = [each.name for each in pkgutil.walk_packages(dray_airflow.__path__, "dray_airflow.")]
+for name in names:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failed.append(f"{name}: {error!r}")
+for path in sys.argv[1:]:
+    try:
+        runpy.run_path(path)
+    except Exception as error:
+        failed.append(f"{path}: {error!r}")
+print(airflow.__version__, len(names), *failed, sep="\\n")
+"""
+
+
+def environment() -> Path:
+    """Make the environment, or find it as it was made; give its Python."""
+    home = ROOT / ".tools" / "airflow-oldest"
+    stamp, python = home / "dray-stamp", home / "bin" / "python"
+    wanted = f"{sys.version} {LOCK.read_text(encoding='utf-8')}"
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        assert uv is not None, "tools/bootstrap.sh installs uv"
+        made: list[str | Path] = [
+            uv,
+            "venv",
+            "--quiet",
+            "--clear",
+            "--python",
+            sys.executable,
+            home,
+        ]
+        subprocess.run(made, check=True)
+        filled: list[str | Path] = [
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            python,
+            "--requirement",
+            LOCK,
+        ]
+        subprocess.run(filled, check=True)
+        stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def test_all_modules_and_stories_are_imported(tmp_path: Path) -> None:
+    kept = ("PATH", "HOME", "LANG")
+    done = subprocess.run(
+        [environment(), "-c", IMPORTS, *sorted((ROOT / "dags").glob("*.py"))],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={
+            **{name: os.environ[name] for name in kept if name in os.environ},
+            "AIRFLOW_HOME": str(tmp_path),
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "PYTHONPATH": f"{ROOT}/engine/python:{ROOT}/operators",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    version, count, *failed = done.stdout.split("\n")
+    assert version.startswith("3.1.")
+    assert int(count) > 20
+    # Deadlines of a run's conf came later, and who asks for them is told so.
+    later = [line for line in filter(None, failed) if "needs Airflow 3.2" in line]
+    assert [Path(line.partition(":")[0]).name for line in later] == [
+        "dray_airflow.deadlines.reference",
+        "night_run.py",
+    ]
+    assert [line for line in filter(None, failed) if line not in later] == []
