@@ -2,6 +2,7 @@
 
 use super::eta::Left;
 use super::need::Need;
+use super::plan::Plan;
 use super::spare::{self, Sharer};
 use super::triage::{self, Cause, Kept, Miss, Outlooks, Wishes};
 use super::wish::{TransferKey, Wish};
@@ -159,18 +160,14 @@ impl Broker {
         let low = self.need_at(Outlook::Low, now).capacities;
         let mean = self.need_at(Outlook::Mean, now).capacities;
         for (need, plan) in &kept.parts {
-            let early = (low != mean && outlook == Outlook::Mean)
-                .then(|| early(need, &present, self.config.rates_hold))
-                .flatten();
-            if let Some(early) = early {
-                planned.extend(early);
-                for hold in need.holds.iter().filter(|hold| hold.from <= now) {
-                    *planned.entry(hold.key).or_default() += hold.rate;
-                }
-                continue;
-            }
-            for (at, key) in plan.keys.iter().enumerate() {
-                *planned.entry(*key).or_default() += plan.rate(at);
+            let is_steady = low == mean || outlook != Outlook::Mean;
+            let rates = (!is_steady).then(|| {
+                early(need, &present, self.config.rates_hold)
+                    .unwrap_or_else(|| at_once(need, plan, &present))
+            });
+            match rates {
+                Some(rates) => planned.extend(rates),
+                None => planned.extend(planned_by(plan)),
             }
             for hold in need.holds.iter().filter(|hold| hold.from <= now) {
                 *planned.entry(hold.key).or_default() += hold.rate;
@@ -292,12 +289,7 @@ fn early(
     present: &[Option<u64>],
     holds: Duration,
 ) -> Option<BTreeMap<TransferKey, u64>> {
-    let mut left: Vec<Option<u64>> = (present.iter().enumerate())
-        .map(|(at, capacity)| {
-            let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);
-            capacity.map(|capacity| capacity.saturating_sub(held))
-        })
-        .collect();
+    let mut left = unheld(need, present);
     let mut rates = BTreeMap::new();
     let mut lasts = holds;
     for index in super::fill::order(need) {
@@ -307,11 +299,7 @@ fn early(
         }
         let free = demand.resources.iter().filter_map(|at| left[*at]).min();
         let rate = demand.ceiling.unwrap_or(u64::MAX).min(free?);
-        for at in &demand.resources {
-            if let Some(left) = &mut left[*at] {
-                *left -= rate;
-            }
-        }
+        take(&mut left, &demand.resources, rate);
         if let Some(done) = BytesPerSecond(rate).time_for(demand.bytes) {
             lasts = lasts.min(done);
         }
@@ -336,6 +324,54 @@ fn early(
         .iter()
         .all(|demand| demand.until > demand.from);
     (has_time && super::plan::find_early(&after).is_some()).then_some(rates)
+}
+
+/// What a plan has each move now.
+fn planned_by(plan: &Plan) -> impl Iterator<Item = (TransferKey, u64)> {
+    let rates = plan.keys.iter().enumerate();
+    rates.map(|(at, key)| (*key, plan.rate(at)))
+}
+
+/// What the plan has each move now, and then to who is due first all that is left.
+fn at_once(need: &Need, plan: &Plan, present: &[Option<u64>]) -> BTreeMap<TransferKey, u64> {
+    let planned: BTreeMap<TransferKey, u64> = planned_by(plan).collect();
+    let mut left = unheld(need, present);
+    let mut rates = BTreeMap::new();
+    for takes_all in [false, true] {
+        for index in super::fill::order(need) {
+            let demand = &need.demands[index];
+            if demand.from > need.now {
+                continue;
+            }
+            let rate: &mut u64 = rates.entry(demand.key).or_default();
+            let most = match takes_all {
+                true => demand.ceiling.unwrap_or(u64::MAX),
+                false => planned.get(&demand.key).copied().unwrap_or(0),
+            };
+            let free = demand.resources.iter().filter_map(|at| left[*at]).min();
+            let more = most.saturating_sub(*rate).min(free.unwrap_or(0));
+            *rate += more;
+            take(&mut left, &demand.resources, more);
+        }
+    }
+    rates
+}
+
+/// What is left of each resource beside what is held of it.
+fn unheld(need: &Need, present: &[Option<u64>]) -> Vec<Option<u64>> {
+    let left = present.iter().enumerate().map(|(at, capacity)| {
+        let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);
+        capacity.map(|capacity| capacity.saturating_sub(held))
+    });
+    left.collect()
+}
+
+fn take(left: &mut [Option<u64>], resources: &[usize], rate: u64) {
+    for at in resources {
+        if let Some(left) = &mut left[*at] {
+            *left -= rate;
+        }
+    }
 }
 
 fn most_of(wish: &Wish) -> u64 {

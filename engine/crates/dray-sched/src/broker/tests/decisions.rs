@@ -379,3 +379,24 @@ fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave
         panic!("{found:?}");
     };
 }
+
+#[test]
+fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
+    let mut broker = Broker::new(Config::default());
+    for (since, megas) in [(0, 150), (50, 250), (100, 200)] {
+        let _ = broker.measure(ResourceId(0), rate(megas), at(since));
+    }
+    // The second needs nearly all that its ceiling lets through, so the first cannot have all.
+    let mut second = due(2, 9_500, 201, &[0]);
+    second.ceiling = Some(rate(100));
+    broker.restore([
+        due(1, 5_000, 200, &[0]),
+        second,
+        background(3, 100_000, &[0]),
+    ]);
+    let rates = broker.rates(at(101));
+    let given = |key| rates.given(TransferKey(key)).expect("bounded").0 / MEGA;
+    assert!((90..=100).contains(&given(2)), "{rates:?}");
+    assert!(given(1) + given(2) >= 199 && given(3) == 0, "{rates:?}");
+    assert_eq!(rates.misses, []);
+}
