@@ -13,7 +13,7 @@ use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
 use dray_endpoint::api::types::reserved_id;
 use dray_runtime::place::{Places, Written};
-use dray_runtime::prepare::Content;
+use dray_runtime::prepare::{Content, RateInTime};
 use dray_wire::message::Selection;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -281,10 +281,11 @@ pub(crate) struct Cp {
           help_heading = "How to copy")]
     pub(crate) pool: u64,
 
-    /// Limit a storage target of this host to a rate, to try out slow targets (repeatable)
+    /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
+    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
           help_heading = "How to copy")]
-    pub(crate) limit_target: Vec<(String, u64)>,
+    pub(crate) limit_target: Vec<(String, RateInTime)>,
 
     #[command(flatten)]
     pub(crate) owed: Owed,
@@ -388,9 +389,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR=NAME")]
     pub(crate) target: Vec<OsString>,
 
-    /// Limit a storage target to a rate, to try out slow targets (repeatable)
+    /// Limit a storage target to a rate, to try out slow targets (repeatable);
+    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate)]
-    pub(crate) limit_target: Vec<(String, u64)>,
+    pub(crate) limit_target: Vec<(String, RateInTime)>,
 
     /// Memory for the buffers of each transfer
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool)]

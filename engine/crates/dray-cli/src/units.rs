@@ -3,6 +3,7 @@
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::moment::Moment;
+use dray_runtime::prepare::RateInTime;
 use dray_runtime::sweep::AGE_MIN;
 use std::time::Duration;
 
@@ -109,12 +110,12 @@ pub(crate) fn checksum(text: &str) -> Result<Checksum, String> {
         .ok_or_else(|| "write it as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)".to_owned())
 }
 
-/// `NAME=RATE`.
-pub(crate) fn target_rate(text: &str) -> Result<(String, u64), String> {
+/// `NAME=RATE[,RATE@SECONDS...]`.
+pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
     let (name, value) = text
         .rsplit_once('=')
         .ok_or_else(|| "write it as NAME=RATE".to_owned())?;
-    Ok((name.to_owned(), rate(value)?))
+    Ok((name.to_owned(), RateInTime::parse(value)?))
 }
 
 /// A length of time as people write it: `30s`, `20m`, `12h`, `7d`.
@@ -152,7 +153,7 @@ pub(crate) fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{age, age_in_words, object_size, order, range, target_rate};
+    use super::{RateInTime, age, age_in_words, object_size, order, range, target_rate};
     use dray_core::ByteRange;
     use dray_core::options::Order;
     use std::time::Duration;
@@ -195,6 +196,7 @@ mod tests {
         assert!(range("7").is_err());
         assert_eq!(order("random:7"), Ok(Order::Random { seed: 7 }));
         assert!(order("random").is_err());
-        assert_eq!(target_rate("a=b=1K"), Ok(("a=b".to_owned(), 1024)));
+        let rate = RateInTime::parse("1K,2K@3").expect("good");
+        assert_eq!(target_rate("a=b=1K,2K@3"), Ok(("a=b".to_owned(), rate)));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Owners, Tier};
 use crate::place::ApiPath;
+use dray_core::rate::BytesPerSecond;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::export::Export;
 use dray_runtime::prepare::Targets;
@@ -110,7 +111,9 @@ impl Roots {
                 // An absolute folder stays what it is.
                 (path.join(&target.folder), target.target.clone())
             };
-            let limit = |limit: &crate::config::TargetLimit| (limit.target.clone(), limit.rate);
+            let limit = |limit: &crate::config::TargetLimit| {
+                (limit.target.clone(), BytesPerSecond(limit.rate).into())
+            };
             let targets = Targets {
                 folders: root.targets.iter().map(folder).collect(),
                 limits: root.limit_targets.iter().map(limit).collect(),

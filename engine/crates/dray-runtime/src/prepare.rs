@@ -10,11 +10,11 @@ use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
-use dray_core::rate::BytesPerSecond;
 use dray_core::retry::RetryPolicy;
 use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_session::Failure;
 use dray_store::wrap::limit::LimitOptions;
+pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
 use dray_wire::message::{Limits, Selection};
 use std::ffi::OsStr;
@@ -76,8 +76,8 @@ impl Buffers {
 pub struct Targets {
     /// Absolute folders and the names of the targets they lie on.
     pub folders: Vec<(PathBuf, String)>,
-    /// Targets, and bytes per second that each gives at the most.
-    pub limits: Vec<(String, u64)>,
+    /// Targets, and what each gives at the most.
+    pub limits: Vec<(String, RateInTime)>,
 }
 
 impl Targets {
@@ -128,10 +128,9 @@ impl Targets {
     #[must_use]
     pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         let limits = self.limits.iter();
-        let targets = limits.map(|(name, rate)| (name.clone(), BytesPerSecond(*rate)));
         let limit = (!self.limits.is_empty()).then(|| LimitOptions {
             whole: None,
-            targets: targets.collect(),
+            targets: limits.cloned().collect(),
         });
         let wrapped = WrapOptions {
             limit,

@@ -53,7 +53,7 @@ fn one_target_is_limited_and_the_other_is_not() {
     }
     let limit = LimitOptions {
         whole: None,
-        targets: BTreeMap::from([("slow".to_owned(), BytesPerSecond(500_000))]),
+        targets: BTreeMap::from([("slow".to_owned(), BytesPerSecond(500_000).into())]),
     };
     let options = WrapOptions {
         limit: Some(limit),

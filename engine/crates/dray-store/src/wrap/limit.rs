@@ -4,9 +4,9 @@
 use super::{Call, Hook, Operation};
 use crate::store::Store;
 use dray_core::rate::BytesPerSecond;
-use dray_core::{Result, TargetId};
+use dray_core::{TargetId, units};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Bytes that may go at once after a pause, as time at the full rate: long enough that a sleep's
@@ -19,7 +19,55 @@ pub struct LimitOptions {
     /// Of everything together.
     pub whole: Option<BytesPerSecond>,
     /// Of single targets, by name.
-    pub targets: BTreeMap<String, BytesPerSecond>,
+    pub targets: BTreeMap<String, RateInTime>,
+}
+
+/// A rate that may change: what a target that others use too gives them. Time begins with the first
+/// byte that passes the store's limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateInTime {
+    first: BytesPerSecond,
+    /// From so long after the begin, in order.
+    later: Vec<(Duration, BytesPerSecond)>,
+}
+
+impl From<BytesPerSecond> for RateInTime {
+    fn from(first: BytesPerSecond) -> Self {
+        let later = Vec::new();
+        Self { first, later }
+    }
+}
+
+impl RateInTime {
+    /// Reads `RATE[,RATE@SECONDS...]`: the rate at first, and others from so many seconds on.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let first = parts.next().unwrap_or_default();
+        let mut read = Self::from(BytesPerSecond(units::rate(first)?));
+        for part in parts {
+            let (rate, seconds) = part
+                .split_once('@')
+                .ok_or_else(|| format!("{part:?}: write a change as RATE@SECONDS"))?;
+            let from = seconds.parse().ok();
+            let from = from.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let from = from.ok_or_else(|| format!("{seconds:?} is no number of seconds"))?;
+            if read.later.last().is_some_and(|(last, _)| *last >= from) {
+                return Err(format!("{part:?} does not come after the change before it"));
+            }
+            read.later.push((from, BytesPerSecond(units::rate(rate)?)));
+        }
+        Ok(read)
+    }
+
+    /// The rate so long after the begin.
+    fn at(&self, after: Duration) -> BytesPerSecond {
+        let begun = self.later.iter().rfind(|(from, _)| *from <= after);
+        let rate = begun.map_or(self.first, |(_, rate)| *rate);
+        BytesPerSecond(rate.0.max(1))
+    }
 }
 
 /// The hook.
@@ -29,6 +77,8 @@ pub struct Limit {
     /// What is known of numbers; `None` for a target without a limit.
     numbers: RwLock<HashMap<TargetId, Option<Arc<Bucket>>>>,
     store: Arc<dyn Store>,
+    /// When the first byte passed.
+    begin: OnceLock<Instant>,
 }
 
 impl Limit {
@@ -37,10 +87,11 @@ impl Limit {
     pub fn new(options: LimitOptions, store: Arc<dyn Store>) -> Self {
         let bucket = |(name, rate)| (name, Arc::new(Bucket::new(rate)));
         Self {
-            whole: options.whole.map(Bucket::new),
+            whole: options.whole.map(|rate| Bucket::new(rate.into())),
             targets: options.targets.into_iter().map(bucket).collect(),
             numbers: RwLock::default(),
             store,
+            begin: OnceLock::new(),
         }
     }
 
@@ -63,7 +114,7 @@ impl Limit {
 impl Hook for Limit {
     const WANTS_LAYOUT: bool = true;
 
-    fn before(&self, call: &Call<'_>) -> Result<()> {
+    fn before(&self, call: &Call<'_>) -> dray_core::Result<()> {
         let is_data = matches!(
             call.operation,
             Operation::Read | Operation::ReadBack | Operation::Write | Operation::WriteSmall
@@ -79,7 +130,8 @@ impl Hook for Limit {
             .into_iter()
             .flatten()
         {
-            bucket.take(call.range.length);
+            let begin = *self.begin.get_or_init(Instant::now);
+            bucket.take(call.range.length, begin);
         }
         Ok(())
     }
@@ -87,29 +139,28 @@ impl Hook for Limit {
 
 /// Bytes as time: each take moves the moment at which the bucket is even again.
 struct Bucket {
-    rate: BytesPerSecond,
+    rate: RateInTime,
     even: Mutex<Instant>,
 }
 
 impl Bucket {
-    fn new(rate: BytesPerSecond) -> Self {
+    fn new(rate: RateInTime) -> Self {
         Self {
-            rate: BytesPerSecond(rate.0.max(1)),
+            rate,
             even: Mutex::new(Instant::now()),
         }
     }
 
-    /// Waits until `bytes` may go. Those who come together wait one after the other.
-    fn take(&self, bytes: u64) {
-        let Some(cost) = self.rate.time_for(bytes) else {
-            return;
-        };
+    /// Waits until `bytes` may go. Those who come together wait one after the other, each at the rate
+    /// of the moment at which its turn comes.
+    fn take(&self, bytes: u64, begin: Instant) {
         let now = Instant::now();
         let go = {
             let mut even = self.even.lock().unwrap_or_else(PoisonError::into_inner);
             let earliest = now.checked_sub(BURST).unwrap_or(now);
             let start = (*even).max(earliest);
-            *even = start + cost;
+            let rate = self.rate.at(start.saturating_duration_since(begin));
+            *even = start + rate.time_for(bytes).unwrap_or_default();
             *even
         };
         // The bytes' own time is waited for before they go, so that a single take cannot exceed the
@@ -120,22 +171,51 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
-    use super::Bucket;
+    use super::{Bucket, RateInTime};
     use dray_core::rate::BytesPerSecond;
     use std::time::{Duration, Instant};
 
     #[test]
     fn many_threads_together_keep_the_rate() {
-        let bucket = Bucket::new(BytesPerSecond(1_000_000));
+        let bucket = Bucket::new(BytesPerSecond(1_000_000).into());
         let started = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..10).for_each(|_| bucket.take(5_000)));
+                scope.spawn(|| (0..10).for_each(|_| bucket.take(5_000, started)));
             }
         });
         // 200 000 bytes at 1 MB/s, less one burst.
         let took = started.elapsed();
         assert!(took >= Duration::from_millis(175), "{took:?}");
         assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+
+    #[test]
+    fn a_rate_changes_when_it_is_time() {
+        let rate = RateInTime::parse("4MB,400KB@0.5,2MB/s@1").expect("good");
+        let at = |millis| rate.at(Duration::from_millis(millis)).0;
+        assert_eq!(
+            [0, 499, 500, 999].map(at),
+            [4_000_000, 4_000_000, 400_000, 400_000]
+        );
+        assert_eq!([1000, 100_000].map(at), [2_000_000; 2]);
+        for wrong in [
+            "",
+            "0",
+            "1M,",
+            "1M,2M",
+            "1M,2M@x",
+            "1M,2M@-1",
+            "1M,2M@2,3M@2",
+            "1M,0@1",
+        ] {
+            assert!(RateInTime::parse(wrong).is_err(), "{wrong}");
+        }
+        // Three take a tenth of a second each, less one burst; the fourth takes one second.
+        let bucket = Bucket::new(RateInTime::parse("1MB,100KB@0.2").expect("good"));
+        let begin = Instant::now();
+        (0..4).for_each(|_| bucket.take(100_000, begin));
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_millis(1100), "{took:?}");
     }
 }
