@@ -32,6 +32,7 @@ MODULES = (
     "dray_airflow.sensors.file",
     "dray_airflow.triggers.transfer",
     "dray_airflow.triggers.file",
+    "dray_airflow.triggers.watching",
     "dray_airflow.links.transfer",
     "dray_airflow.assets",
     "dray_airflow.lineage",

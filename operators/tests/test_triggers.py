@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -13,6 +14,7 @@ from dray.client import Request
 from dray_airflow.submission import FIRST_LABEL
 from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
 from dray_airflow.triggers.transfer import DrayTransferTrigger
+from dray_airflow.triggers.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +127,6 @@ def test_an_endpoint_that_restarts_is_waited_for(site: Endpoint) -> None:
     assert asyncio.run(through())["state"] == "done"
 
 
-@pytest.mark.slow
 def test_an_endpoint_that_stays_away_is_told_of(
     site: Endpoint, connect: Callable[..., str]
 ) -> None:
@@ -133,7 +134,7 @@ def test_an_endpoint_that_stays_away_is_told_of(
     site.kill()
     said = asyncio.run(first(trigger()))
     assert said["kind"] == "unreachable"
-    assert "cannot wait for the transfer over the network: unreachable" in said["error"]
+    assert "cannot look up transfers over the network: unreachable" in said["error"]
 
 
 def test_a_token_that_was_renewed_is_taken(
@@ -144,15 +145,40 @@ def test_a_token_that_was_renewed_is_taken(
     said = asyncio.run(first(trigger()))
     assert said["kind"] == "unauthorized"
     # The connection is changed while the first token is being refused.
-    one = trigger()
-    look = one._is_renewed
+    look = Watch._is_renewed
 
-    async def renewed(hook: Loose) -> bool:
+    async def renewed(self: Watch, hook: Loose) -> bool:
         monkeypatch.setenv("AIRFLOW_CONN_SITE", good)
-        return await look(hook)
+        return await look(self, hook)
 
-    monkeypatch.setattr(one, "_is_renewed", renewed)
-    assert asyncio.run(first(one))["state"] == "done"
+    monkeypatch.setattr(Watch, "_is_renewed", renewed)
+    assert asyncio.run(first(trigger()))["state"] == "done"
+
+
+def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    ids = [f"many-{at}" for at in range(300)]
+    with site.client() as client:
+        client.submit_batch(
+            [Request("/data/x.dat", f"/data/{id}", id=id, not_before=later) for id in ids]
+        )
+
+        async def all_of_them() -> list[dict[str, Loose]]:
+            waits = [
+                asyncio.create_task(first(DrayTransferTrigger("site", id, settle_seconds=0.0)))
+                for id in [*ids, "nobodys"]
+            ]
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+            (unknown,) = done
+            assert (await unknown)["kind"] == "not_found"
+            # There is room for others: each would have had to hold a connection.
+            for id in ids:
+                await asyncio.to_thread(client.cancel, id)
+            return [await each for each in waits if each is not unknown]
+
+        said = asyncio.run(all_of_them())
+    assert [each["transfer_id"] for each in said] == ids
+    assert {each.get("state") for each in said} == {"cancelled"}
 
 
 def test_it_does_not_fire_while_the_scheduler_may_not_know_yet(site: Endpoint) -> None:

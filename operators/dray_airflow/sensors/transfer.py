@@ -71,7 +71,6 @@ class DrayTransferSensor(BaseSensorOperator):
                 dray_conn_id=values.text("dray_conn_id", self.dray_conn_id),
                 transfer_id=values.text("transfer_id", self.transfer_id),
                 is_awaited=self.is_awaited,
-                poll_seconds=self.poke_interval,
             ),
             method_name="execute_complete",
             timeout=self.timeout,

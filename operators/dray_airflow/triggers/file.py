@@ -95,23 +95,22 @@ class DrayFileTrigger(BaseTrigger):
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
-        try:
-            client = await DrayHook(self.dray_conn_id).get_async_conn()
-        except DrayTaskFailure as error:
-            return {"error": str(error), "kind": error.kind, "status": "permanent"}
-        async with client:
-            while True:
-                try:
+        while True:
+            try:
+                # A client for each look: between them it would hold one of the few connections
+                # that an endpoint gives one address.
+                async with await DrayHook(self.dray_conn_id).get_async_conn() as client:
                     entry = await client.stat(self.path)
-                except DrayError as error:
-                    if error.kind != "not_found":
-                        words = {"kind": error.kind, "status": error.status}
-                        return {"error": error.message, **words}
-                else:
-                    now = datetime.now(timezone.utc)
-                    if is_settled(entry, self.size_min, self.quiet_seconds, now):
-                        return {"path": entry.path, "size": entry.size}
-                await asyncio.sleep(self.poll_seconds)
+            except DrayTaskFailure as error:
+                return {"error": str(error), "kind": error.kind, "status": "permanent"}
+            except DrayError as error:
+                if error.kind != "not_found":
+                    return {"error": error.message, "kind": error.kind, "status": error.status}
+            else:
+                now = datetime.now(timezone.utc)
+                if is_settled(entry, self.size_min, self.quiet_seconds, now):
+                    return {"path": entry.path, "size": entry.size}
+            await asyncio.sleep(self.poll_seconds)
 
 
 class DrayFolderTrigger(BaseEventTrigger):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.triggers.watching import watch_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,7 +36,6 @@ class DrayTransferTrigger(BaseTrigger):
     :param mark: the try that waits; see :mod:`dray_airflow.submission`. Empty: never cancels.
     :param settle_seconds: fire no sooner than so long after the start.
     :param is_awaited: wait also while there is no transfer of that id.
-    :param poll_seconds: between looks whether there is one.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class DrayTransferTrigger(BaseTrigger):
         mark: str = "",
         settle_seconds: float = SETTLE_SECONDS,
         is_awaited: bool = False,
-        poll_seconds: float = 15.0,
     ) -> None:
         """Remember what to wait for."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -54,7 +53,6 @@ class DrayTransferTrigger(BaseTrigger):
         self.mark = mark
         self.settle_seconds = settle_seconds
         self.is_awaited = is_awaited
-        self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what makes another one like it, in any triggerer."""
@@ -66,7 +64,6 @@ class DrayTransferTrigger(BaseTrigger):
                 "mark": self.mark,
                 "settle_seconds": self.settle_seconds,
                 "is_awaited": self.is_awaited,
-                "poll_seconds": self.poll_seconds,
             },
         )
 
@@ -85,27 +82,14 @@ class DrayTransferTrigger(BaseTrigger):
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
-        hook = DrayHook(self.dray_conn_id)
-        while True:
-            try:
-                client = await hook.get_async_conn()
-                async with client:
-                    transfer = await client.wait(self.transfer_id)
-            except DrayTaskFailure as error:
-                return {"error": str(error), "kind": error.kind}
-            except DrayError as error:
-                if error.kind == "not_found" and self.is_awaited:
-                    await asyncio.sleep(self.poll_seconds)
-                    continue
-                if error.kind == "unauthorized" and await self._is_renewed(hook):
-                    continue
-                return self._failed(error)
-            return {"state": transfer.state}
-
-    async def _is_renewed(self, hook: DrayHook) -> bool:
-        """Whether the connection has another token by now than the one that was refused."""
-        refused = hook.settings.token
-        return (await hook.asettings()).token != refused
+        watch = watch_of(self.dray_conn_id)
+        try:
+            transfer = await watch.ended(self.transfer_id, is_awaited=self.is_awaited)
+        except DrayTaskFailure as error:
+            return {"error": str(error), "kind": error.kind}
+        except DrayError as error:
+            return self._failed(error)
+        return {"state": transfer.state}
 
     def _failed(self, error: DrayError) -> dict[str, Any]:
         self.log.warning("transfer %s cannot be waited for: %s", self.transfer_id, error)
@@ -120,8 +104,8 @@ class DrayTransferTrigger(BaseTrigger):
 
         if not self.mark:
             return
-        client = await DrayHook(self.dray_conn_id).get_async_conn()
-        async with client:
+        hook, gate = DrayHook(self.dray_conn_id), watch_of(self.dray_conn_id).gate
+        async with gate, await hook.get_async_conn() as client:
             said = await cancel_own_async(client, self.transfer_id, self.mark)
         self.log.info("transfer %s: %s", self.transfer_id, said)
 

@@ -1,0 +1,172 @@
+"""One watch for all transfers of a connection that a triggerer waits for.
+
+A wait of its own for each would hold a connection each, and an endpoint gives one address and one
+owner 64 of them (``limits.connections_per_owner``): the 65th deferred task would find no room, and
+neither would whoever wants to cancel. So one client asks for all that are waited for at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from dray_airflow.hooks.dray import DrayHook
+
+if TYPE_CHECKING:
+    from dray.client import AsyncClient, Transfer
+
+__all__ = ["Watch", "watch_of"]
+
+POLL_SECONDS = 2.0
+IDS_MAX = 500
+"""Transfers in one question; an endpoint answers a thousand."""
+CALLS_AT_ONCE = 8
+"""Calls beside the watch, when a user ends hundreds of tasks at once."""
+IDS_A_SECOND = 200
+"""Many are asked for more seldom: a thousand every five seconds."""
+
+_Watches = MutableMapping[asyncio.AbstractEventLoop, "dict[str, Watch]"]
+#: by event loop, for a client belongs to the one that opened it; gone with it
+_WATCHES: _Watches = WeakKeyDictionary()
+
+
+class _Waiter(NamedTuple):
+    """One that waits for a transfer.
+
+    :param is_awaited: also while there is none of that id.
+    """
+
+    ended: asyncio.Future[Transfer]
+    is_awaited: bool
+
+
+def watch_of(conn_id: str) -> Watch:
+    """Give the running event loop's watch of a connection."""
+    watches = _WATCHES.setdefault(asyncio.get_running_loop(), {})
+    return watches.setdefault(conn_id, Watch(conn_id))
+
+
+class Watch:
+    """Asks an endpoint, for as long as anybody waits, which transfers have ended.
+
+    :param conn_id: connection of the endpoint.
+    """
+
+    def __init__(self, conn_id: str) -> None:
+        """Ask nothing yet."""
+        self._conn_id = conn_id
+        self._waiting: dict[str, list[_Waiter]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        #: bounds calls beside the watch
+        self.gate = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def ended(self, id: str, *, is_awaited: bool = False) -> Transfer:
+        """Wait until a transfer has ended, through restarts of the endpoint.
+
+        :param is_awaited: wait also while there is none of that id.
+        :raises DrayError: if the endpoint was away for longer than the connection's
+            ``outage_seconds``, or will not say.
+        :raises DrayTaskFailure: if the connection makes no sense.
+        """
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), is_awaited)
+        self._waiting.setdefault(id, []).append(waiter)
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            return await waiter.ended
+        finally:
+            waiters = self._waiting[id]
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[id]
+            # The task sees by itself that nobody waits any more.
+            self._news.set()
+
+    async def _run(self) -> None:
+        from dray.errors import DrayError
+        from dray_airflow.errors import DrayTaskFailure
+
+        hook = DrayHook(self._conn_id)
+        lost_at: float | None = None
+        while self._waiting:
+            try:
+                # A new client after an error: the connection may say something else by now.
+                async with await hook.get_async_conn() as client:
+                    while self._waiting:
+                        await self._look(client)
+                        lost_at = None
+                        await self._pause()
+            except DrayTaskFailure as error:
+                self._fail(error)
+            except DrayError as error:
+                now = time.monotonic()
+                lost_at = lost_at or now
+                if error.status == "permanent":
+                    if error.kind != "unauthorized" or not await self._is_renewed(hook):
+                        self._fail(error)
+                elif now - lost_at >= hook.settings.outage_seconds:
+                    self._fail(error)
+                    lost_at = None
+                await self._pause()
+            except Exception as error:
+                # Whatever it is: nobody is left to wait for ever.
+                self._fail(error)
+                raise
+
+    async def _look(self, client: AsyncClient) -> None:
+        """Ask once for all."""
+        ids = list(self._waiting)
+        for at in range(0, len(ids), IDS_MAX):
+            found = await client.query(ids[at : at + IDS_MAX])
+            await self._tell(client, found)
+
+    async def _tell(self, client: AsyncClient, found: Mapping[str, Transfer | None]) -> None:
+        from dray.errors import DrayPermanentError
+
+        for id, transfer in found.items():
+            waiters = list(self._waiting.get(id, ()))
+            if transfer is None:
+                patient = [waiter for waiter in waiters if waiter.is_awaited]
+                if len(patient) == len(waiters):
+                    continue
+                try:
+                    transfer = await client.transfer(id)
+                except DrayPermanentError as error:
+                    for waiter in waiters:
+                        if waiter not in patient and not waiter.ended.done():
+                            waiter.ended.set_exception(error)
+                    continue
+            if transfer.is_terminal:
+                for waiter in waiters:
+                    if not waiter.ended.done():
+                        waiter.ended.set_result(transfer)
+
+    async def _pause(self) -> None:
+        # Who has been told is on its way out; what came meanwhile is asked for at once.
+        await asyncio.sleep(0)
+        self._news.clear()
+        if not self._waiting:
+            return
+        seconds = max(POLL_SECONDS, len(self._waiting) / IDS_A_SECOND)
+        try:
+            await asyncio.wait_for(self._news.wait(), seconds)
+        except asyncio.TimeoutError:
+            return
+        # A thousand tasks that defer together are one question, not a thousand.
+        await asyncio.sleep(POLL_SECONDS / 10)
+
+    async def _is_renewed(self, hook: DrayHook) -> bool:
+        """Whether the connection has another token by now than the one that was refused."""
+        refused = hook.settings.token
+        return (await hook.asettings()).token != refused
+
+    def _fail(self, error: Exception) -> None:
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                if not waiter.ended.done():
+                    waiter.ended.set_exception(error)
