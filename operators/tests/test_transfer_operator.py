@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,15 +89,23 @@ def test_a_retry_goes_on_from_what_is_safe(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Terminated(DrayTransferOperator):
-        """In its first try it is told to end once a third is safe, as by a signal."""
+        """Its first try is told to end once a third is safe, as the worker's signal does it."""
 
         def _wait(self, client: Loose, settings: Loose, transfer: Loose) -> Loose:
-            if self.rate_max:
-                while client.transfer(transfer.id).bytes.durable < SIZE // 3:
-                    time.sleep(0.01)
+            def tell() -> None:
+                with sites.b.client() as other:
+                    while other.transfer(transfer.id).bytes.durable < SIZE // 3:
+                        time.sleep(0.01)
                 self.on_kill()
-                raise ChildProcessError("terminated")
-            return super()._wait(client, settings, transfer)
+
+            if not self.rate_max:
+                return super()._wait(client, settings, transfer)
+            teller = threading.Thread(target=tell)
+            teller.start()
+            try:
+                return super()._wait(client, settings, transfer)
+            finally:
+                teller.join()
 
     with make_dag("retries") as dag:
         Terminated(
@@ -115,7 +124,9 @@ def test_a_retry_goes_on_from_what_is_safe(
     result = ran.result("move")
     assert result["bytes_resumed"] >= SIZE // 3
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
-    assert "bytes safe, which are kept" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "bytes safe, which are kept" in said
+    assert "was cancelled because this task was told to end" in said
     assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
 
 
@@ -218,6 +229,17 @@ def test_lineage_names_both_ends(sites: Two) -> None:
     assert [(each.namespace, each.name) for each in lineage.outputs] == [
         (f"dray://{sites.b.address}", "/data/y.dat")
     ]
+
+
+def test_lineage_says_how_much_came(sites: Two) -> None:
+    from types import SimpleNamespace
+
+    del sites
+    result = {"bytes": 7, "files": 1}
+    task = SimpleNamespace(task_id="move", xcom_pull=lambda task_ids: result)
+    lineage = move().get_openlineage_facets_on_complete(task)
+    facet = lineage.outputs[0].outputFacets["outputStatistics"]
+    assert (facet.size, facet.fileCount) == (7, 1)
 
 
 def errors_said(text: str) -> dict[str, str]:

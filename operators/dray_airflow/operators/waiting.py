@@ -69,6 +69,7 @@ class WaitingOperator(BaseOperator):
         self.grace_seconds = grace_seconds
         #: connection, id and mark of what this task has begun, for :meth:`on_kill`
         self._begun: tuple[str, str, str] | None = None
+        self._is_told_to_end = False
         #: for the link on the task's page
         self.transfer_url = ""
 
@@ -164,6 +165,14 @@ class WaitingOperator(BaseOperator):
         """Raise what the transfer's end means for the task."""
         for notice in transfer.notices:
             self.log.warning("transfer %s: %s", transfer.id, notice)
+        if transfer.state == "cancelled" and self._is_told_to_end:
+            # Not somebody's decision about the transfer: a host that is emptied, for instance, ends
+            # its tasks. Where a user has ended this one Airflow knows, and makes no retry.
+            raise DrayTaskRetry(
+                f"transfer {transfer.id} was cancelled because this task was told to end; what is "
+                "safe is kept, and a retry goes on from there",
+                "cancelled",
+            )
         failed: Sequence[FileOutcome] = ()
         if transfer.state == "incomplete":
             with translated(f"transfer {transfer.id}"):
@@ -176,6 +185,7 @@ class WaitingOperator(BaseOperator):
         """Cancel the transfer and keep what is safe, unless a later try goes on with it."""
         from dray_airflow.submission import cancel_own
 
+        self._is_told_to_end = True
         if self._begun is None:
             return
         conn_id, id, mark = self._begun
