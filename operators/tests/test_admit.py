@@ -117,7 +117,8 @@ def test_a_run_keeps_its_room_and_its_tasks_take_it(
         # What stood for them is gone, and what came in its place was promised.
         assert set(known) == {told["transfers"][name]["id"] for name in ("first", "second")}
         assert ask(client, 160 * LINK, 180).decision == "accept"
-        assert known[second].promised
+        # One that is taken without a promise says so.
+        assert known[second].notices == ()
         assert known[second].request["deadline"][:19] == told["deadline"][:19], "nothing follows"
 
 
@@ -257,3 +258,79 @@ def test_one_that_is_looked_at_and_lives_longer_finds_no_file(
         assert ended.error.kind == "not_a_directory"
         assert (ended.bytes.durable, ended.tries) == (0, 1)
     assert sorted(each.name for each in site.root().iterdir()) == ["made.dat"]
+
+
+def test_endpoints_are_asked_together_and_a_task_that_is_tried_again_asks_anew(
+    site: Endpoint,
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Any],
+) -> None:
+    """What one endpoint has kept is given back when another refuses; then there is room at both."""
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.providers.standard.operators.python import PythonOperator
+
+    other = start_endpoint("b", config={"rate": LINK})
+    connect("site_b", other)
+    ends = {"source_conn_id": "site_b", "destination_conn_id": "site_b"}
+    seen: list[Any] = []
+
+    def dag_of(dag_id: str, size: int, tries: int) -> Loose:
+        with make_dag(dag_id) as dag:
+            stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+            asked = admit()
+            asked >> stop >> [move("here"), move("there", bytes_expected=size, **ends)]
+            # It asks as often as it is tried: what stood there before makes room.
+            original = asked.execute
+
+            def again(context: Loose) -> Loose:
+                for _ in range(tries):
+                    seen.append(original(context))
+                return seen[-1]
+
+            repeated = PythonOperator(task_id="again", python_callable=lambda **all: again(all))
+            asked >> repeated
+        return dag
+
+    def live(endpoint: Endpoint) -> list[str]:
+        with endpoint.client() as client:
+            return sorted(each.id for each in client.transfers(state="live"))
+
+    refused = run_dag(dag_of("one_refuses", 900 * LINK, 0), run_conf={"deadline": "120s"})
+    assert str(refused.task("admit").state) == "failed"
+    assert (live(site), live(other)) == ([], [])
+    kept = run_dag(dag_of("both_keep", 40 * LINK, 2), run_conf={"deadline": "120s"})
+    told = kept.result("admit")
+    assert told["promised"] == 2
+    assert [each["promised"] for each in seen] == [2, 2]
+    for endpoint, name in ((site, "here"), (other, "there")):
+        assert live(endpoint) == [f"{told['transfers'][name]['id']}.r"]
+
+
+def test_what_has_begun_is_not_kept_room_for_again(
+    site: Endpoint, run_dag: Callable[..., Any]
+) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import task
+
+    from dray.client import Request
+    from dray_airflow.identity import transfer_id
+
+    site.root("x").write_bytes(b"x")
+    with make_dag("has_begun") as dag:
+
+        @task
+        def begin(ti: Loose = None) -> str:
+            id = transfer_id(ti.dag_id, ti.run_id, "here")
+            later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=5)
+            with site.client() as client:
+                return str(client.submit(Request("/data/x", "/data/y", id=id, not_before=later)).id)
+
+        stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+        begin() >> admit() >> stop >> [move("here"), move("other")]
+    ran = run_dag(dag, run_conf={"deadline": "120s"})
+    told = ran.result("admit")
+    assert told["left_out"] == {"here": "it has begun, and is queued"}
+    with site.client() as client:
+        live = {each.id for each in client.transfers(state="live")}
+    assert live == {ran.result("begin"), f"{told['transfers']['other']['id']}.r"}

@@ -183,7 +183,10 @@ class DrayAdmitOperator(BaseOperator):
             try:
                 for conn_id, each_set in sets.items():
                     with translated(f"the transfers of the run at {conn_id}"):
-                        for want, transfer in self._keep(context, plan, clients, each_set):
+                        to_come = _to_come(clients.of(conn_id), each_set, left_out)
+                        if not to_come:
+                            continue
+                        for want, transfer in self._keep(context, plan, clients, to_come):
                             kept.append((clients.of(conn_id), transfer.id))
                             told[want.name] = _told(want, transfer)
             except DrayTaskFailure as error:
@@ -368,6 +371,19 @@ class DrayAdmitOperator(BaseOperator):
                 return _whole_second(plan.deadline + shift)
             verdicts = answer.transfers
         return None
+
+
+def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
+    """Leave out what lives already: this task was cleared, or another began before it."""
+    known = client.query([each.errand.id for each in wanted])
+    found = []
+    for each in wanted:
+        transfer = known[each.errand.id]
+        if transfer is None or transfer.is_terminal:
+            found.append(each)
+        else:
+            left_out[each.name] = f"it has begun, and is {transfer.state}"
+    return found
 
 
 def _whole_second(time: datetime) -> datetime:
