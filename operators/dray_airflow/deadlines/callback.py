@@ -246,12 +246,17 @@ def deadline_alerts(
     :param looks: how long before the deadline.
     :param key: of the conf.
     :param notifier: of :class:`dray_airflow.notifications.dray.DrayNotifier`.
+    :returns: none before Airflow 3.2, which a line of the log says.
     """
-    # First, for it says which Airflow it needs.
-    from dray_airflow.deadlines.reference import ConfDeadline  # isort: skip
+    from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
+
+    if not HAS_CUSTOM_DEADLINES:
+        log.warning("no deadline alerts: those of a run's conf need Airflow 3.2 or later")
+        return []
     from airflow.sdk.definitions.callback import AsyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
+    from dray_airflow.deadlines.reference import ConfDeadline
     from dray_airflow.notifications.dray import DrayNotifier
 
     def alert(before: timedelta) -> DeadlineAlert:

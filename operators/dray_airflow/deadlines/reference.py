@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dray_airflow.deadlines.times import read_deadline
 from dray_airflow.version_compat import AIRFLOW_VERSION, HAS_CUSTOM_DEADLINES
 
-if not HAS_CUSTOM_DEADLINES:
-    raise RuntimeError(
-        f"ConfDeadline needs Airflow 3.2 or later, this is {AIRFLOW_VERSION[0]}"
-        f".{AIRFLOW_VERSION[1]}; transfers keep dag_run.conf['deadline'] without it, and Airflow's"
-        " own references can ring"
-    )
-
-from airflow.sdk.definitions.deadline import BaseDeadlineReference
+if TYPE_CHECKING or HAS_CUSTOM_DEADLINES:
+    from airflow.sdk.definitions.deadline import BaseDeadlineReference
+else:
+    BaseDeadlineReference = object
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -44,6 +40,18 @@ class ConfDeadline(BaseDeadlineReference):
     key: str = "deadline"
 
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
+
+    def __post_init__(self) -> None:
+        """Say which Airflow it takes, where this is an older one.
+
+        :raises RuntimeError: then.
+        """
+        if not HAS_CUSTOM_DEADLINES:
+            found = ".".join(map(str, AIRFLOW_VERSION))
+            raise RuntimeError(
+                f"ConfDeadline needs Airflow 3.2 or later, this is {found}; transfers keep"
+                ' dag_run.conf["deadline"] without it, and Airflow\'s own references can ring'
+            )
 
     def serialize_reference(self) -> dict[str, Any]:
         """Give what Airflow keeps of it."""
