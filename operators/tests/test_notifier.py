@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
+import email
 import json
 import os
+import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -208,6 +211,97 @@ def test_an_endpoint_that_cannot_be_asked_keeps_nobody_from_being_told(
     run_dag(dag)
     (text,) = told(chat)
     assert "failed (try 1 of 1): the detector was off; nowhere could not be asked: " in text
+
+
+class Post:
+    """Takes mail on the loopback, and keeps it."""
+
+    def __init__(self) -> None:
+        """Listen."""
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.socket.getsockname()[1]
+        self.letters: list[str] = []
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rw", newline="\r\n") as line:
+                self._take(line)
+
+    def _take(self, line: Loose) -> None:
+        def say(text: str) -> None:
+            line.write(f"{text}\n")
+            line.flush()
+
+        say("220 here")
+        for words in line:
+            if words.upper().startswith("DATA"):
+                say("354 go on")
+                text = []
+                while (each := line.readline().rstrip("\r\n")) != ".":
+                    text.append(each)
+                self.letters.append("\n".join(text))
+                say("250 kept")
+            elif words.upper().startswith("QUIT"):
+                say("221 bye")
+                return
+            else:
+                say("250 fine")
+
+    def close(self) -> None:
+        """Stop."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.thread.join(timeout=5)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_mail_is_sent_from_tasks_and_from_the_triggerer(
+    run_dag: Callable[..., Any],
+    one_endpoint: Endpoint,
+    connect: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow.sdk import task
+
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    connect("site_a", one_endpoint)
+    post = Post()
+    extra = {"disable_ssl": True, "disable_tls": True, "from_email": "dray@example.org"}
+    fields = {"conn_type": "smtp", "host": "127.0.0.1", "port": post.port, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_POST", json.dumps(fields))
+    words: dict[str, Any] = {"to": "shift@example.org", "smtp_conn_id": "post"}
+    try:
+        with make_dag("mails") as dag:
+
+            @task(on_failure_callback=DrayNotifier(["site_a"], **words))
+            def compute() -> None:
+                raise RuntimeError("no beam")
+
+            compute()
+        run_dag(dag)
+        run = {"dag_id": "beam", "dag_run_id": "r3"}
+        context: Any = {"dag_run": run, "deadline": {"id": "1", "deadline_time": NOON}}
+
+        async def wait() -> None:
+            await DrayNotifier(["site_a"], context=context, **words)
+
+        asyncio.run(wait())
+    finally:
+        post.close()
+    letters = [email.message_from_string(letter) for letter in post.letters]
+    assert [letter["To"] for letter in letters] == ["shift@example.org"] * 2
+    parts: list[Any] = [letter.get_payload(0) for letter in letters]
+    bodies = [part.get_payload(decode=True).decode() for part in parts]
+    assert "failed (try 1 of 1): no beam" in bodies[0]
+    assert "run r3 of beam missed its deadline" in bodies[1]
 
 
 @pytest.mark.server
