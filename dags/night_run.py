@@ -43,7 +43,7 @@ with DAG(
         # Bytes per second that the network people allow; nothing: all there is.
         "rate_max": "",
     },
-    default_args={"retries": 4, "retry_delay": timedelta(seconds=15)},
+    default_args={"retries": 4, "retry_delay": timedelta(seconds=5)},
     # Tells somebody five minutes ahead if an endpoint foresees a miss, and at the deadline.
     deadline=deadline_alerts(
         dray_conn_ids=["dray_site", "dray_partner"], looks=[timedelta(minutes=5)]
