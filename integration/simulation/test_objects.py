@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.simulation import datasets, datasets_real, simulator, slow_target
+from integration.simulation import (
+    datasets,
+    datasets_real,
+    simulator,
+    slow_target,
+    slow_target_real,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-PAGES = [(slow_target, "slow-target"), (datasets, "datasets"), (datasets_real, "datasets-real")]
+PAGES = [
+    (slow_target, "slow-target"),
+    (slow_target_real, "slow-target-real"),
+    (datasets, "datasets"),
+    (datasets_real, "datasets-real"),
+]
 
 
 @pytest.mark.parametrize(("module", "name"), PAGES)
