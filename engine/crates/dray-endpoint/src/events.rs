@@ -1,7 +1,7 @@
 //! What happens, numbered, for those who listen.
 //!
-//! One ring of the last [`EVENTS_MAX`], bounded in bytes too; a listener is a number in it, so a slow one costs nothing
-//! but its connection, and is cut when it is too far behind.
+//! One ring of the last [`EVENTS_MAX`], bounded in bytes too; a listener is a number in it, so a slow
+//! one costs nothing but its connection, and is cut when it is too far behind.
 //!
 //! Invariant owned here: numbers grow, across restarts as well, and whoever missed something is
 //! told so.
