@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import re
 import threading
@@ -55,6 +56,16 @@ def move(**words: Loose) -> Loose:
     return DrayTransferOperator(**{**given, **words})
 
 
+def pointer(dag_id: str, task_id: str) -> Loose:
+    """Give what the task's state store holds for people."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        rows = session.query(TaskStateStoreModel).filter_by(dag_id=dag_id, task_id=task_id)
+        return {row.key: json.loads(row.value) for row in rows}["dray_transfer"]
+
+
 def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..., Loose]) -> None:
     with make_dag("arrives") as dag:
         move(destination="/data/{{ dag.dag_id }}/x.dat")
@@ -81,6 +92,7 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"
         assert ran.result(task_id, "_link_DrayTransferLink").endswith(f"/v1/transfers/{seen.id}")
+        assert pointer("arrives", task_id) == {"id": seen.id, "endpoint": sites.b.url}
 
 
 def test_a_retry_goes_on_from_what_is_safe(
