@@ -246,7 +246,8 @@ def test_the_other_end_bounds_an_owners_sessions_too(
                 break
             assert time.monotonic() < until, states
             time.sleep(0.05)
-    assert most == 2, most
+    # Of one place an owner has three: its own, one for what is promised, one for what others drive.
+    assert most == 3, most
     assert has_waited
     for id in ids:
         assert tree.hash_file(a.root(f"to-{id}")) == tree.hash_file(b.root("x"))
