@@ -393,7 +393,11 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
             client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
             return None
     story = "begun again" if transfer.attempt != found.attempt else "attached"
-    return Begun(_take_over(wish, client, transfer, first), story)
+    taken = _take_over(wish, client, transfer, first)
+    if taken.state == "cancelled":
+        # Its last try was told to stop right before our mark: there is nobody's but ours now.
+        return None
+    return Begun(taken, story)
 
 
 def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Transfer:
@@ -411,8 +415,8 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
         return client.change(transfer.id, labels=labels, **wanted)
     except DrayError as error:
         if error.kind == "already_exists":
-            # It has ended meanwhile: nothing is left to change.
-            return client.transfer(transfer.id)
+            # It has ended meanwhile, or its session is about to: nothing is left to change.
+            return client.wait(transfer.id, timeout_seconds=ENDING_SECONDS_MAX)
         if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
     # It keeps the promise it has, if any; what moves is not stopped for the lack of a better one.
@@ -441,19 +445,38 @@ def cancel_own(client: Client, id: str, mark: str) -> str:
     :param mark: this try's.
     :returns: what was done, for the log.
     """
-    found = client.query([id])[id]
-    return _verdict(found, mark) or _said(client.cancel(id))
+    from dray.errors import DrayError
+
+    while True:
+        found = client.query([id])[id]
+        if found is None or (verdict := _verdict(found, mark)):
+            return "it has ended already" if found is None else verdict
+        try:
+            # As it was seen: a later try may lay claim to it in this very moment.
+            return _said(client.cancel(id, version=found.version))
+        except DrayError as error:
+            if error.kind != "already_exists":
+                raise
 
 
 async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
     """Await :func:`cancel_own`."""
-    found = (await client.query([id]))[id]
-    return _verdict(found, mark) or _said(await client.cancel(id))
+    from dray.errors import DrayError
+
+    while True:
+        found = (await client.query([id]))[id]
+        if found is None or (verdict := _verdict(found, mark)):
+            return "it has ended already" if found is None else verdict
+        try:
+            return _said(await client.cancel(id, version=found.version))
+        except DrayError as error:
+            if error.kind != "already_exists":
+                raise
 
 
-def _verdict(found: Transfer | None, mark: str) -> str | None:
+def _verdict(found: Transfer, mark: str) -> str | None:
     """Say why it is not to be cancelled, if it is not."""
-    if found is None or found.is_terminal:
+    if found.is_terminal:
         return "it has ended already"
     labels = _labels(found)
     if labels.get(TRY_LABEL, labels.get(FIRST_LABEL)) != mark:

@@ -109,9 +109,12 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.wait`."""
         return await self._run(flows.wait(id, self._policy, timeout_seconds))
 
-    async def cancel(self, id: str, *, purge: bool = False) -> Transfer:
+    async def cancel(
+        self, id: str, *, purge: bool = False, version: int | None = None
+    ) -> Transfer:
         """Await :meth:`Client.cancel`."""
-        return await self._run(flows.carry(calls.act(id, "cancel", purge=purge), self._policy))
+        call = calls.act(id, "cancel", purge=purge, version=version)
+        return await self._run(flows.carry(call, self._policy))
 
     async def pause(self, id: str) -> Transfer:
         """Await :meth:`Client.pause`."""

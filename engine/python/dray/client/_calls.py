@@ -243,10 +243,14 @@ def wait(id: str, *, hold: float) -> Call[answers.Transfer]:
 Verb = Literal["cancel", "pause", "resume", "retry"]
 
 
-def act(id: str, verb: Verb, *, purge: bool | None = None) -> Call[answers.Transfer]:
+def act(
+    id: str, verb: Verb, *, purge: bool | None = None, version: int | None = None
+) -> Call[answers.Transfer]:
     """Cancel, pause, resume: repeatable. Retry: each one is a new attempt."""
     safety = Safety.ONCE if verb == "retry" else Safety.REPEATABLE
-    body = {} if purge is None else {"purge": purge}
+    body: dict[str, object] = {} if purge is None else {"purge": purge}
+    if version is not None:
+        body["version"] = version
     reader = _of(answers.Transfer)
     place = _at(id, f"/{verb}")
     return Call(f"{verb} the transfer", "POST", place, reader, body=body, safety=safety)

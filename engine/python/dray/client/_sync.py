@@ -151,12 +151,15 @@ class Client(Blocking):
         """
         return self._run(flows.wait(id, self._policy, timeout_seconds))
 
-    def cancel(self, id: str, *, purge: bool = False) -> Transfer:
+    def cancel(self, id: str, *, purge: bool = False, version: int | None = None) -> Transfer:
         """Cancel a transfer; what is safe stays.
 
         :param purge: remove partial data too.
+        :param version: only if it is still of this :attr:`Transfer.version`.
+        :raises DrayError: of kind ``already_exists`` when it was changed meanwhile.
         """
-        return self._run(flows.carry(calls.act(id, "cancel", purge=purge), self._policy))
+        call = calls.act(id, "cancel", purge=purge, version=version)
+        return self._run(flows.carry(call, self._policy))
 
     def pause(self, id: str) -> Transfer:
         """Stop a transfer for a while."""

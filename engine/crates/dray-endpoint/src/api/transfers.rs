@@ -214,9 +214,14 @@ pub(super) async fn cancel(
     OptionalBody(how): OptionalBody<CancelRequest>,
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
-    api.call(move |api| api.queue.cancel(&principal, &id, how.purge))
-        .await
-        .map(Json)
+    api.call(move |api| match how.version {
+        None => api.queue.cancel(&principal, &id, how.purge),
+        Some(version) => api
+            .queue
+            .cancel_as_seen(&principal, &id, how.purge, version),
+    })
+    .await
+    .map(Json)
 }
 
 /// Pauses a transfer.

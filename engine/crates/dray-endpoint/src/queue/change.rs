@@ -8,7 +8,7 @@ use crate::access::Principal;
 use crate::api::types::{Check, Patch, Request, State, Transfer};
 use crate::moment::Moment;
 use crate::promises::asks_promise;
-use dray_core::{Result, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
 impl Queue {
@@ -19,6 +19,37 @@ impl Queue {
     /// that is to go.
     pub fn cancel(&self, caller: &Principal, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
+    }
+
+    /// Cancels one unless it has changed since it had this version. What is cancelled, or about to
+    /// be, is cancelled.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`]; `AlreadyExists` when its version is another.
+    pub fn cancel_as_seen(
+        &self,
+        caller: &Principal,
+        id: &str,
+        purge: bool,
+        version: u64,
+    ) -> Result<Transfer> {
+        self.change_if(caller, id, Command::Cancel { purge }, move |row| {
+            let standing = row.standing;
+            let is_over = standing.state == State::Cancelled || standing.is_leaving();
+            if is_over || row.version == version {
+                return Ok(());
+            }
+            Err(Error::new(
+                ErrorKind::AlreadyExists,
+                End::Here,
+                format!("cancel transfer {}", row.id),
+            )
+            .cause(format!(
+                "its version is {}, not {version}: it was changed meanwhile",
+                row.version
+            ))
+            .remedy("look at it again, and cancel it if that is still meant"))
+        })
     }
 
     /// Pauses one.
@@ -140,9 +171,20 @@ impl Queue {
     }
 
     fn change(&self, caller: &Principal, id: &str, command: Command) -> Result<Transfer> {
+        self.change_if(caller, id, command, |_| Ok(()))
+    }
+
+    fn change_if(
+        &self,
+        caller: &Principal,
+        id: &str,
+        command: Command,
+        may: impl FnOnce(&Row) -> Result<()> + Send + 'static,
+    ) -> Result<Transfer> {
         let (caller, id) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, effects| {
             let mut row = find(connection, &caller, &id)?;
+            may(&row)?;
             apply(connection, effects, &mut row, command, Moment::now())?;
             Ok(row)
         })?;

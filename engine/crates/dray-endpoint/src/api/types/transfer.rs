@@ -490,6 +490,10 @@ impl Check for WaitQuery {
 pub struct CancelRequest {
     /// Remove what is there of unfinished files.
     pub purge: bool,
+    /// Only if its `version` is still this: nobody has changed it, or gone on with it, since it was
+    /// looked at. One that is cancelled by then is cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
 }
 
 impl Check for CancelRequest {}

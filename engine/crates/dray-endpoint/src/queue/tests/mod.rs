@@ -205,6 +205,26 @@ fn a_batch_is_all_or_none_when_asked() {
 }
 
 #[test]
+fn who_cancels_what_it_has_seen_cancels_nothing_else() {
+    let queue = queue();
+    let alice = who("alice");
+    let seen = queue.submit(by("alice", request("t"))).expect("taken");
+    let seen = seen.transfer.version;
+    let patch = Patch {
+        priority: Some(7),
+        ..Patch::default()
+    };
+    let now = queue.patch(&alice, "t", &patch).expect("changed").version;
+    let refused = queue.cancel_as_seen(&alice, "t", false, seen);
+    assert_eq!(refused.expect_err("changed").kind, ErrorKind::AlreadyExists);
+    assert_eq!(queue.show(&alice, "t").expect("there").state, State::Queued);
+    let cancelled = queue.cancel_as_seen(&alice, "t", false, now);
+    assert_eq!(cancelled.expect("as seen").state, State::Cancelled);
+    // Said again, by one who heard no answer.
+    assert!(queue.cancel_as_seen(&alice, "t", false, now).is_ok());
+}
+
+#[test]
 fn a_full_queue_says_so_and_takes_what_is_there() {
     let queue = queue();
     let many = (0..2000).map(|at| Ok(by("alice", request(&format!("t{at}")))));
