@@ -223,9 +223,9 @@ class Demo:
         print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
         print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
         if done is not None:
-            print(
-                f"sent             {done.bytes.sent / MIB:.1f} MiB in all, both sides of the fault"
-            )
+            # What it had counted since it last wrote that down went with it.
+            sent = done.bytes.sent / MIB
+            print(f"sent             {sent:.1f} MiB, as counted by the endpoint that was killed")
         print(f"not sent again   {self.safe / MIB:.1f} MiB that were safe at the fault, or more")
         print(f"tries            {tries} of the task that delivers; its worker was killed")
         for line in said_by_retry(run):
