@@ -439,6 +439,9 @@ def _written(value: object) -> object:
     return text.replace("+00:00", "Z")
 
 
+ENDED = "it has ended already"
+
+
 def cancel_own(client: Client, id: str, mark: str) -> str:
     """Cancel a transfer if this try is the last that has laid claim to it; what is safe stays.
 
@@ -449,8 +452,10 @@ def cancel_own(client: Client, id: str, mark: str) -> str:
 
     while True:
         found = client.query([id])[id]
-        if found is None or (verdict := _verdict(found, mark)):
-            return "it has ended already" if found is None else verdict
+        if found is None:
+            return ENDED
+        if verdict := _verdict(found, mark):
+            return verdict
         try:
             # As it was seen: a later try may lay claim to it in this very moment.
             return _said(client.cancel(id, version=found.version))
@@ -465,8 +470,10 @@ async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
 
     while True:
         found = (await client.query([id]))[id]
-        if found is None or (verdict := _verdict(found, mark)):
-            return "it has ended already" if found is None else verdict
+        if found is None:
+            return ENDED
+        if verdict := _verdict(found, mark):
+            return verdict
         try:
             return _said(await client.cancel(id, version=found.version))
         except DrayError as error:
@@ -477,7 +484,7 @@ async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
 def _verdict(found: Transfer, mark: str) -> str | None:
     """Say why it is not to be cancelled, if it is not."""
     if found.is_terminal:
-        return "it has ended already"
+        return ENDED
     labels = _labels(found)
     if labels.get(TRY_LABEL, labels.get(FIRST_LABEL)) != mark:
         return "a later try goes on with it"

@@ -109,9 +109,7 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.wait`."""
         return await self._run(flows.wait(id, self._policy, timeout_seconds))
 
-    async def cancel(
-        self, id: str, *, purge: bool = False, version: int | None = None
-    ) -> Transfer:
+    async def cancel(self, id: str, *, purge: bool = False, version: int | None = None) -> Transfer:
         """Await :meth:`Client.cancel`."""
         call = calls.act(id, "cancel", purge=purge, version=version)
         return await self._run(flows.carry(call, self._policy))
