@@ -143,6 +143,40 @@ def test_a_retry_goes_on_from_what_is_safe(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_waiting_task_looks_for_its_endpoint_for_as_long_as_the_connection_says(
+    sites: Two,
+    run_dag: Callable[..., Loose],
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,  # noqa: FBT001 - of the parameters
+) -> None:
+    # The client alone would give up 5 s after the time it was to wait.
+    monkeypatch.setattr("dray_airflow.operators.waiting.TELL_SECONDS", 2.0)
+    dag_id = f"away_{deferrable}".lower()
+    safe: list[int] = []
+
+    def take_away() -> None:
+        with sites.b.client() as client:
+            while not safe:
+                for seen in client.transfers(labels={"dag_id": dag_id}):
+                    safe.extend([seen.bytes.durable] if seen.bytes.durable else [])
+                time.sleep(0.05)
+        sites.b.kill()
+        time.sleep(14)
+        sites.b.start()
+
+    with make_dag(dag_id) as dag:
+        move(rate_max="1MB", grace_seconds=2, deferrable=deferrable)
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    ran = run_dag(dag)
+    thread.join()
+    assert safe[0] < SIZE
+    assert (ran.state, ran.task("move").try_number) == ("success", 1)
+    assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
+
+
+@pytest.mark.slow
 def test_what_takes_too_long_is_cancelled(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:

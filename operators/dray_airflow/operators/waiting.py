@@ -43,6 +43,8 @@ GRACE_SECONDS = 30.0
 """Waited in the task before it is handed to the triggerer, which costs about six seconds
 (measured, Airflow 3.3.2, two cores)."""
 TELL_SECONDS = 60.0
+AWAY_PAUSE_SECONDS = 2.0
+"""Between looks for an endpoint that is away; each look has tries of its own."""
 FAILURES_LOOKED_AT_MAX = 1000
 
 
@@ -106,26 +108,41 @@ class WaitingOperator(BaseOperator):
             ended = self._wait_for(client, settings, transfer, TELL_SECONDS)
             if ended is not None:
                 return ended
-            with translated(settings.about(f"transfer {id}")):
-                transfer = client.transfer(id)
+            transfer = self._look_for(client, settings, id)
             self.log.info("transfer %s: %s", id, story(transfer))
 
     def _wait_for(
         self, client: Client, settings: Settings, transfer: Transfer, seconds: float
     ) -> Transfer | None:
+        """Wait for so long; ``None``: it goes on, or its endpoint is away, which may be short."""
         from dray.errors import DrayError
 
         if transfer.is_terminal:
             return transfer
         if seconds <= 0:
             return None
-        begun = time.monotonic()
         try:
             return client.wait(transfer.id, timeout_seconds=seconds)
         except DrayError as error:
-            if error.kind != "timed_out" or time.monotonic() - begun < seconds - 1:
+            if error.status == "permanent":
                 raise of_error(error, settings.about(f"transfer {transfer.id}")) from None
+            if error.kind != "timed_out":
+                self.log.warning("transfer %s cannot be asked for: %s", transfer.id, error)
             return None
+
+    def _look_for(self, client: Client, settings: Settings, id: str) -> Transfer:
+        """Look at a transfer; an endpoint that is away is looked for, ``outage_seconds`` long."""
+        from dray.errors import DrayError
+
+        lost_at = time.monotonic()
+        while True:
+            try:
+                return client.transfer(id)
+            except DrayError as error:
+                is_over = time.monotonic() - lost_at >= settings.outage_seconds
+                if error.status == "permanent" or is_over:
+                    raise of_error(error, settings.about(f"transfer {id}")) from None
+            time.sleep(AWAY_PAUSE_SECONDS)
 
     def _trigger(self, settings: Settings, id: str) -> DrayTransferTrigger:
         from dray_airflow.triggers.transfer import DrayTransferTrigger
@@ -144,8 +161,12 @@ class WaitingOperator(BaseOperator):
         id = str(event["transfer_id"])
         self._remember(context, hook.settings, id)
         with hook.get_conn() as client:
-            with translated(hook.settings.about(f"transfer {id}")):
-                transfer = client.transfer(id)
+            if "error" in event:
+                # The trigger has waited for the endpoint already.
+                with translated(hook.settings.about(f"transfer {id}")):
+                    transfer = client.transfer(id)
+            else:
+                transfer = self._look_for(client, hook.settings, id)
             if not transfer.is_terminal:
                 # The trigger gave up, or somebody began it again: the retry attaches to it.
                 message = event.get("error") or f"it is {transfer.state} again"
