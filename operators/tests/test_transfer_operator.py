@@ -148,7 +148,7 @@ def test_a_waiting_task_looks_for_its_endpoint_for_as_long_as_the_connection_say
     sites: Two,
     run_dag: Callable[..., Loose],
     monkeypatch: pytest.MonkeyPatch,
-    deferrable: bool,  # noqa: FBT001 - of the parameters
+    deferrable: bool,
 ) -> None:
     # The client alone would give up 5 s after the time it was to wait.
     monkeypatch.setattr("dray_airflow.operators.waiting.TELL_SECONDS", 2.0)

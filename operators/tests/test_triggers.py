@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from dray.client import Request
+from dray_airflow.errors import DrayTaskFailure
 from dray_airflow.submission import FIRST_LABEL
 from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
 from dray_airflow.triggers.transfer import DrayTransferTrigger
@@ -153,6 +154,29 @@ def test_a_token_that_was_renewed_is_taken(
 
     monkeypatch.setattr(Watch, "_is_renewed", renewed)
     assert asyncio.run(first(trigger()))["state"] == "done"
+
+
+@pytest.mark.parametrize("error", [DrayTaskFailure("no such connection"), RuntimeError("no API")])
+def test_nobody_waits_for_ever_when_the_connection_cannot_be_read_again(
+    site: Endpoint,
+    connect: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    connect("site", site, password="abc.def.ghi")  # noqa: S106
+
+    async def fails(self: Watch, hook: Loose) -> bool:
+        del self, hook
+        raise error
+
+    monkeypatch.setattr(Watch, "_is_renewed", fails)
+
+    async def both() -> list[Loose]:
+        watch = Watch("site")
+        waits = [watch.ended(id) for id in ("t", "another")]
+        return await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 15)
+
+    assert asyncio.run(both()) == [error, error]
 
 
 def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:

@@ -88,6 +88,15 @@ class Watch:
             self._news.set()
 
     async def _run(self) -> None:
+        try:
+            await self._ask()
+        except Exception as error:
+            # Whatever it is, in handling an error too: nobody is left to wait for ever.
+            self._fail(error)
+            raise
+
+    async def _ask(self) -> None:
+        """Ask, for as long as anybody waits."""
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
@@ -113,10 +122,6 @@ class Watch:
                     self._fail(error)
                     lost_at = None
                 await self._pause()
-            except Exception as error:
-                # Whatever it is: nobody is left to wait for ever.
-                self._fail(error)
-                raise
 
     async def _look(self, client: AsyncClient) -> None:
         """Ask once for all."""
