@@ -321,14 +321,18 @@ def begin(wish: Wish, clients: Clients) -> Begun:
 
     with translated(clients.settings(wish.conn_id).about(f"transfer {wish.id}")):
         client = clients.of(wish.conn_id)
+        is_taken = False
         for left in reversed(range(ROUNDS_MAX)):
             found = client.query([wish.id])[wish.id]
             try:
                 begun = _begin(wish, clients, found)
             except DrayError as error:
-                # Between the look and the submission somebody else may have begun or ended it.
-                if error.kind != "already_exists" or not left or found is None:
+                # Between the look and the submission another try may have begun or ended it. What is
+                # taken and cannot be seen at a second look either is another owner's.
+                is_anothers = found is None and is_taken
+                if error.kind != "already_exists" or not left or is_anothers:
                     raise
+                is_taken = found is None
                 time.sleep(PAUSE_SECONDS)
                 continue
             if begun is not None:

@@ -74,6 +74,26 @@ def test_a_later_try_attaches_to_what_lives(clients: Clients, client: Client) ->
     assert (ended.state, ended.attempt, ended.bytes.sent) == ("done", 1, SIZE)
 
 
+def test_two_tries_that_begin_together_share_it(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = client.query
+    rivals: list[str] = []
+
+    def overtaken(ids: list[str]) -> Loose:
+        seen = look(ids)
+        if not rivals:
+            rivals.append("try1")
+            rivals.append(begin(errand("try1", rate_max=SLOW), clients).story)
+        return seen
+
+    monkeypatch.setattr(client, "query", overtaken)
+    again = begin(errand("try2", rate_max=SLOW), clients)
+    assert rivals == ["try1", "submitted"]
+    assert (again.story, again.transfer.attempt) == ("attached", 1)
+    assert cancel_own(client, "af-t", "try1") == "a later try goes on with it"
+
+
 def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
     begin(errand("try2", rate_max=SLOW), clients)
