@@ -327,8 +327,8 @@ def begin(wish: Wish, clients: Clients) -> Begun:
             try:
                 begun = _begin(wish, clients, found)
             except DrayError as error:
-                # Between the look and the submission another try may have begun or ended it. What is
-                # taken and cannot be seen at a second look either is another owner's.
+                # Between the look and the submission another try may have begun or ended it. What
+                # is taken and cannot be seen at a second look either is another owner's.
                 is_anothers = found is None and is_taken
                 if error.kind != "already_exists" or not left or is_anothers:
                     raise

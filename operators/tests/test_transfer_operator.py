@@ -213,6 +213,29 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
     assert ended.state == "cancelled"
 
 
+class Broken:
+    """A task's store of an Airflow whose API is away."""
+
+    def get(self, key: str) -> Loose:
+        raise RuntimeError(f"no API for {key}")
+
+    def set(self, key: str, value: object) -> None:
+        raise RuntimeError(f"no API for {key}={value}")
+
+    def delete(self, key: str) -> None:
+        raise RuntimeError(f"no API for {key}")
+
+
+def test_a_pointer_that_cannot_be_kept_fails_no_task(
+    sites: Two, run_dag: Callable[..., Loose], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray_airflow.operators.waiting.task_state_store", lambda context: Broken())
+    with make_dag("no_pointer") as dag:
+        move()
+    assert run_dag(dag).state == "success"
+    assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
+
+
 def test_shards_of_a_dataset_are_tasks_of_their_own(
     sites: Two, run_dag: Callable[..., Loose]
 ) -> None:

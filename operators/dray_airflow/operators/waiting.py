@@ -87,9 +87,13 @@ class WaitingOperator(BaseOperator):
         self._begun = (settings.conn_id, id, str(context["ti"].id))
         self.transfer_url = settings.link_to(id)
         store = task_state_store(context)
-        if store is not None:
+        if store is None:
+            return
+        try:
             # A pointer for people; the truth is at the endpoint, and the id is known without it.
             store.set("dray_transfer", {"id": id, "endpoint": settings.url})
+        except Exception as error:
+            self.log.warning("the task's page will not lead to transfer %s: %s", id, error)
 
     def _wait(self, client: Client, settings: Settings, transfer: Transfer) -> Transfer:
         """Wait in this process, at first; then hand over."""
