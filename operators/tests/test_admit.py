@@ -169,6 +169,178 @@ def test_what_cannot_be_promised_is_left_out_by_name_and_a_run_may_go_on_without
     assert told["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
 
 
+def live_at(endpoint: Endpoint) -> list[str]:
+    with endpoint.client() as client:
+        return sorted(each.id for each in client.transfers(state="live"))
+
+
+def test_all_means_all_and_what_is_known_may_be_asked_for_alone(
+    site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A size, a path of a task that has not run, staging: not promised, so the task fails."""
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import task
+
+    from dray_airflow.operators.stage import DrayStageInOperator
+
+    def dag_of(dag_id: str, **words: Loose) -> Loose:
+        with make_dag(dag_id) as dag:
+
+            @task(trigger_rule="all_skipped")
+            def name() -> str:
+                return "/data/x"
+
+            staged = DrayStageInOperator(task_id="staged", path="/data/y", bytes_expected=MEGA)
+            unsized = move("unsized", bytes_expected=None)
+            made: Loose = name()
+            later = move("later", sources=made)
+            mapped = move_each("mapped", made)
+            stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+            asked = admit(**words)
+            asked >> made
+            asked >> stop >> [staged, unsized, later, mapped, move("known")]
+        return dag
+
+    def said() -> str:
+        lines = capsys.readouterr().out.splitlines()
+        return next(each for each in lines if each.startswith("dray_airflow.errors"))
+
+    conf = {"deadline": "120s"}
+    ran = run_dag(dag_of("all_of_them"), run_conf=conf)
+    assert str(ran.task("admit").state) == "failed"
+    line = said()
+    assert "cannot promise all transfers of the run: " in line
+    assert "staged: staging is not asked for" in line
+    assert "unsized: its size is not known: give bytes_expected" in line
+    assert "later: what it moves is not known before it runs" in line
+    assert "mapped: what it moves is not known before it runs" in line
+    assert line.endswith('or leave these out: required="known"')
+    assert live_at(site) == []
+    ran = run_dag(dag_of("known_ones", required="known"), run_conf=conf)
+    told = ran.result("admit")
+    assert told["promised"] == 1
+    assert sorted(told["left_out"]) == ["later", "mapped", "staged", "unsized"]
+    assert told["left_out"]["staged"] == "staging is not asked for"
+    assert live_at(site) == [f"{told['transfers']['known']['id']}.r"]
+    ran = run_dag(dag_of("named_ones", tasks=["known"]), run_conf=conf)
+    assert (ran.result("admit")["promised"], ran.result("admit")["left_out"]) == (1, {})
+
+
+def move_each(task_id: str, sources: Loose) -> Loose:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    return DrayTransferOperator.partial(
+        task_id=task_id,
+        destination="/data/",
+        source_conn_id="site_a",
+        destination_conn_id="site_a",
+        bytes_expected=MEGA,
+    ).expand_kwargs(sources.map(lambda each: {"sources": each}))
+
+
+@pytest.mark.parametrize("required", [True, "known"])
+def test_what_can_never_be_is_no_matter_of_leaving_out(
+    site: Endpoint,
+    run_dag: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    required: Loose,
+) -> None:
+    with make_dag(f"never_{required}") as dag:
+        admit(required=required) >> move("lost", source_conn_id="x", destination_conn_id="nowhere")
+    assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
+    said = capsys.readouterr().out
+    assert "nowhere" in said
+    assert "is not known before it runs" not in said
+    with make_dag(f"no_transfer_{required}") as dag:
+        admit(required=required) >> nap("compute", 0)
+    assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
+    assert "cannot ask for the run's transfers: the DAG has none" in capsys.readouterr().out
+
+
+def test_an_endpoint_that_promises_nothing_is_a_refusal(
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    site = start_endpoint("norate")
+    connect("site_a", site)
+    site.root("x.in").write_bytes(b"x")
+    with make_dag("no_rate") as dag:
+        admit() >> move("x")
+    ran = run_dag(dag, run_conf={"deadline": "60s"})
+    assert str(ran.task("admit").state) == "failed"
+    assert "which takes them without a promise: x: " in capsys.readouterr().out
+    assert live_at(site) == []
+    with make_dag("no_rate_needed") as dag:
+        admit(required=False) >> move("x")
+    ran = run_dag(dag, run_conf={"deadline": "60s"})
+    assert ran.state == "success"
+    assert ran.result("admit")["promised"] == 0
+
+
+def test_a_task_that_would_go_without_a_promise_takes_the_one_that_is_kept_for_it(
+    site: Endpoint, database: Loose
+) -> None:
+    """Somebody asks for all there is left in the moment in which the reservation goes."""
+    from dray.client import Request
+    from dray.errors import DrayError
+    from dray_airflow.operators.admit import reservation_id, submit_reserved
+
+    del database
+    due = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=100)
+    site.root("x").write_bytes(bytes(MEGA))
+
+    def request(id: str, size: int, **words: Loose) -> Request:
+        return Request("/data/x", f"/data/{id}", id=id, bytes_expected=size, deadline=due, **words)
+
+    with site.client() as client:
+        begin = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=10)
+        held = request(reservation_id("t"), 40 * LINK, admission="required", not_before=begin)
+        assert client.submit(held).promised
+        cancel = client.cancel
+        greedy: list[str] = []
+
+        def and_somebody(id: str, **words: Loose) -> Loose:
+            ended = cancel(id, **words)
+            try:
+                wanted = request("greedy", 70 * LINK, admission="required", not_before=begin)
+                client.submit(wanted)
+                greedy.append("taken")
+            except DrayError as error:
+                greedy.append(error.kind)
+            return ended
+
+        setattr(client, "cancel", and_somebody)  # noqa: B010 - the client itself, and more
+        mine = request("t", 40 * LINK, admission="best_effort", not_before=begin)
+        taken = submit_reserved(client, mine)
+        assert greedy == ["not_admitted"]
+        assert taken.promised
+        assert client.query([held.id or ""])[held.id or ""] is None
+
+
+def test_what_breaks_the_task_off_leaves_nothing_kept(
+    site: Endpoint,
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Any],
+) -> None:
+    """The second endpoint cannot be reached: no refusal, and the first gives back all the same."""
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    gone = start_endpoint("gone", config={"rate": LINK})
+    connect("site_b", gone, extra={"pin": gone.key, "seconds": 1, "outage_seconds": 1})
+    gone.kill()
+    ends = {"source_conn_id": "site_b", "destination_conn_id": "site_b"}
+    with make_dag("broken_off") as dag:
+        stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+        admit() >> stop >> [move("here"), move("there", **ends)]
+    ran = run_dag(dag, run_conf={"deadline": "120s"})
+    assert str(ran.task("admit").state) in {"failed", "up_for_retry"}
+    with site.client() as client:
+        assert list(client.transfers()) == []
+
+
 def test_a_run_without_a_deadline_is_told_how_to_give_one(
     site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

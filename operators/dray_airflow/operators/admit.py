@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
 from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.deadlines.graph import clock
-from dray_airflow.errors import DrayTaskFailure, bad_input, translated
+from dray_airflow.errors import DrayTaskFailure, bad_input, one_line, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +41,7 @@ that fits is taken."""
 OFFER_LASTS = timedelta(seconds=60)
 """How long a person may take to trigger the run again with what was offered."""
 OFFER_ROUNDS_MAX = 6
+NAMED_MAX = 5
 SET_MAX = 1000
 
 
@@ -88,17 +89,35 @@ def submit_reserved(client: Client, request: Request) -> Transfer:
     from dray.errors import DrayError
 
     held = reservation_id(request.id or "")
-    if request.admission == "best_effort":
+    is_soft = request.admission == "best_effort"
+    if is_soft and not _is_live(client, held):
         _free(client, held)
         return client.submit(request)
+    # What would go without a promise has one here: it asks for it first, and what stands for it
+    # gives way no sooner than it must.
+    wish = dataclasses.replace(request, admission="required") if is_soft else request
     try:
-        transfer = client.submit(request)
+        transfer = client.submit(wish)
     except DrayError as error:
         if error.kind != "not_admitted" or not _free(client, held):
+            if not is_soft:
+                raise
+            _free(client, held)
+            return client.submit(request)
+    else:
+        _free(client, held)
+        return transfer
+    try:
+        return client.submit(wish)
+    except DrayError as error:
+        if not is_soft or error.kind != "not_admitted":
             raise
-        return client.submit(request)
-    _free(client, held)
-    return transfer
+    return client.submit(request)
+
+
+def _is_live(client: Client, held: str) -> bool:
+    found = client.query([held])[held]
+    return found is not None and not found.is_terminal
 
 
 def _free(client: Client, held: str) -> bool:
@@ -122,10 +141,10 @@ class DrayAdmitOperator(BaseOperator):
     """Ask for all transfers of the run as a set: all are promised, or the task fails at once.
 
     Put it before the first transfer. What it asks for is what the transfer operators behind it will
-    ask for: each with its size (``bytes_expected`` or ``size``; without one it cannot be promised,
-    and is left out), not before it can begin, and done by its latest finish
-    (docs/explanation/airflow-deadlines.md). The whole is promised until each task comes with its
-    own transfer, or is later than half, a quarter or none of its time, as there is room for.
+    ask for: each with its size (``bytes_expected`` or ``size``; without one it cannot be promised),
+    not before it can begin, and done by its latest finish (docs/explanation/airflow-deadlines.md).
+    The whole is promised until each task comes with its own transfer, or is later than half, a
+    quarter or none of its time, as there is room for. Staging is not asked for.
 
     A refusal names the task that does not fit, why, and the earliest deadline of the run that could
     be promised. Gives (XCom) ``deadline``, ``promised``, ``left_out`` and ``transfers``: by task
@@ -133,7 +152,10 @@ class DrayAdmitOperator(BaseOperator):
 
     :param tasks: ids of the transfer tasks to ask for; by default all that have not begun.
     :param start_within: how long a task that is ready may take to come with its transfer.
-    :param required: fail if not all can be promised; else log it, keep nothing free and go on.
+    :param required: ``True``: fail unless every transfer that has not begun is promised; also where
+        one has no size, is of staging, or moves what is not known before it runs. ``"known"``: such
+        are left out, and the others are promised, or the task fails. ``False``: a refusal is
+        logged, nothing is kept free, and the run goes on.
     """
 
     is_dray_admit: ClassVar[bool] = True
@@ -145,7 +167,7 @@ class DrayAdmitOperator(BaseOperator):
         *,
         tasks: Sequence[str] | None = None,
         start_within: timedelta = START_WITHIN,
-        required: bool = True,
+        required: bool | Literal["known"] = True,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
         """Take what is asked for; nothing is looked at yet."""
@@ -157,12 +179,18 @@ class DrayAdmitOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, and keep free.
 
-        :raises DrayTaskFailure: if not all can be promised.
+        :raises DrayTaskFailure: if not all can be promised; nothing is kept free then.
         :raises DrayTaskRetry: if an endpoint cannot be asked.
         """
         from dray_airflow.deadlines.dag import plan_for
         from dray_airflow.submission import Clients
 
+        if self.required not in (True, False, "known"):
+            raise bad_input(
+                "ask for the run's transfers",
+                f"required={self.required!r} is no choice",
+                'write True, False or "known"',
+            )
         try:
             plan = plan_for(context)
         except ValueError as error:
@@ -174,6 +202,8 @@ class DrayAdmitOperator(BaseOperator):
                 'trigger it with conf {"deadline": "2h"}, or give the DAG a DeadlineAlert',
             )
         wanted, left_out = self._wanted(context, plan)
+        if self.required is True and left_out:
+            raise _not_known(left_out)
         sets: dict[str, list[Wanted]] = {}
         for each in wanted:
             sets.setdefault(each.errand.conn_id, []).append(each)
@@ -186,14 +216,16 @@ class DrayAdmitOperator(BaseOperator):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue
+                        # Before they are asked for: a submission that is broken off may be there.
+                        client = clients.of(conn_id)
+                        kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
-                            kept.append((clients.of(conn_id), transfer.id))
                             told[want.name] = _told(want, transfer)
-            except DrayTaskFailure as error:
-                # All or none, of all endpoints together.
-                for client, held in kept:
-                    _free(client, held)
-                if self.required or error.kind != "not_admitted":
+            except BaseException as error:
+                # All or none, of all endpoints together, whatever came between.
+                self._give_back(kept)
+                is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
+                if self.required or not is_refusal:
                     raise
                 self.log.warning("%s; going on without", error)
                 told = {}
@@ -205,6 +237,16 @@ class DrayAdmitOperator(BaseOperator):
             "left_out": left_out,
             "transfers": told,
         }
+
+    def _give_back(self, kept: list[tuple[Client, str]]) -> None:
+        """Free what was kept, as far as endpoints can be asked; the rest goes by itself."""
+        from dray.errors import DrayError
+
+        for client, held in kept:
+            try:
+                _free(client, held)
+            except DrayError as error:
+                self.log.warning("%s is kept until it would begin: %s", held, error)
 
     # --- what will be asked for -------------------------------------------------------------------
 
@@ -219,13 +261,23 @@ class DrayAdmitOperator(BaseOperator):
             raise bad_input(
                 "use tasks", f"the DAG has no {', '.join(unknown)}", "look at its graph"
             )
-        for operator in dag.tasks:
+        asked = [each for each in dag.tasks if chosen is None or each.task_id in chosen]
+        others = [each.task_id for each in asked if not _is_transfer(each)]
+        if self.required and (len(others) == len(asked) or chosen is not None) and others:
+            said = f"{', '.join(others)}: no transfer" if chosen else "the DAG has none"
+            raise bad_input(
+                "ask for the run's transfers", said, "name tasks of DrayTransferOperator"
+            )
+        for operator in asked:
             found = plan.transfers.get(operator.task_id)
-            if found is None or (chosen is not None and operator.task_id not in chosen):
+            if found is None:
+                continue
+            if _is_staging(operator):
+                left_out[operator.task_id] = "staging is not asked for"
                 continue
             try:
                 every = list(self._errands(context, operator, found))
-            except Exception as error:
+            except _NotKnown as error:
                 left_out[operator.task_id] = f"what it moves is not known before it runs: {error}"
                 continue
             for each in every:
@@ -259,10 +311,22 @@ class DrayAdmitOperator(BaseOperator):
         for index in range(count):
             inside = _context_of(context, operator, index if is_mapped else -1)
             rendered: Any = operator.prepare_for_execution()
-            rendered.render_template_fields(inside)
+            try:
+                rendered.render_template_fields(inside)
+            except DrayTaskFailure:
+                raise
+            except Exception as error:
+                # Templates and mapped arguments raise what they like.
+                raise _NotKnown(one_line(str(error) or type(error).__name__)) from None
             rendered = inside["task"] if is_mapped else rendered
-            settings = DrayHook(rendered.active_conn_id).settings
-            errand: Errand = rendered.errand(inside, settings)
+            try:
+                settings = DrayHook(rendered.active_conn_id).settings
+                errand: Errand = rendered.errand(inside, settings)
+            except DrayTaskFailure as error:
+                if not _follows_others(operator):
+                    raise
+                # Nothing is where a task that has not run will leave something.
+                raise _NotKnown(str(error)) from None
             # Those of the first round must not use the time of the others.
             rounds = -(-count // at_once)
             part = (found.latest_finish - begin) / rounds
@@ -302,12 +366,21 @@ class DrayAdmitOperator(BaseOperator):
             taken = client.submit_batch(requests, atomic=True)
             made = [each for each in taken if not isinstance(each, Exception)]
             if len(made) == len(taken):
-                for want, transfer in zip(wanted, made, strict=True):
-                    if not transfer.promised:
-                        self.log.warning(
-                            "%s is taken without a promise: %s", want.name, transfer.notices
-                        )
-                return list(zip(wanted, made, strict=True))
+                pairs = list(zip(wanted, made, strict=True))
+                unpromised = [
+                    f"{want.name}: {', '.join(map(str, transfer.notices)) or 'it does not say why'}"
+                    for want, transfer in pairs
+                    if not transfer.promised
+                ]
+                if unpromised:
+                    raise DrayTaskFailure(
+                        f"cannot promise the run's transfers at {wanted[0].errand.conn_id}, which"
+                        f" takes them without a promise: {'; '.join(unpromised[:NAMED_MAX])}; give"
+                        " the endpoint its rate, or let them take what they can get:"
+                        " required=False",
+                        "not_admitted",
+                    )
+                return pairs
         raise self._refusal(context, plan, clients, wanted, answer)
 
     def _refusal(
@@ -371,6 +444,46 @@ class DrayAdmitOperator(BaseOperator):
                 return _whole_second(plan.deadline + shift)
             verdicts = answer.transfers
         return None
+
+
+class _NotKnown(Exception):
+    """What a task moves cannot be said before others have run."""
+
+
+def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
+    named = [f"{name}: {why}" for name, why in left_out.items()]
+    more = f"; and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
+    return bad_input(
+        "promise all transfers of the run",
+        f"{'; '.join(named[:NAMED_MAX])}{more}",
+        'give what is missing, name the others with tasks, or leave these out: required="known"',
+    )
+
+
+def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
+    of = getattr(operator, "operator_class", type(operator))
+    return bool(getattr(of, "is_dray_transfer", False))
+
+
+def _is_staging(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
+    from dray_airflow.operators.stage import DrayStageInOperator, DrayStageOutOperator
+
+    of = getattr(operator, "operator_class", type(operator))
+    return issubclass(of, (DrayStageInOperator, DrayStageOutOperator))
+
+
+def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
+    """Whether what it is given comes from what other tasks leave."""
+    from airflow.sdk import XComArg
+
+    if getattr(operator, "is_mapped", False) and any(
+        True for _ in operator.iter_mapped_dependencies()
+    ):
+        return True
+    given = getattr(operator, "partial_kwargs", None) or vars(operator)
+    fields = [given[name] for name in operator.template_fields if name in given]
+    is_linked = any(True for _ in XComArg.iter_xcom_references(fields))
+    return is_linked or any("xcom" in str(each) for each in fields)
 
 
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
