@@ -391,18 +391,19 @@ impl Table {
 
     fn lack(&self, bounds: &Bounds, owner: &str, is_own: bool) -> Option<Lack> {
         let is_full = |most: u32, of: &dyn Fn(&Moving) -> bool| self.count(of) >= most as usize;
-        if is_full(bounds.sessions, &|_| true)
-            || is_own && is_full(bounds.own, &|other| other.is_own)
-        {
-            return Some(Lack::InAll);
-        }
         let is_owners = |other: &Moving| other.owner == owner;
         let is_owner_full = is_full(bounds.per_owner, &is_owners)
             || is_own
                 && is_full(bounds.own_of_owner, &|other| {
                     is_owners(other) && other.is_own
                 });
-        is_owner_full.then_some(Lack::OfOwner)
+        // First: a stranger's session that makes room would leave none to this owner.
+        if is_owner_full {
+            return Some(Lack::OfOwner);
+        }
+        let is_full_in_all = is_full(bounds.sessions, &|_| true)
+            || is_own && is_full(bounds.own, &|other| other.is_own);
+        is_full_in_all.then_some(Lack::InAll)
     }
 }
 

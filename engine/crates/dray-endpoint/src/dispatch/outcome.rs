@@ -64,6 +64,13 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
             Ending::Stopped
         }
         drive::Ending::Unreachable(error) => broken(error.clone(), true),
+        drive::Ending::Refused(error)
+            if error.kind == ErrorKind::Busy
+                && error.end != End::Here
+                && job.request.sources.len() == 1 =>
+        {
+            Ending::TurnedAway(error.clone())
+        }
         drive::Ending::Refused(error) | drive::Ending::Interrupted(error) => {
             let is_sources = matches!(error.end, End::Source | End::Network);
             broken(error.clone(), is_sources && job.request.sources.len() > 1)

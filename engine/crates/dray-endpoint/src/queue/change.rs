@@ -1,5 +1,6 @@
 //! What callers change: pause, resume, cancel, retry, patch, forget.
 
+use super::room::Room;
 use super::row::Row;
 use super::states::{Command, Standing, Step, next};
 use super::submit::{renew, told};
@@ -33,7 +34,7 @@ impl Queue {
         purge: bool,
         version: u64,
     ) -> Result<Transfer> {
-        self.change_if(caller, id, Command::Cancel { purge }, move |row| {
+        self.change_if(caller, id, Command::Cancel { purge }, move |_, row| {
             let standing = row.standing;
             let is_over = standing.state == State::Cancelled || standing.is_leaving();
             if is_over || row.version == version {
@@ -71,9 +72,17 @@ impl Queue {
     /// A new attempt of one that has ended.
     ///
     /// # Errors
-    /// As [`Queue::cancel`].
+    /// As [`Queue::cancel`]; `Busy` when the queue is full.
     pub fn retry(&self, caller: &Principal, id: &str) -> Result<Transfer> {
-        self.change(caller, id, Command::Retry)
+        let places = self.rules.places;
+        self.change_if(caller, id, Command::Retry, move |connection, row| match row
+            .standing
+            .state
+            .is_terminal()
+        {
+            true => Room::look(connection, places)?.take(connection, &row.owner),
+            false => Ok(()),
+        })
     }
 
     /// Changes what one is owed.
@@ -171,7 +180,7 @@ impl Queue {
     }
 
     fn change(&self, caller: &Principal, id: &str, command: Command) -> Result<Transfer> {
-        self.change_if(caller, id, command, |_| Ok(()))
+        self.change_if(caller, id, command, |_, _| Ok(()))
     }
 
     fn change_if(
@@ -179,12 +188,12 @@ impl Queue {
         caller: &Principal,
         id: &str,
         command: Command,
-        may: impl FnOnce(&Row) -> Result<()> + Send + 'static,
+        may: impl FnOnce(&Connection, &Row) -> Result<()> + Send + 'static,
     ) -> Result<Transfer> {
         let (caller, id) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, effects| {
             let mut row = find(connection, &caller, &id)?;
-            may(&row)?;
+            may(connection, &row)?;
             apply(connection, effects, &mut row, command, Moment::now())?;
             Ok(row)
         })?;

@@ -5,12 +5,12 @@ use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
 use super::row::{Row, SELECT};
 use super::schema::sql;
-use super::states::{Command, EndKind, Wish, after_break, after_turned_away};
+use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
 use super::{Queue, RetryWish, not_found};
 use crate::api::types::{Request, State};
 use crate::moment::Moment;
-use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
+use dray_core::{Error, RelPath, Result, Status, TransferId};
 use rusqlite::Connection;
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -79,6 +79,8 @@ pub enum Ending {
         /// The source to begin with next time.
         source: Option<u32>,
     },
+    /// The other end had no place for a session: that says nothing of this transfer.
+    TurnedAway(Error),
     /// It was stopped: as somebody wished, or because the endpoint ends.
     Stopped,
 }
@@ -567,26 +569,31 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKi
             source,
         } => {
             let retry = row.request.retry.unwrap_or(retry);
-            // Another end that has no place now says nothing of this transfer.
-            let is_turned_away = error.kind == ErrorKind::Busy && error.end != End::Here;
-            let verdict = match is_turned_away && !has_progressed {
-                true => after_turned_away(retry, row.barren),
-                false => after_break(retry, row.barren, error.status, has_progressed),
-            };
-            row.barren = verdict.barren;
+            let verdict = after_break(retry, row.barren, error.status, has_progressed);
             row.source = source.unwrap_or(row.source);
-            if verdict.is_tried {
-                let wait = Duration::from_secs(retry.interval_seconds);
-                row.next_try_at = Some(now.after(wait));
-                row.error = Some(live::parts(&error));
-                return EndKind::Again;
-            }
-            let error = match error.status {
-                Status::Temporary => error.status(Status::Exhausted),
-                _ => error,
-            };
-            row.error = Some(live::parts(&error));
-            EndKind::Failed
+            judged(row, error, verdict, retry, now)
+        }
+        Ending::TurnedAway(error) => {
+            let retry = row.request.retry.unwrap_or(retry);
+            let verdict = after_turned_away(retry, row.barren);
+            judged(row, error, verdict, retry, now)
         }
     }
+}
+
+/// Tried again, or given up.
+fn judged(row: &mut Row, error: Error, verdict: Verdict, retry: RetryWish, now: Moment) -> EndKind {
+    row.barren = verdict.barren;
+    if verdict.is_tried {
+        let wait = Duration::from_secs(retry.interval_seconds);
+        row.next_try_at = Some(now.after(wait));
+        row.error = Some(live::parts(&error));
+        return EndKind::Again;
+    }
+    let error = match error.status {
+        Status::Temporary => error.status(Status::Exhausted),
+        _ => error,
+    };
+    row.error = Some(live::parts(&error));
+    EndKind::Failed
 }

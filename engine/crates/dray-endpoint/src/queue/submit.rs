@@ -172,6 +172,10 @@ fn take_all(
         connection
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
+        // What was asked is remembered by the numbers they had, which are nobody else's.
+        for _ in &taken {
+            next_seq(connection)?;
+        }
         if effects.promises.is_touched() {
             promised::load(connection, &effects.promises)?;
         }

@@ -269,6 +269,11 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
         "no second one"
     );
 
+    let again = queue
+        .retry(&who("alice"), "a")
+        .expect_err("by hand neither");
+    assert_eq!(again.kind, ErrorKind::Busy);
+
     let ticket = |id: &str, owner: &str| super::TicketRow {
         id: id.to_owned(),
         transfer: "t".to_owned(),
@@ -518,10 +523,17 @@ fn partial_data_of_what_failed_can_be_given_up() {
 fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     let queue = queue();
     let alice = who("alice");
-    let full = |end| Ending::Broken {
-        error: Error::new(ErrorKind::Busy, end, "begin a session"),
-        has_progressed: false,
-        source: None,
+    let full = |end| {
+        let error = Error::new(ErrorKind::Busy, end, "begin a session");
+        match end {
+            // Storage that is busy, at whichever end, is no place that is taken.
+            End::Here => Ending::Broken {
+                error,
+                has_progressed: false,
+                source: None,
+            },
+            _ => Ending::TurnedAway(error),
+        }
     };
     let tries = |name: &str, ending: &Ending| {
         begin(&queue, name);
