@@ -162,8 +162,10 @@ impl Broker {
         for (need, plan) in &kept.parts {
             let is_steady = low == mean || outlook != Outlook::Mean;
             let rates = (!is_steady).then(|| {
-                early(need, &present, self.config.rates_hold)
-                    .unwrap_or_else(|| at_once(need, plan, &present))
+                // More than it can use is nobody's: it would stand idle beside others that wait.
+                let can = |key: &TransferKey| self.transfers.get(key).map_or(u64::MAX, most);
+                early(need, &present, self.config.rates_hold, &can)
+                    .unwrap_or_else(|| at_once(need, plan, &present, &can))
             });
             match rates {
                 Some(rates) => planned.extend(rates),
@@ -288,6 +290,7 @@ fn early(
     need: &Need,
     present: &[Option<u64>],
     holds: Duration,
+    can: &dyn Fn(&TransferKey) -> u64,
 ) -> Option<BTreeMap<TransferKey, u64>> {
     let mut left = unheld(need, present);
     let mut rates = BTreeMap::new();
@@ -298,7 +301,11 @@ fn early(
             continue;
         }
         let free = demand.resources.iter().filter_map(|at| left[*at]).min();
-        let rate = demand.ceiling.unwrap_or(u64::MAX).min(free?);
+        let rate = demand
+            .ceiling
+            .unwrap_or(u64::MAX)
+            .min(can(&demand.key))
+            .min(free?);
         take(&mut left, &demand.resources, rate);
         if let Some(done) = BytesPerSecond(rate).time_for(demand.bytes) {
             lasts = lasts.min(done);
@@ -333,7 +340,12 @@ fn planned_by(plan: &Plan) -> impl Iterator<Item = (TransferKey, u64)> {
 }
 
 /// What the plan has each move now, and then to who is due first all that is left.
-fn at_once(need: &Need, plan: &Plan, present: &[Option<u64>]) -> BTreeMap<TransferKey, u64> {
+fn at_once(
+    need: &Need,
+    plan: &Plan,
+    present: &[Option<u64>],
+    can: &dyn Fn(&TransferKey) -> u64,
+) -> BTreeMap<TransferKey, u64> {
     let planned: BTreeMap<TransferKey, u64> = planned_by(plan).collect();
     let mut left = unheld(need, present);
     let mut rates = BTreeMap::new();
@@ -345,7 +357,7 @@ fn at_once(need: &Need, plan: &Plan, present: &[Option<u64>]) -> BTreeMap<Transf
             }
             let rate: &mut u64 = rates.entry(demand.key).or_default();
             let most = match takes_all {
-                true => demand.ceiling.unwrap_or(u64::MAX),
+                true => demand.ceiling.unwrap_or(u64::MAX).min(can(&demand.key)),
                 false => planned.get(&demand.key).copied().unwrap_or(0),
             };
             let free = demand.resources.iter().filter_map(|at| left[*at]).min();

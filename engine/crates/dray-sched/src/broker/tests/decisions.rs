@@ -381,6 +381,24 @@ fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave
 }
 
 #[test]
+fn who_cannot_use_all_that_is_left_leaves_it_to_the_next() {
+    let mut broker = Broker::new(Config::default());
+    for (since, megas) in [(0, 90), (50, 110), (100, 100)] {
+        let _ = broker.measure(ResourceId(0), rate(megas), at(since));
+    }
+    broker.restore([due(1, 1_000, 300, &[0]), due(2, 1_000, 400, &[0])]);
+    // Its source gives no more.
+    broker.set_use(TransferKey(1), Some(rate(11)));
+    let rates = broker.rates(at(101));
+    let planned = |key| {
+        let found = rates.rates.iter().find(|rate| rate.key == TransferKey(key));
+        found.expect("there").planned.0 / MEGA
+    };
+    assert!(planned(1) <= 11, "{rates:?}");
+    assert!(planned(2) > 50, "{rates:?}");
+}
+
+#[test]
 fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
     let mut broker = Broker::new(Config::default());
     for (since, megas) in [(0, 150), (50, 250), (100, 200)] {
