@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from dray.client import Request
+from dray.client import Request, Selection
+from dray.errors import DrayPermanentError
 from dray_airflow.errors import DrayTaskFailure
 from dray_airflow.submission import FIRST_LABEL
 from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
@@ -203,6 +204,34 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
         said = asyncio.run(all_of_them())
     assert [each["transfer_id"] for each in said] == ids
     assert {each.get("state") for each in said} == {"cancelled"}
+
+
+@pytest.mark.slow
+def test_what_is_too_large_for_one_answer_is_asked_for_in_parts(site: Endpoint) -> None:
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    # 250 names of 250 bytes in each of 280 requests: 17 MiB, where an answer may have 16.
+    names = [f"{at:04}" + "x" * 246 for at in range(250)]
+    fat = Selection(recursive=True, include=names)
+    ids = [f"fat-{at}" for at in range(280)]
+    with site.client() as client:
+        for id in ids:
+            client.submit(
+                Request("/data/set/", f"/data/{id}/", id=id, not_before=later, selection=fat)
+            )
+        with pytest.raises(DrayPermanentError, match="ask for fewer ids at once"):
+            client.query(ids)
+        client.cancel(ids[-1])
+
+    async def last() -> str:
+        watch = Watch("site")
+        waits = [asyncio.create_task(watch.ended(id)) for id in ids]
+        ended = await asyncio.wait_for(waits[-1], 30)
+        assert not any(each.done() for each in waits[:-1])
+        for each in waits:
+            each.cancel()
+        return ended.state
+
+    assert asyncio.run(last()) == "cancelled"
 
 
 def test_it_does_not_fire_while_the_scheduler_may_not_know_yet(site: Endpoint) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Watch", "watch_of"]
 
 POLL_SECONDS = 2.0
 IDS_MAX = 500
-"""Transfers in one question; an endpoint answers a thousand."""
+"""Transfers in one question, at first; an endpoint answers a thousand if they are small."""
 CALLS_AT_ONCE = 8
 """Calls beside the watch, when a user ends hundreds of tasks at once."""
 IDS_A_SECOND = 200
@@ -61,6 +61,7 @@ class Watch:
         self._waiting: dict[str, list[_Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._ids_max = IDS_MAX
         #: bounds calls beside the watch
         self.gate = asyncio.Semaphore(CALLS_AT_ONCE)
 
@@ -125,9 +126,21 @@ class Watch:
 
     async def _look(self, client: AsyncClient) -> None:
         """Ask once for all."""
+        from dray.errors import DrayError
+
         ids = list(self._waiting)
-        for at in range(0, len(ids), IDS_MAX):
-            found = await client.query(ids[at : at + IDS_MAX])
+        at = 0
+        while at < len(ids):
+            some = ids[at : at + self._ids_max]
+            try:
+                found = await client.query(some)
+            except DrayError as error:
+                if error.kind != "limit_exceeded" or len(some) == 1:
+                    raise
+                # An answer has 16 MiB at most, and a request that names many files 64 KiB of them.
+                self._ids_max = len(some) // 2
+                continue
+            at += len(some)
             await self._tell(client, found)
 
     async def _tell(self, client: AsyncClient, found: Mapping[str, Transfer | None]) -> None:
