@@ -171,6 +171,11 @@ class Errand:
             return self
         return self.with_request(admission="best_effort")
 
+    def is_used_up(self, clients: Clients) -> bool:
+        """Whether there is nothing left to make it from; a source is not ours to free."""
+        del clients
+        return False
+
     def as_found(self, found: Transfer) -> Errand:
         """Give it as it was submitted, as far as a try may differ."""
         return self.with_request(admission=found.request.get("admission"))
@@ -240,6 +245,9 @@ class Wish(Protocol):
 
     def late(self) -> Wish:
         """Give what is asked for when it has begun already."""
+
+    def is_used_up(self, clients: Clients) -> bool:
+        """Whether what is done stands, and what it was made from was freed behind it."""
 
     def as_found(self, found: Transfer) -> Wish:
         """Give it as it was submitted, as far as a try may differ."""
@@ -311,9 +319,12 @@ class Clients:
         self._open.clear()
 
 
-def begin(wish: Wish, clients: Clients) -> Begun:
+def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
     """Submit a transfer, or attach to it, or go on with it after its end; and mark it as ours.
 
+    :param unreported: the attempt that an earlier try of the task has begun and whose end none has
+        reported: if it is done it is taken as it is, for to bring it again may be to send it twice,
+        and its source may be gone by now.
     :raises DrayTaskFailure: for what will not go away by itself.
     :raises DrayTaskRetry: for the rest.
     """
@@ -325,7 +336,7 @@ def begin(wish: Wish, clients: Clients) -> Begun:
         for left in reversed(range(ROUNDS_MAX)):
             found = client.query([wish.id])[wish.id]
             try:
-                begun = _begin(wish, clients, found)
+                begun = _begin(wish, clients, found, unreported)
             except DrayError as error:
                 # Between the look and the submission another try may have begun or ended it. What
                 # is taken and cannot be seen at a second look either is another owner's.
@@ -342,15 +353,23 @@ def begin(wish: Wish, clients: Clients) -> Begun:
     )
 
 
-def _begin(wish: Wish, clients: Clients, found: Transfer | None) -> Begun | None:
+def _begin(
+    wish: Wish, clients: Clients, found: Transfer | None, unreported: int | None
+) -> Begun | None:
     """Do what fits what was found; ``None``: look again."""
     if found is None:
         _check_deadline(wish)
         return Begun(wish.send(clients, _own_labels(wish, wish.mark)), "submitted")
+    is_same = _labels(found).get(BODY_LABEL) == fingerprint(wish)
+    if found.state == "done" and is_same:
+        if found.attempt == unreported:
+            return Begun(found, "was done before this try, and no try had said so")
+        if wish.is_used_up(clients):
+            return Begun(found, "was done, and what it was made from is free already")
     if found.is_terminal:
         transfer = wish.late().send(clients, _own_labels(wish, wish.mark))
         return Begun(transfer, f"begun again after it was {found.state}")
-    if _labels(found).get(BODY_LABEL) == fingerprint(wish):
+    if is_same:
         return _attach(wish, clients, found)
     if not wish.is_id_own:
         raise bad_input(

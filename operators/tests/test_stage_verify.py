@@ -91,6 +91,42 @@ def test_staging_in_work_and_out_frees_the_fast_tier(
     assert not list(tiers.root(root="nvme").rglob("*.dat"))
 
 
+def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -> None:
+    from types import SimpleNamespace
+
+    from dray_airflow.errors import DrayTaskFailure
+    from dray_airflow.hooks.dray import DrayHook
+    from dray_airflow.operators.stage import DrayStageOutOperator
+    from dray_airflow.submission import Clients, begin
+
+    there = tiers.root("out.dat", root="nvme")
+    there.write_bytes(b"first")
+    one = DrayStageOutOperator(task_id="out", path="/nvme/out.dat", to="/tape/out.dat", evict=True)
+
+    def again() -> tuple[str, str]:
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="out", map_index=-1, id="a-try")
+        context: Any = {"ti": ti}
+        settings = DrayHook("dray_default").settings
+        with Clients() as clients:
+            begun = begin(one.errand(context, settings), clients)
+            client = clients.of("dray_default")
+            ended = client.wait(begun.transfer.id, timeout_seconds=30)
+            one._complete(context, client, settings, ended)
+            return begun.story, ended.state
+
+    assert again() == ("submitted", "done")
+    assert not there.exists()
+    assert again() == ("was done, and what it was made from is free already", "done")
+    # What was made anew is taken out anew.
+    there.write_bytes(b"second")
+    assert again() == ("begun again after it was done", "done")
+    assert tiers.root("out.dat", root="tape").read_bytes() == b"second"
+    # Nothing is taken for done whose slow copy is gone as well.
+    tiers.root("out.dat", root="tape").unlink()
+    with pytest.raises(DrayTaskFailure):
+        again()
+
+
 def test_what_cannot_be_staged_fails_with_one_line(
     tiers: Endpoint, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,6 +151,22 @@ def test_after_success_it_is_checked_and_nothing_is_sent(
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
 
 
+def test_what_is_done_and_was_never_reported_is_taken_as_it_is(
+    sites: Two, clients: Clients, client: Client
+) -> None:
+    begin(errand(overwrite="always"), clients)
+    client.wait("af-t", timeout_seconds=60)
+    # The source is a file that its owner takes away once it has arrived.
+    sites.a.root("x.dat").unlink()
+    again = begin(errand("try2", overwrite="always"), clients, 1)
+    assert again.story == "was done before this try, and no try had said so"
+    assert (again.transfer.state, again.transfer.attempt) == ("done", 1)
+    # Another wish, or what was reported, is begun anew.
+    other = begin(errand("try3", overwrite="if-different"), clients, 1)
+    assert other.transfer.attempt == 2
+    assert client.wait("af-t", timeout_seconds=60).state == "failed"
+
+
 def test_after_a_cancel_only_the_rest_is_sent(
     sites: Two, clients: Clients, client: Client, fault: Faults
 ) -> None:

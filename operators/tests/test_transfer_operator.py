@@ -213,6 +213,50 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
     assert ended.state == "cancelled"
 
 
+def test_a_retry_after_the_end_sends_nothing_twice(
+    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    class Unlucky(DrayTransferOperator):
+        """Its first try ends when all has arrived, before it can say so."""
+
+        def _complete(self, context: Loose, *rest: Loose) -> dict[str, Any]:
+            result = super()._complete(context, *rest)
+            if context["ti"].try_number == 1:
+                raise RuntimeError("it is killed")
+            return result
+
+    with make_dag("after_the_end") as dag:
+        Unlucky(
+            task_id="move",
+            sources="/data/x.dat",
+            destination="/data/y.dat",
+            source_conn_id="site_a",
+            destination_conn_id="site_b",
+            overwrite="always",
+            retries=1,
+            retry_delay=dt.timedelta(0),
+        )
+    ran = run_dag(dag)
+    assert (ran.state, ran.task("move").try_number) == ("success", 2)
+    assert "was done before this try, and no try had said so" in capfd.readouterr().out
+    with sites.b.client() as client:
+        (seen,) = client.transfers(labels={"dag_id": "after_the_end"})
+        assert (client.transfer(seen.id).attempt, seen.bytes.sent) == (1, SIZE)
+    assert unreported("after_the_end") == []
+
+
+def unreported(dag_id: str) -> list[str]:
+    """Give the tasks of a DAG whose transfers nobody has reported."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        rows = session.query(TaskStateStoreModel).filter_by(dag_id=dag_id, key="dray_unreported")
+        return [row.task_id for row in rows]
+
+
 class Broken:
     """A task's store of an Airflow whose API is away."""
 

@@ -69,6 +69,31 @@ class StagingErrand:
             return self
         return dataclasses.replace(self, request=dataclasses.replace(self.request, deadline=None))
 
+    def is_used_up(self, clients: Clients) -> bool:
+        """Whether the slow copy stands and the fast one, that it was made from, is free."""
+        from dray.errors import DrayError
+
+        if self.direction == "in":
+            return False
+        client = clients.of(self.conn_id)
+        try:
+            staged = client.staging(self.id)
+            if staged.state != "evicted" or staged.to is None:
+                return False
+            client.stat(staged.to)
+        except DrayError as error:
+            if error.status != "permanent":
+                raise
+            return False
+        try:
+            client.stat(staged.path)
+        except DrayError as error:
+            if error.kind != "not_found":
+                raise
+            return True
+        # Somebody has made it anew meanwhile.
+        return False
+
     def as_found(self, found: Transfer) -> StagingErrand:
         """Give it as it is: nothing of it is said by whoever goes on."""
         del found
@@ -209,7 +234,8 @@ class _StageOperator(WaitingOperator):
         errand = self._by_deadline(context, self.errand(context, settings))
         with Clients() as clients:
             self._remember(context, settings, errand.id)
-            begun = begin(errand, clients)
+            begun = begin(errand, clients, self._unreported(context, errand))
+            self._note(context, errand, begun.transfer)
             self.log.info(
                 "staging %s %s %s at %s: %s",
                 self.direction,
@@ -220,7 +246,9 @@ class _StageOperator(WaitingOperator):
             )
             client = clients.of(settings.conn_id)
             ended = self._wait(client, settings, begun.transfer)
-            return self._complete(context, client, settings, ended)
+            result = self._complete(context, client, settings, ended)
+            self._forget(context)
+            return result
 
     def _by_deadline(self, context: Context, errand: StagingErrand) -> StagingErrand:
         """Add the deadline of the run, carried back through the graph, if the task has none."""

@@ -296,14 +296,17 @@ class DrayTransferOperator(WaitingOperator):
         errand = dataclasses.replace(errand, submit=reserved_submit(context))
         with Clients() as clients:
             self._remember(context, settings, errand.id)
-            begun = begin(errand, clients)
+            begun = begin(errand, clients, self._unreported(context, errand))
             transfer = begun.transfer
+            self._note(context, errand, transfer)
             self.log.info(
                 "transfer %s %s at %s: %s", transfer.id, begun.story, settings.url, story(transfer)
             )
             client = clients.of(errand.conn_id)
             ended = self._wait(client, settings, transfer)
-            return self._complete(context, client, settings, ended)
+            result = self._complete(context, client, settings, ended)
+            self._forget(context)
+            return result
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
         """Add the deadline of the run, carried back through the graph, if the task has none."""

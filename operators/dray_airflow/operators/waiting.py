@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dray.client import Client, FileOutcome, Transfer
     from dray_airflow.deadlines.dag import TaskDeadline
     from dray_airflow.hooks.dray import Settings
-    from dray_airflow.submission import Submit
+    from dray_airflow.submission import Submit, Wish
     from dray_airflow.triggers.transfer import DrayTransferTrigger
 
 __all__ = [
@@ -46,6 +46,7 @@ TELL_SECONDS = 60.0
 AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
 FAILURES_LOOKED_AT_MAX = 1000
+UNREPORTED_KEY = "dray_unreported"
 
 
 class WaitingOperator(BaseOperator):
@@ -94,6 +95,50 @@ class WaitingOperator(BaseOperator):
             store.set("dray_transfer", {"id": id, "endpoint": settings.url})
         except Exception as error:
             self.log.warning("the task's page will not lead to transfer %s: %s", id, error)
+
+    # What was begun and not reported yet. A retry takes its end as it is; who clears a task that
+    # has reported wants it looked at again. Without the store all is looked at again.
+
+    def _unreported(self, context: Context, wish: Wish) -> int | None:
+        """Give the attempt that earlier tries have begun for this wish, and not reported."""
+        from dray_airflow.submission import fingerprint
+
+        store = task_state_store(context)
+        if store is None:
+            return None
+        try:
+            found = store.get(UNREPORTED_KEY)
+        except Exception as error:
+            self.log.warning("what earlier tries have begun is not known: %s", error)
+            return None
+        if not isinstance(found, dict) or found.get("id") != wish.id:
+            return None
+        attempt = found.get("attempt")
+        is_same = found.get("body") == fingerprint(wish)
+        return attempt if is_same and isinstance(attempt, int) else None
+
+    def _note(self, context: Context, wish: Wish, transfer: Transfer) -> None:
+        """Remember, for later tries, what this one has begun."""
+        from dray_airflow.submission import fingerprint
+
+        store = task_state_store(context)
+        if store is None:
+            return
+        words = {"id": wish.id, "body": fingerprint(wish), "attempt": transfer.attempt}
+        try:
+            store.set(UNREPORTED_KEY, words)
+        except Exception as error:
+            self.log.warning("a retry after its end would begin it again: %s", error)
+
+    def _forget(self, context: Context) -> None:
+        """Let the next try, if somebody clears the task, look again."""
+        store = task_state_store(context)
+        if store is None:
+            return
+        try:
+            store.delete(UNREPORTED_KEY)
+        except Exception as error:
+            self.log.warning("the task, if cleared, would take its transfer as it is: %s", error)
 
     def _wait(self, client: Client, settings: Settings, transfer: Transfer) -> Transfer:
         """Wait in this process, at first; then hand over."""
@@ -175,7 +220,9 @@ class WaitingOperator(BaseOperator):
                 # The trigger gave up, or somebody began it again: the retry attaches to it.
                 message = event.get("error") or f"it is {transfer.state} again"
                 raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
-            return self._complete(context, client, hook.settings, transfer)
+            result = self._complete(context, client, hook.settings, transfer)
+            self._forget(context)
+            return result
 
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
