@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 import time
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ __all__ = [
     "fingerprint",
     "said",
 ]
+
+log = logging.getLogger(__name__)
 
 BODY_LABEL = "airflow.body"
 FIRST_LABEL = "airflow.first"
@@ -73,6 +76,8 @@ _WHEN = (
 )
 #: of them, what can be changed while the transfer lives
 _CHANGEABLE = ("class_", "deadline", "priority", "weight", "rate_min", "rate_max")
+#: of them, what an endpoint promises, or does not
+_PROMISED = ("deadline", "rate_min")
 _URL = re.compile(r"dray://([^/?#\s@]+)(/.+)", re.DOTALL)
 
 
@@ -443,6 +448,15 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
         if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
     # It keeps the promise it has, if any; what moves is not stopped for the lack of a better one.
+    # The rest of what this try wants is asked for all the same.
+    better = {name: str(wanted.pop(name)) for name in _PROMISED if name in wanted}
+    log.warning("transfer %s keeps the promise it has; there is none for %s", transfer.id, better)
+    try:
+        return client.change(transfer.id, labels=labels, **wanted)
+    except DrayError as error:
+        if error.kind != "not_admitted":
+            raise
+    log.warning("transfer %s stays as it is: even %s would break it", transfer.id, sorted(wanted))
     return client.change(transfer.id, labels=labels)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.client import Client
+    from dray.testing.endpoints import Endpoint
     from dray.testing.faults import Faults
     from dray.testing.plugin import Two
 
@@ -134,6 +135,37 @@ def test_another_deadline_or_priority_is_a_change_and_no_other_request(
     third = begin(errand("try3", rate_max=SLOW, **words), clients)
     assert (third.story, third.transfer.attempt) == ("attached", 1)
     assert client.wait("af-t", timeout_seconds=60).bytes.sent == SIZE
+
+
+def test_a_promise_that_cannot_be_had_keeps_the_rest_from_nobody(
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from dray.client import Request
+
+    narrow = start_endpoint("narrow", config={"rate": "1MB"})
+    connect("narrow", narrow)
+    narrow.root("x.dat").write_bytes(os.urandom(SIZE))
+    now = dt.datetime.now(dt.timezone.utc)
+
+    def wish(mark: str, minutes: int, **words: Loose) -> Errand:
+        deadline = now + dt.timedelta(minutes=minutes)
+        ends = ((End("narrow", "/data/x.dat"),), End("narrow", "/data/y.dat"))
+        more: dict[str, Loose] = {"bytes_expected": 100_000_000, "deadline": deadline, **words}
+        return Errand(*ends, Request((), "", id="af-t", **more), mark=mark)
+
+    with Clients() as clients:
+        begin(wish("try1", 60), clients)
+        again = begin(wish("try2", 1, priority=7, rate_max=300_000), clients)
+        client = clients.of("narrow")
+        seen = client.transfer("af-t").request
+        client.cancel("af-t")
+    assert again.story == "attached"
+    assert (seen["priority"], seen["rate_max"]) == (7, 300_000)
+    kept = dt.datetime.fromisoformat(seen["deadline"].replace("Z", "+00:00"))
+    assert abs(kept - now - dt.timedelta(minutes=60)) < dt.timedelta(seconds=1)
+    assert "keeps the promise it has" in caplog.text
 
 
 def test_after_success_it_is_checked_and_nothing_is_sent(
