@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dray.client import Place, Request, Retry
 from dray.testing.endpoints import Endpoint, find_program
 from integration.harness import tree
-from integration.harness.airflow import Airflow
+from integration.harness.airflow import Airflow, connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,19 +55,6 @@ class Outcome(NamedTuple):
 def say(text: str) -> None:
     """Say what is being done."""
     print(text, flush=True)
-
-
-def connection(endpoint: Endpoint) -> str:
-    """Give an endpoint as the text of an Airflow connection."""
-    host, _, port = endpoint.address.rpartition(":")
-    fields = {
-        "conn_type": "dray",
-        "host": host,
-        "port": int(port),
-        "password": endpoint.token(lifetime="12h"),
-        "extra": {"pin": endpoint.key},
-    }
-    return json.dumps(fields)
 
 
 @contextlib.contextmanager
