@@ -35,8 +35,11 @@ LIMITS = {"memory": "64MiB", "transfers_active": 4}
 #: What an endpoint's end may cost at the most: the buffers, and one group of syncs
 #: (docs/explanation/what-is-safe.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
-#: More than that, so that beginning anew could not pass for going on.
 DATA_BYTES = 96 * MIB
+#: of the large scene's small files; each is sent again or adopted whole, never gone on with
+SMALL_FILES, SMALL_BYTES = 40, 999
+#: What is on its way, or was counted while somebody looked, when what is safe is read.
+LOOKED_BYTES = MIB
 #: Frames, records of TLS, object heads: next to nothing beside the data.
 OVERHEAD = 0.01
 
@@ -143,8 +146,13 @@ class Scene:
 
     def make_large(self, size: int = DATA_BYTES) -> None:
         """Write a large file, two that are less so, and small ones."""
-        parts = {"large": size // 2, "less/one": size // 4, "less/other": size // 4 - 40 * 999}
-        self.make({**parts, **{f"small/{number:03}": 999 for number in range(40)}})
+        parts = {
+            "large": size // 2,
+            "less/one": size // 4,
+            "less/other": size // 4 - SMALL_FILES * SMALL_BYTES,
+        }
+        small = {f"small/{number:03}": SMALL_BYTES for number in range(SMALL_FILES)}
+        self.make({**parts, **small})
 
     def begin(self, dag_id: str, run_id: str = "", *, rate: int = 0, **more: object) -> Run:
         """Begin a run that moves it, at most so many bytes per second."""
@@ -169,13 +177,26 @@ class Scene:
         """Count the bytes that travelled more often than once."""
         return self.carried() - self.size
 
+    def unsafe(self, safe: int) -> int:
+        """Give what may travel again after a fault: what has travelled by now, and was not safe.
+
+        Beginning from zero sends all again that has travelled, which is more by ``safe``.
+
+        :param safe: bytes that were safe before the fault.
+        """
+        assert safe >= 8 * LOOKED_BYTES, "too little to tell going on from beginning anew"
+        return max(0, self.carried() - safe) + LOOKED_BYTES
+
     def check(self, resent_max: int = 0) -> None:
         """Fail unless everything is there, as it is, and little travelled more than once."""
         found = files(tree.describe(self.there))
         assert tree.differences(files(self.wanted), found) == []
         assert tree.leftovers(self.world.b.root()) == []
         excess = self.excess()
-        print(f"{self.name}: {excess / MIB:.2f} MiB of {self.size / MIB:.0f} travelled twice")
+        print(
+            f"{self.name}: {excess / MIB:.2f} MiB of {self.size / MIB:.0f} travelled twice"
+            f" (bound: {resent_max / MIB:.2f})"
+        )
         assert excess <= resent_max + OVERHEAD * self.size + (64 << 10)
 
     @contextlib.contextmanager

@@ -59,8 +59,11 @@ class Task(NamedTuple):
     #: "" before it is scheduled
     state: str
     tries: int
-    #: of the process that does its work; its parent supervises it. 0: none known
+    #: of the process that does its work, or did if it does not run; its parent supervises it.
+    #: 0: none known
     pid: int
+    #: the triggerer that waits for it, a number of Airflow's; 0: none
+    triggerer: int = 0
 
 
 def free_port() -> int:
@@ -92,19 +95,21 @@ def is_installed() -> bool:
     return any(point.value.startswith("dray_airflow") for point in points)
 
 
+def is_marked(pid: int, mark: str) -> bool:
+    """Say whether a process lives and bears a mark."""
+    process = Path(f"/proc/{pid}")
+    try:
+        words = (process / "environ").read_bytes().split(b"\0")
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return f"{MARK}={mark}".encode() in words and state != "Z"
+
+
 def marked(mark: str) -> list[int]:
     """Find the living processes that bear a mark."""
-    found = []
-    needle = f"{MARK}={mark}".encode()
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            words = environment.read_bytes().split(b"\0")
-            state = (environment.parent / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if needle in words and state != "Z":
-            found.append(int(environment.parent.name))
-    return found
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if is_marked(pid, mark)]
 
 
 def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
@@ -438,6 +443,7 @@ class Run:
                 each["state"] or "",
                 each["try_number"],
                 each["pid"] or 0,
+                (each["triggerer_job"] or {}).get("id", 0),
             )
             for each in found["task_instances"]
         ]
@@ -508,6 +514,21 @@ class Run:
             text = path.read_text(encoding="utf-8", errors="replace")
             texts += [f"--- {path.name}", *text.splitlines()]
         return "\n".join(texts)
+
+    def kill(self, task_id: str, map_index: int = -1) -> int:
+        """End the process of a task that runs, at once.
+
+        :returns: its number.
+        :raises RuntimeError: if none runs; nothing is ended then. The number that Airflow keeps of
+            a task that is deferred or has ended may be another program's by now.
+        """
+        found = self.task(task_id, map_index)
+        if found.state != "running" or found.pid <= 1:
+            raise RuntimeError(f"{task_id} of {self} is {found.state}, process {found.pid}")
+        if not is_marked(found.pid, self.airflow.mark):
+            raise RuntimeError(f"process {found.pid} is none of this Airflow")
+        os.kill(found.pid, signal.SIGKILL)
+        return found.pid
 
     def story(self) -> str:
         """Tell how its tasks stand and what the failed ones wrote last."""
