@@ -1,8 +1,9 @@
 """A large dataset, moved by as many workers as there are.
 
-The dataset is parted evenly in bytes and files; each part is a task of its own, which any worker
-may take (Celery or Kubernetes spread them over hosts). Each part has a transfer of its own: one
-that fails is tried again alone, and nothing of the others moves twice.
+The dataset is parted evenly in bytes and files, by folders and by how names begin, so that it may
+have any number of files; each part is a task of its own, which any worker may take (Celery or
+Kubernetes spread them over hosts). Each part has a transfer of its own: one that fails is tried
+again alone, and nothing of the others moves twice.
 
     airflow dags trigger shared_dataset --conf '{"dataset": "run42", "shards": 8}'
 
@@ -35,7 +36,7 @@ with DAG(
     def part(dataset: str, shards: str) -> list[dict[str, Any]]:
         """List the dataset and part it; each part is what its task is called with."""
         from dray_airflow.hooks.dray import DrayHook
-        from dray_airflow.shards import plan_shards
+        from dray_airflow.shards import PATTERNS_MAX, group_files, plan_shards
 
         with DrayHook("dray_site").get_conn() as client:
 
@@ -46,8 +47,8 @@ with DAG(
                     elif entry.type == "file":
                         yield f"{path}/{entry.name}", entry.size or 0
 
-            planned = plan_shards(below(dataset), int(shards))
-        # A selection takes 256 patterns; a part with more files than that is better cut by folders.
+            groups = group_files(below(dataset), int(shards))
+        planned = plan_shards(groups, int(shards), paths_max=PATTERNS_MAX)
         return [{"include": list(shard.paths), "bytes_expected": shard.bytes} for shard in planned]
 
     move = DrayTransferOperator.partial(

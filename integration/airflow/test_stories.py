@@ -93,14 +93,16 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
 
 @pytest.mark.parametrize("story", ["data/shared"], indirect=True)
 def test_shared_dataset_moves_every_file_once(story: Site) -> None:
-    make_dataset(story.here, 6, 20)
+    # More than 256 patterns for each of three parts could name.
+    make_dataset(story.here, 6, 170)
+    (story.here / "f0" / "0*.txt").write_text("a name that others would match\n")
     airflow = story.world.airflow
     run = airflow.trigger("shared_dataset", "shared", {"dataset": "shared", "shards": 3})
     run.await_end()
     story.check()
     moved = story.transfers("shared_dataset")
     assert len(moved) == 3
-    assert sum(each.files.done for each in moved) == 6 * 21
+    assert sum(each.files.done for each in moved) == 6 * 171 + 1
     sent = [each.bytes.sent for each in moved]
     assert sum(sent) == sum(path.stat().st_size for path in story.here.rglob("*") if path.is_file())
     # Evenly: no part is twice another.

@@ -1,7 +1,9 @@
-"""A dataset in parts for mapped tasks: even in bytes, in files and over storage targets. Pure.
+"""A dataset in parts for mapped tasks: even in bytes and in files. Pure.
 
-For: :func:`plan_shards`, whose parts go to ``DrayTransferOperator.partial(...).expand(...)``.
-Not for: looking at storage; who calls it says which files there are.
+For: :func:`plan_shards` of :func:`group_files`, whose parts go to
+``DrayTransferOperator.partial(...).expand_kwargs(...)`` as patterns, a few for however many files.
+Not for: looking at storage; who calls it says which files there are. An endpoint does not say on
+which storage target a file lies; who knows it otherwise may say so, and it is evened out too.
 
 Invariant owned here: every file is in exactly one shard, and the same files give the same shards,
 in whatever order they come, so that a task that is tried again has the part it had.
@@ -9,14 +11,17 @@ in whatever order they come, so that a task that is tried again has the part it 
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+import itertools
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FILE_COST_BYTES", "Shard", "ShardFile", "plan_shards"]
+__all__ = ["FILE_COST_BYTES", "PATTERNS_MAX", "Shard", "ShardFile", "group_files", "plan_shards"]
 
 FILE_COST_BYTES = 1 << 20
 """What a file costs besides its bytes, said in bytes: opening, naming and syncing it takes about as
@@ -25,19 +30,36 @@ long as one object. Guess, revisit with measured small files."""
 SHARDS_MAX = 1000
 """Airflow's own limit of a task's instances (``[core] max_map_length``) is 1024 by default."""
 
+PATTERNS_MAX = 256
+"""Patterns that a transfer takes (docs/reference/api.md)."""
+
+PATTERN_BYTES_MAX = 1_024
+"""Bytes of one of them."""
+
+PATTERNS_BYTES_MAX = 48 << 10
+"""What they may take of a request's 64 KiB."""
+
+GROUPS_PER_SHARD = 64
+"""Groups at the most, on the average: far from 256, so that a shard of small ones takes more."""
+
+FINENESS = 16
+"""A group of less than this part of a shard is not cut any more: shards are even to about that."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardFile:
-    """A file of the dataset.
+    """A file of the dataset, or a group of them that stays together.
 
-    :param path: relative to the dataset's top.
+    :param path: relative to the dataset's top; of a group the pattern that it is chosen by.
     :param size: bytes.
     :param target: the storage target it lies on, where known.
+    :param files: how many it is.
     """
 
     path: str
     size: int
     target: str = ""
+    files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +75,7 @@ class Shard:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where they are, relative to the dataset's top."""
+        """Where they are, relative to the dataset's top; of groups the patterns."""
         return tuple(file.path for file in self.files)
 
     @property
@@ -75,19 +97,24 @@ def plan_shards(
     shards: int,
     *,
     file_cost_bytes: int = FILE_COST_BYTES,
+    paths_max: int | None = None,
 ) -> tuple[Shard, ...]:
     """Part a dataset evenly.
 
     A file costs its bytes and ``file_cost_bytes``. The costliest goes first, each to a shard that
     has no more than the file's own cost above the least; among these to the one that has least of
-    the file's storage target, so that all shards together keep all targets busy from first to last.
-    So no shard costs more than the least one and twice the costliest file.
+    the file's storage target, where that is known. So no shard costs more than the least one and
+    twice the costliest file, unless one is full of patterns.
 
-    :param files: each once: a :class:`ShardFile`, or path, bytes and, where known, storage target.
+    :param files: each once: a :class:`ShardFile`, or path, bytes and, where known, storage target;
+        or what :func:`group_files` gives.
     :param shards: how many parts, 1 to 1000; there are fewer if there are fewer files.
     :param file_cost_bytes: what a file costs besides its bytes.
+    :param paths_max: how many paths a part may have, and then 48 KiB of them; by default as many as
+        there are. Parts that become ``include`` take ``PATTERNS_MAX``.
     :returns: shards that are not empty, by number; none without files.
-    :raises ValueError: for a path that is there twice, a negative size, or such a number of shards.
+    :raises ValueError: for a path that is there twice, a negative size, such a number of shards, or
+        more paths than these shards may have.
     """
     if not 1 <= shards <= SHARDS_MAX:
         raise ValueError(f"{shards} shards: it must be 1 to {SHARDS_MAX}")
@@ -104,20 +131,183 @@ def plan_shards(
         return ()
     parts: list[list[ShardFile]] = [[] for _ in range(count)]
     costs = [0] * count
+    texts = [0] * count
     of_target: dict[str, list[int]] = {}
-    for file in sorted(all_files, key=lambda each: (-each.size, each.target, each.path)):
-        cost = file.size + file_cost_bytes
-        limit = min(costs) + cost
+
+    def cost_of(file: ShardFile) -> int:
+        return file.size + file.files * file_cost_bytes
+
+    order = [(-cost_of(file), -file.size, file.target, file.path, file) for file in all_files]
+    for _, _, _, _, file in sorted(order):
+        cost, text = cost_of(file), len(file.path.encode()) + 4
+        with_room = [
+            each
+            for each in range(count)
+            if paths_max is None
+            or (len(parts[each]) < paths_max and texts[each] + text <= PATTERNS_BYTES_MAX)
+        ]
+        if not with_room:
+            raise ValueError(f"{len(all_files)} paths are too many for {count} shards")
+        limit = min(costs[each] for each in with_room) + cost
         here = of_target.setdefault(file.target, [0] * count)
         index = min(
-            (each for each in range(count) if costs[each] <= limit),
+            (each for each in with_room if costs[each] <= limit),
             key=lambda each: (here[each], costs[each], each),
         )
         parts[index].append(file)
+        texts[index] += text
         costs[index] += cost
         here[index] += cost
     held = [part for part in parts if part]
     return tuple(
         Shard(index, tuple(sorted(part, key=lambda each: each.path)))
         for index, part in enumerate(held)
+    )
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    #: of folders and its own
+    names: tuple[str, ...]
+    size: int
+
+
+class _Group(NamedTuple):
+    """Files that one pattern chooses, and that no other file of the dataset is chosen by.
+
+    :param folder: what they have in common.
+    :param prefix: what the next name begins with; ``None``: everything beneath the folder.
+    :param is_deep: of a prefix: folders that begin so, with all in them; else files.
+    """
+
+    folder: tuple[str, ...]
+    prefix: str | None
+    is_deep: bool
+    files: list[_File]
+
+    @property
+    def pattern(self) -> str:
+        """What chooses them; from the top, so that it is held against paths."""
+        top = "".join(f"/{_escape(name)}" for name in self.folder)
+        if self.prefix is None:
+            return f"{top}/**"
+        if not self.is_deep and len(self.files) == 1 and _is_text(self.files[0].names[-1]):
+            return f"{top}/{_escape(self.files[0].names[-1])}"
+        return f"{top}/{_escape(self.prefix)}*" + ("/**" if self.is_deep else "")
+
+    def split(self) -> list[_Group]:
+        """Cut it; itself alone if it cannot be."""
+        depth = len(self.folder)
+        if self.prefix is None:
+            files = [each for each in self.files if len(each.names) == depth + 1]
+            deep = [each for each in self.files if len(each.names) > depth + 1]
+            halves = [(False, files), (True, deep)]
+            return [_Group(self.folder, "", is_deep, half) for is_deep, half in halves if half]
+        names = sorted({each.names[depth] for each in self.files})
+        if len(names) == 1:
+            name = names[0]
+            if self.is_deep and _is_text(name):
+                return [_Group((*self.folder, name), None, True, self.files)]
+            return [self]
+        # In between lies whatever the first and the last have in common.
+        letters = zip(names[0], names[-1], strict=False)
+        at = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], letters))
+        prefix = names[0][:at]
+        if not _is_text(prefix + "".join(name[at : at + 1] for name in names)):
+            return [self]
+        parts: defaultdict[str, list[_File]] = defaultdict(list)
+        for each in self.files:
+            parts[each.names[depth][at : at + 1]].append(each)
+        found = []
+        for letter, part in sorted(parts.items()):
+            if letter:
+                found.append(_Group(self.folder, prefix + letter, self.is_deep, part))
+            elif self.is_deep:
+                found.append(_Group((*self.folder, prefix), None, True, part))
+            else:
+                # The one file whose name is where the others' begin.
+                found.append(_Group(self.folder, prefix, False, part))
+        return found
+
+
+def _read(name: str) -> str:
+    """Give a name as it is on disk, of one that the endpoint lists with its escapes."""
+    if "\\" not in name:
+        return name
+    raw = re.sub(
+        rb"\\(?:\\|x([0-9a-f]{2}))",
+        lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\",
+        name.encode(),
+    )
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _is_text(name: str) -> bool:
+    """Say whether a pattern, which is text, can spell it."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _escape(name: str) -> str:
+    """Take the meaning from what has one in a pattern."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", name)
+
+
+def group_files(
+    files: Iterable[tuple[str, int]],
+    shards: int,
+    *,
+    file_cost_bytes: int = FILE_COST_BYTES,
+) -> tuple[ShardFile, ...]:
+    """Put files together by folders, and by how names begin, until there are few enough groups.
+
+    The costliest group is cut first: a folder into its files and its folders, these by the letters
+    that their names begin with. So patterns choose any number of files, and no file twice, whatever
+    is in its name. A name that is not UTF-8 can be spelt in no pattern: it stays with those that
+    begin like it.
+
+    :param files: each once: path as the endpoint lists it, relative to what the patterns are held
+        against (of a source without a slash at its end that begins with the source's own name), and
+        bytes.
+    :param shards: for how many parts, 1 to 1000; at most 64 times as many groups come back.
+    :param file_cost_bytes: what a file costs besides its bytes.
+    :returns: groups whose ``path`` is a pattern for ``include``; for :func:`plan_shards`.
+    :raises ValueError: for a path that is there twice.
+    """
+    all_files = [
+        _File(tuple(_read(name) for name in path.split("/")), size) for path, size in files
+    ]
+    if not all_files:
+        return ()
+    if len({each.names for each in all_files}) < len(all_files):
+        raise ValueError("a file is there twice")
+
+    def cost(group: _Group) -> int:
+        return sum(each.size for each in group.files) + len(group.files) * file_cost_bytes
+
+    def entry(group: _Group) -> tuple[int, str, _Group]:
+        return -cost(group), group.pattern, group
+
+    whole = _Group((), None, True, all_files)
+    small = cost(whole) // (shards * FINENESS)
+    heap = [entry(whole)]
+    kept: list[tuple[int, str, _Group]] = []
+    while heap:
+        found = heapq.heappop(heap)
+        parts = found[2].split() if -found[0] > small and len(found[2].files) > 1 else []
+        is_kept = (
+            not parts
+            or parts == [found[2]]
+            or len(heap) + len(kept) + len(parts) > shards * GROUPS_PER_SHARD
+            or any(len(part.pattern.encode()) > PATTERN_BYTES_MAX for part in parts)
+        )
+        if is_kept:
+            kept.append(found)
+        else:
+            for part in parts:
+                heapq.heappush(heap, entry(part))
+    return tuple(
+        ShardFile(pattern, sum(each.size for each in group.files), files=len(group.files))
+        for _, pattern, group in sorted(kept, key=lambda each: each[1])
     )

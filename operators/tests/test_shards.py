@@ -1,15 +1,31 @@
-"""Shards: a partition, even in bytes, files and storage targets."""
+"""Shards: a partition, even in bytes, files and, where known, storage targets."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray_airflow.shards import FILE_COST_BYTES, Shard, ShardFile, plan_shards
+from dray.client import Client, Place, Request, Selection
+from dray_airflow.shards import (
+    FILE_COST_BYTES,
+    PATTERNS_MAX,
+    Shard,
+    ShardFile,
+    group_files,
+    plan_shards,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dray.testing.plugin import Two
 
 DATASETS = st.lists(
     st.tuples(st.integers(0, 50_000_000), st.sampled_from(["", "ost0", "ost1", "ost2"])),
@@ -18,7 +34,7 @@ DATASETS = st.lists(
 
 
 def cost(shard: Shard) -> int:
-    return shard.bytes + len(shard.files) * FILE_COST_BYTES
+    return shard.bytes + sum(file.files for file in shard.files) * FILE_COST_BYTES
 
 
 @given(DATASETS, st.integers(1, 12), st.randoms())
@@ -113,3 +129,83 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         plan_shards(files, count)
+
+
+def test_any_number_of_files_is_a_few_patterns_and_even() -> None:
+    """One folder of a million names that differ at their end, as detectors write them."""
+    names = [f"run/frame{number:06}.h5" for number in range(200_000)]
+    groups = group_files([(name, 10_000) for name in names], 4)
+    shards = plan_shards(groups, 4, paths_max=PATTERNS_MAX)
+    assert max(len(shard.paths) for shard in shards) <= PATTERNS_MAX
+    counts = [sum(file.files for file in shard.files) for shard in shards]
+    assert sum(counts) == len(names)
+    assert max(counts) < 1.1 * min(counts)
+    draw = names[:]
+    random.Random(1).shuffle(draw)
+    assert group_files([(name, 10_000) for name in draw], 4) == groups
+
+
+def test_one_part_is_one_pattern_and_a_small_set_is_its_files() -> None:
+    assert [group.path for group in group_files([("d/a", 1)], 1)] == ["/**"]
+    found = group_files([("d/a", 1), ("d/ab", 1), ("d/b*", 1), ("d/e/x", 1)], 2)
+    assert [group.path for group in found] == ["/d/*/**", "/d/a", "/d/ab", "/d/b\\*"]
+    assert group_files([], 3) == ()
+    with pytest.raises(ValueError, match="twice"):
+        group_files([("d/a", 1), ("d/a", 2)], 2)
+
+
+def test_more_paths_than_shards_may_have_are_refused() -> None:
+    files = [(f"f{number}", 1) for number in range(9)]
+    assert [len(each.files) for each in plan_shards(files, 3, paths_max=3)] == [3, 3, 3]
+    with pytest.raises(ValueError, match="9 paths are too many for 2 shards"):
+        plan_shards(files, 2, paths_max=4)
+
+
+def make_odd(top: Path) -> int:
+    """Make many small files, some with names that mean something in a pattern, or are no text."""
+    wanted = [f"flat/{number:05}.dat" for number in range(2500)]
+    wanted += [f"deep{number}/sub{number % 7}/{number}" for number in range(300)]
+    wanted += [
+        f"odd/{name}" for name in ("a", "a*", "a?", "aa", "a[b]", "ab", "{a,b}", "\\a", "!a")
+    ]
+    wanted += ["odd/\n", "odd/caf\udce9.txt", "odd/caf\udce8.txt", "odd/cafe.txt", "flat/sub/x"]
+    wanted += ["odd*/a", "odd?/a", ".hidden/.a", "top", "to*"]
+    for name in wanted:
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (len(name) % 90))
+    return len(wanted)
+
+
+def listed(client: Client, folder: str) -> Iterator[tuple[str, int]]:
+    for entry in client.list(f"/data/{folder}"):
+        if entry.type == "directory":
+            yield from listed(client, f"{folder}/{entry.name}")
+        else:
+            yield f"{folder}/{entry.name}", entry.size or 0
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("shards", [2, 5])
+def test_the_engine_moves_each_file_by_one_shard(two_endpoints: Two, shards: int) -> None:
+    a, b = two_endpoints
+    count = make_odd(a.root("set"))
+    with a.client() as there, b.client() as here:
+        groups = group_files(listed(there, "set"), shards)
+        planned = plan_shards(groups, shards, paths_max=PATTERNS_MAX)
+        assert len(planned) == shards
+        done = 0
+        for shard in planned:
+            name = f"shard{shard.index}"
+            ticket = there.mint_ticket(name, "read", ["/data/set"], b.key)
+            far = Place(a.place("set"), ticket.ticket, ticket.key, ticket.address)
+            chosen = Selection(recursive=True, include=list(shard.paths))
+            here.submit(Request(far, "/data/", id=name, selection=chosen))
+            moved = here.wait(name, timeout_seconds=120)
+            assert moved.state == "done", moved.error
+            assert moved.files.done == sum(file.files for file in shard.files)
+            assert moved.files.adopted + moved.files.skipped == 0
+            done += moved.files.done
+    assert done == count
+    found = sum(len(files) for _, _, files in os.walk(b.root("set")))
+    assert found == count
