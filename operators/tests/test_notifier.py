@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -302,6 +303,76 @@ def test_mail_is_sent_from_tasks_and_from_the_triggerer(
     bodies = [part.get_payload(decode=True).decode() for part in parts]
     assert "failed (try 1 of 1): no beam" in bodies[0]
     assert "run r3 of beam missed its deadline" in bodies[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_deadline", [False, True])
+def test_a_chat_that_fails_keeps_no_mail_back_and_its_url_is_told_to_nobody(
+    database: Path, monkeypatch: pytest.MonkeyPatch, is_deadline: bool
+) -> None:
+    """And a mail that cannot be sent is said beside it, when both have been tried."""
+    from dray.testing.scripted import ScriptedEndpoint, json_reply
+    from dray_airflow.errors import DrayTaskRetry
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    del database
+    post = Post()
+
+    def told_by(chat_port: int, post_port: int) -> str:
+        extra = {"disable_ssl": True, "disable_tls": True, "from_email": "dray@example.org"}
+        extra.update(retry_limit=1)
+        mail = {"conn_type": "smtp", "host": "127.0.0.1", "port": post_port, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_POST", json.dumps(mail))
+        chat = {"conn_type": "http", "host": "127.0.0.1", "schema": "http", "port": chat_port}
+        monkeypatch.setenv("AIRFLOW_CONN_CHAT", json.dumps({**chat, "password": "/s/hush"}))
+        run = {"dag_id": "beam", "dag_run_id": "r3"}
+        late: Any = {"dag_run": run, "deadline": {"id": "1", "deadline_time": NOON}}
+        ti = SimpleNamespace(
+            dag_id="beam", run_id="r3", task_id="move", map_index=-1, try_number=1, max_tries=0
+        )
+        words: dict[str, Any] = {"to": "shift@example.org", "smtp_conn_id": "post"}
+        notifier = DrayNotifier([], webhook_conn_id="chat", context=late, **words)
+        context: Any = {"ti": ti, "exception": RuntimeError("no beam")}
+
+        def tell() -> None:
+            if is_deadline:
+                asyncio.run(notifier.async_notify(late))
+            else:
+                notifier.notify(context)
+
+        with pytest.raises(DrayTaskRetry) as failed:
+            tell()
+        seen: BaseException | None = failed.value
+        while seen is not None:
+            assert "hush" not in str(seen)
+            seen = seen.__cause__ or seen.__context__
+        return str(failed.value)
+
+    try:
+        with ScriptedEndpoint() as server:
+            server.always("POST", "/s/hush", json_reply({"ok": False}, 500))
+            said = told_by(server.port, post.port)
+            assert said.startswith("not everybody was told: webhook chat: it answered 500; look")
+        assert len(post.letters) == 1
+    finally:
+        post.close()
+    said = told_by(server.port, post.port)
+    assert "webhook chat: it could not be asked (ConnectError); mail: " in said
+
+
+@pytest.mark.parametrize(
+    "host", ["https://chat.example.org/services/hush", "chat.example.org/hush", "u:hush@chat", ""]
+)
+def test_a_host_that_may_hold_a_secret_is_refused_without_saying_it(host: str) -> None:
+    from dray_airflow.errors import DrayTaskFailure
+    from dray_airflow.notifications.dray import DrayNotifier
+
+    connection = SimpleNamespace(host=host, schema="https", port=None, password="")
+    with pytest.raises(DrayTaskFailure, match="the rest of the URL as its password") as refused:
+        DrayNotifier._webhook(connection)
+    assert "hush" not in str(refused.value)
+    connection.host = "https://chat.example.org/"
+    assert DrayNotifier._webhook(connection) == ("https://chat.example.org", {})
 
 
 @pytest.mark.server

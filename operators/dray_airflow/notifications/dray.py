@@ -6,11 +6,12 @@ the log, and to a chat's webhook and by mail where connections for these are nam
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseNotifier
 
-from dray_airflow.errors import one_line
+from dray_airflow.errors import DrayTaskRetry, bad_input, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["DrayNotifier"]
 
 WEBHOOK_SECONDS = 20.0
+_HOST = re.compile(r"(https?://)?[^/?#@\s]+/?")
+"""A host, as Airflow's forms let people write it: never what could be secret."""
 
 
 class DrayNotifier(BaseNotifier):
-    """Tell people.
+    """Tell people, each way by itself: one that fails keeps no other from being tried.
 
     :param dray_conn_ids: connections of the endpoints that drive the transfers.
     :param webhook_conn_id: connection of a webhook that takes ``{"text": ...}`` (Slack,
-        Mattermost, Zulip and others do): host and schema, or the whole URL as host; the password
-        is sent as a bearer token, unless it begins with ``/``: then it is the secret rest of the
-        URL.
+        Mattermost, Zulip and others do): host, schema and port; the password is sent as a bearer
+        token, unless it begins with ``/``: then it is the secret rest of the URL. Only passwords
+        are kept out of logs, so a host with more than a name is refused.
     :param to: addresses for mail, through Airflow's ``smtp`` provider.
     :param smtp_conn_id: its connection.
     :param is_early: of a deadline that is still to come: tell only what is certain.
@@ -59,17 +62,39 @@ class DrayNotifier(BaseNotifier):
     # --- a task has failed ------------------------------------------------------------------------
 
     def notify(self, context: Context) -> None:
-        """Tell that a task has failed for good, or will be tried again; in the task's process."""
+        """Tell that a task has failed for good, or will be tried again; in the task's process.
+
+        :raises DrayTaskRetry: if a way failed, when all have been tried; without a webhook's URL.
+        """
         text = self.story_of_task(context)
         self.log.error("%s", text)
+        failed = []
         if self.webhook_conn_id:
-            import httpx
-
-            url, headers = self._webhook(self._connection(self.webhook_conn_id))
-            answer = httpx.post(url, json={"text": text}, headers=headers, timeout=WEBHOOK_SECONDS)
-            answer.raise_for_status()
+            try:
+                self._post(self.webhook_conn_id, text)
+            except Exception as error:
+                failed.append(f"webhook {self.webhook_conn_id}: {_cause(error)}")
         if self.to:
-            self._mail(text).notify(context)
+            try:
+                self._mail(text).notify(context)
+            except Exception as error:
+                failed.append(f"mail: {_cause(error)}")
+        _check(failed)
+
+    def _post(self, conn_id: str, text: str) -> None:
+        import httpx
+
+        url, headers = self._webhook(self._connection(conn_id))
+        answer = httpx.post(url, json={"text": text}, headers=headers, timeout=WEBHOOK_SECONDS)
+        answer.raise_for_status()
+
+    async def _apost(self, conn_id: str, text: str) -> None:
+        import httpx
+
+        url, headers = self._webhook(await self._aconnection(conn_id))
+        async with httpx.AsyncClient(timeout=WEBHOOK_SECONDS) as client:
+            answer = await client.post(url, json={"text": text}, headers=headers)
+        answer.raise_for_status()
 
     def story_of_task(self, context: Context) -> str:
         """Say in one line what failed, why, what is safe, and what to do."""
@@ -116,7 +141,10 @@ class DrayNotifier(BaseNotifier):
     # --- a deadline -------------------------------------------------------------------------------
 
     async def async_notify(self, context: Context) -> None:
-        """Tell which transfer is the reason; in the triggerer."""
+        """Tell which transfer is the reason; in the triggerer.
+
+        :raises DrayTaskRetry: as of :meth:`notify`.
+        """
         from dray_airflow.deadlines.callback import name_the_reason
 
         given: Any = context
@@ -125,16 +153,18 @@ class DrayNotifier(BaseNotifier):
             self.log.info("nothing to tell: no transfer of the run is foreseen to be late")
             return
         self.log.error("%s", text)
+        failed = []
         if self.webhook_conn_id:
-            import httpx
-
-            connection = await self._aconnection(self.webhook_conn_id)
-            url, headers = self._webhook(connection)
-            async with httpx.AsyncClient(timeout=WEBHOOK_SECONDS) as client:
-                answer = await client.post(url, json={"text": text}, headers=headers)
-            answer.raise_for_status()
+            try:
+                await self._apost(self.webhook_conn_id, text)
+            except Exception as error:
+                failed.append(f"webhook {self.webhook_conn_id}: {_cause(error)}")
         if self.to:
-            await self._mail(text).async_notify(context)
+            try:
+                await self._mail(text).async_notify(context)
+            except Exception as error:
+                failed.append(f"mail: {_cause(error)}")
+        _check(failed)
 
     # --- ways to tell -----------------------------------------------------------------------------
 
@@ -153,7 +183,13 @@ class DrayNotifier(BaseNotifier):
     @staticmethod
     def _webhook(connection: Any) -> tuple[str, dict[str, str]]:  # noqa: ANN401 - Airflow's own
         host = str(connection.host or "")
-        url = host if "://" in host else f"{connection.schema or 'https'}://{host}"
+        if not _HOST.fullmatch(host):
+            raise bad_input(
+                "use the webhook's connection",
+                "its host is not the name of one",
+                "write schema, host and port, and the rest of the URL as its password",
+            )
+        url = host.rstrip("/") if "://" in host else f"{connection.schema or 'https'}://{host}"
         if connection.port:
             url = f"{url}:{connection.port}"
         secret = connection.password or ""
@@ -171,4 +207,22 @@ class DrayNotifier(BaseNotifier):
             subject=text[: self.SUBJECT_CHARACTERS_MAX],
             html_content=html.escape(text),
             smtp_conn_id=self.smtp_conn_id,
+        )
+
+
+def _cause(error: Exception) -> str:
+    """Say why a way failed; of what httpx raises no words, for they hold the URL."""
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"it answered {error.response.status_code}"
+    if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
+        return f"it could not be asked ({type(error).__name__})"
+    return one_line(str(error)) or type(error).__name__
+
+
+def _check(failed: Sequence[str]) -> None:
+    if failed:
+        raise DrayTaskRetry(
+            f"not everybody was told: {'; '.join(failed)}; look at these connections"
         )
