@@ -197,6 +197,66 @@ def test_what_differs_is_named(
     assert "2 of 5 files are not as at the source" in said
 
 
+def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_asked_for(
+    two_endpoints: Two,
+    connect: Callable[..., str],
+    run_dag: Callable[..., Loose],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from dray_airflow.operators.verify import DrayVerifyOperator
+
+    a, b = two_endpoints
+    words: dict[str, Any] = {
+        "source": "/data/set",
+        "destination": "/data/set",
+        "source_conn_id": connect("site_a", a),
+        "destination_conn_id": connect("site_b", b),
+    }
+    for end in (a, b):
+        (end.root("set") / "empty").mkdir(parents=True)
+    with make_dag("verifies_nothing") as dag:
+        DrayVerifyOperator(task_id="nothing", **words)
+        DrayVerifyOperator(task_id="is_fine", files_min=0, **words)
+    ran = run_dag(dag)
+    assert (ran.task("nothing").state, ran.task("is_fine").state) == ("failed", "success")
+    assert "it has 0 files, and 1 are wanted at the least" in capfd.readouterr().out
+    for end in (a, b):
+        end.root("set/x.dat").write_bytes(b"x" * 1000)
+    with make_dag("verifies_by_reading") as dag:
+        DrayVerifyOperator(task_id="reads", is_read_required=True, **words)
+        DrayVerifyOperator(task_id="two", files_min="2", **words)
+        DrayVerifyOperator(task_id="none", is_read_required=True, algorithm="none", **words)
+    ran = run_dag(dag)
+    assert [ran.task(name).state for name in ("reads", "two", "none")] == [
+        "success",
+        "failed",
+        "failed",
+    ]
+    assert ran.result("reads")["read"] == 2
+    # One sum is kept beside the file, as a transfer with checksum_attributes leaves it.
+    from dray.client import Request
+
+    with b.client() as client:
+        wish = Request(
+            "/data/set/x.dat",
+            "/data/kept/x.dat",
+            id="kept",
+            checksum_attributes=True,
+        )
+        client.submit(wish)
+        assert client.wait("kept", timeout_seconds=30).state == "done"
+        assert client.checksum("/data/kept/x.dat").from_ == "attribute"
+    capfd.readouterr()
+    words["destination"] = "/data/kept"
+    with make_dag("verifies_what_is_kept") as dag:
+        DrayVerifyOperator(task_id="agrees", **words)
+        DrayVerifyOperator(task_id="reads", is_read_required=True, **words)
+    ran = run_dag(dag)
+    assert (ran.task("agrees").state, ran.task("reads").state) == ("success", "failed")
+    assert ran.result("agrees")["read"] == 1
+    assert "1 of 2 sums were kept beside the files" in capfd.readouterr().out
+
+
 def test_sensors_wait_for_files_and_transfers_of_others(
     one_endpoint: Endpoint, connect: Callable[..., str], run_dag: Callable[..., Loose]
 ) -> None:

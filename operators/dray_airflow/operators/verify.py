@@ -1,7 +1,9 @@
 """The operator that compares what stands at two ends, without moving it.
 
-The endpoints read and sum; the task compares. It goes by what is there, not by what any transfer
-has said.
+The endpoints sum; the task compares. Names and sizes are what stands there now. A checksum is read
+from the file where none is kept beside it; one that is kept (by a transfer with
+``checksum_attributes``) is taken as it is, so it shows what was written, not what the disk gives
+back. An endpoint cannot be told to read all the same: ``is_read_required`` makes that a failure.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ class DrayVerifyOperator(BaseOperator):
     """Compare a file or a folder with another: names, sizes and checksums.
 
     Every file of the source must stand at the destination and be the same; what the destination has
-    besides does not matter. Gives (XCom) ``files``, ``bytes``, ``checksums`` (compared) and
+    besides does not matter. A source without any file fails: that is what a root that is not
+    mounted looks like. Gives (XCom) ``files``, ``bytes``, ``checksums`` (compared) and
     ``read`` (sums that were computed from the file now; the others were kept beside it).
 
     :param source: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL.
@@ -90,6 +93,8 @@ class DrayVerifyOperator(BaseOperator):
     :param source_conn_id: connection of the source.
     :param destination_conn_id: connection of the destination.
     :param algorithm: ``adler32`` or ``crc32c``; ``none`` compares names and sizes alone.
+    :param files_min: fewer files than so many at the source are a failure; 0: none is fine too.
+    :param is_read_required: fail if a sum was not computed from the file now, at either end.
     """
 
     template_fields: Sequence[str] = (
@@ -98,6 +103,8 @@ class DrayVerifyOperator(BaseOperator):
         "source_conn_id",
         "destination_conn_id",
         "algorithm",
+        "files_min",
+        "is_read_required",
     )
     ui_color = "#dff2e3"
 
@@ -109,6 +116,8 @@ class DrayVerifyOperator(BaseOperator):
         source_conn_id: str = DrayHook.default_conn_name,
         destination_conn_id: str = DrayHook.default_conn_name,
         algorithm: str = "adler32",
+        files_min: int | str = 1,
+        is_read_required: bool | str = False,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
         """Take what is asked for; it is looked at when the task runs, behind its templates."""
@@ -118,15 +127,24 @@ class DrayVerifyOperator(BaseOperator):
         self.source_conn_id = source_conn_id
         self.destination_conn_id = destination_conn_id
         self.algorithm = algorithm
+        self.files_min = files_min
+        self.is_read_required = is_read_required
 
     def execute(self, context: Context) -> dict[str, int]:
         """Compare.
 
-        :raises DrayTaskFailure: if anything is missing or another; names the first of them.
+        :raises DrayTaskFailure: if anything is missing or another; names the first of them. Also if
+            the source has too few files, or what had to be read was not.
         :raises DrayTaskRetry: if an endpoint cannot be asked for now.
         """
         del context
         check_choice("algorithm", self.algorithm, ("adler32", "crc32c", "none"))
+        files_min = values.integer("files_min", self.files_min)
+        must_read = values.truth("is_read_required", self.is_read_required)
+        if must_read and self.algorithm == "none":
+            raise bad_input(
+                "verify", "algorithm=none reads nothing", "choose adler32 or crc32c to have it read"
+            )
         with Clients() as clients:
             source = self._tree(clients, "source")
             destination = self._tree(clients, "destination")
@@ -136,12 +154,26 @@ class DrayVerifyOperator(BaseOperator):
                 found = destination.entries()
             wrong = _differences(wanted, found)
             files = [below for below, entry in wanted.items() if entry.type == "file"]
+            if len(files) < (files_min or 0):
+                raise DrayTaskFailure(
+                    f"{source.about}: it has {len(files)} files, and {files_min} are wanted at the"
+                    " least; look whether it is mounted and was filled, or set files_min",
+                    "not_found",
+                )
             read = 0
             if self.algorithm != "none":
                 pairs = [below for below in files if below not in wrong]
                 read = self._compare(source, destination, pairs, wrong)
         if wrong:
             raise _failure(wrong, len(files), destination)
+        if must_read and read < 2 * len(files):
+            raise DrayTaskFailure(
+                f"{2 * len(files) - read} of {2 * len(files)} sums were kept beside the files of"
+                f" {source.top} and {destination.top}, not read from them: they agree, but"
+                " is_read_required asks for more; move them without checksum_attributes, or read"
+                " them by other means",
+                "unsupported",
+            )
         result = {
             "files": len(files),
             "bytes": sum(wanted[below].size or 0 for below in files),
