@@ -257,6 +257,59 @@ def test_a_worker_plans_with_medians_of_past_runs_and_what_has_ended(
     assert third["critical"][1] == ["choose", "median of 2"]
 
 
+class Asked:
+    """A task instance that counts what is asked of the API, and has a run a day."""
+
+    dag_id, run_id, task_id, map_index, start_date = "many", "now", "later", 7, NOON
+
+    def __init__(self, states: dict[str, str | None]) -> None:
+        """Take the states of this run."""
+        self.states = states
+        self.runs: list[str] = []
+        self.whole: list[dict[str, Any]] = []
+
+    def get_task_states(self, **words: Loose) -> dict[str, Any]:
+        """Give this run's, or one row of each run there ever was."""
+        if words.get("run_ids"):
+            return {self.run_id: self.states}
+        self.whole.append(words)
+        return {f"r{n}": {"later": "success"} for n in range(50)}
+
+    def get_task_breadcrumbs(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Give how long a run's tasks took."""
+        assert dag_id == self.dag_id
+        self.runs.append(run_id)
+        names = ("before", "later", "after")
+        return [{"task_id": name, "state": "success", "duration": 9.0} for name in names]
+
+
+def test_past_runs_are_asked_for_only_where_something_is_not_declared_and_no_more_than_needed(
+    database: Loose,
+) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from dray_airflow.deadlines.dag import expect, tasks_of
+
+    def ask(*declared: str) -> tuple[Asked, dict[str, float | None]]:
+        with make_dag("many") as dag:
+            before, after = EmptyOperator(task_id="before"), EmptyOperator(task_id="after")
+            before >> move("later") >> after
+        for name in declared:
+            expect(dag.get_task(name), 5)
+        ti = Asked({"before": "success", "later": "running", "after": None})
+        context: Any = {"ti": ti, "dag": dag, "dag_run": run_of()}
+        return ti, {each.id: each.median_seconds for each in tasks_of(context)}
+
+    # What has ended needs no past.
+    ti, medians = ask("later", "after")
+    assert (ti.runs, ti.whole) == ([], [])
+    assert set(medians.values()) == {None}
+    ti, medians = ask("later")
+    assert ti.runs == ["r49", "r48", "r47"]
+    assert medians["after"] == 9
+    assert [each["map_index"] for each in ti.whole] == [0], "one row of a run, not a thousand"
+
+
 @pytest.mark.slow
 def test_a_conf_that_is_no_deadline_is_logged_and_nothing_is_asked(
     run_dag: Callable[..., Any], caplog: pytest.LogCaptureFixture

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dray_airflow.deadlines.graph import DeadlinePlan, Task, TaskState, plan_deadlines
+from dray_airflow.deadlines.graph import ENDED, DeadlinePlan, Task, TaskState, plan_deadlines
 from dray_airflow.deadlines.times import read_deadline
 
 if TYPE_CHECKING:
@@ -227,12 +227,13 @@ def tasks_of(context: Context) -> list[Task]:
 
     ti: Any = context["ti"]
     dag: Any = context.get("dag") or context["task"].dag
+    states = history.states_of(context, dag.task_ids)
+    wanted = [each.task_id for each in dag.tasks if _has_to_be_known(each, dag, states)]
     try:
-        past = history.past_of(context)
+        past = history.past_of(context, wanted)
     except Exception as error:
         log.warning("past runs cannot be looked at, so only what is declared counts: %s", error)
         past = {}
-    states = history.states_of(context, dag.task_ids)
     found = []
     for operator in dag.tasks:
         before, now = past.get(operator.task_id), states.get(operator.task_id)
@@ -241,6 +242,19 @@ def tasks_of(context: Context) -> list[Task]:
             task = _as_running(task, ti)
         found.append(task)
     return found
+
+
+def _has_to_be_known(
+    operator: Any,  # noqa: ANN401 - an operator, mapped or not
+    dag: DAG,
+    states: Mapping[str, Instances],
+) -> bool:
+    """Whether past runs can say of a task what nobody has declared, and it is still to come."""
+    task = task_from(operator, dag, None, states.get(operator.task_id))
+    if not task.is_counted or task.state in ENDED:
+        return False
+    is_open = bool(getattr(operator, "is_mapped", False)) and task.instances <= 1
+    return task.expected_seconds is None or (is_open and _literal_count(operator) is None)
 
 
 def _as_running(task: Task, ti: Any) -> Task:  # noqa: ANN401 - Airflow's own

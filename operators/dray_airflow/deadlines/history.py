@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from airflow.sdk import Context
 
@@ -24,7 +24,11 @@ __all__ = ["RUNS_MAX", "Instances", "Past", "past_of", "states_of"]
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 10
-"""Past runs that are looked at: one question each. As many as Airflow's own AVERAGE_RUNTIME."""
+"""Past runs that are looked at. As many as Airflow's own AVERAGE_RUNTIME."""
+RUNS_ENOUGH = 3
+"""Runs in which a task ended well, after which no more is asked for its sake: each costs up to two
+questions, of every transfer task that starts. The median of three is none of the extremes; guess,
+revisit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,29 @@ class Instances:
     states: list[str | None] = field(default_factory=list)
 
 
-def past_of(context: Context, runs_max: int = RUNS_MAX) -> dict[str, Past]:
-    """Look past runs up, newest first, this one left out.
+def past_of(
+    context: Context, wanted: Collection[str] | None = None, runs_max: int = RUNS_MAX
+) -> dict[str, Past]:
+    """Look past runs up, newest first, this one left out, until they are enough.
 
     :param context: of the task that runs.
+    :param wanted: the tasks whose past is needed; of none nothing is asked. ``None``: all, and all
+        of ``runs_max`` runs are looked at.
     :returns: by task; empty where the API has nothing, or is older than this needs.
     """
     ti: Any = context["ti"]
     ask = getattr(ti, "get_task_breadcrumbs", None)
-    if ask is None:
+    if ask is None or (wanted is not None and not wanted):
         return {}
-    found = []
+    found: list[list[Mapping[str, Any]]] = []
+    seen: dict[str, int] = dict.fromkeys(wanted or (), 0)
     for run_id in _runs_before(context, runs_max):
         found.append(list(ask(ti.dag_id, run_id)))
+        for task_id in {each["task_id"] for each in found[-1] if each.get("state") == "success"}:
+            if task_id in seen:
+                seen[task_id] += 1
+        if wanted is not None and min(seen.values()) >= RUNS_ENOUGH:
+            break
     return summarise(found)
 
 
@@ -91,25 +105,26 @@ def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
     }
 
 
-def _runs_before(context: Context, runs_max: int) -> list[str]:
-    """Name the newest runs before this one."""
+def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
+    """Name the newest runs before this one; each is asked for when it is wanted."""
     ti: Any = context["ti"]
     run: Any = context.get("dag_run")
     logical = getattr(run, "logical_date", None)
     if logical is None:
         # Runs without a logical date have no order that the API could follow; their rows come as
         # they were written, oldest first.
-        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id])
+        # One row of a run, also of a task with a thousand instances.
+        index = -1 if ti.map_index is None or ti.map_index < 0 else 0
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], map_index=index)
         names = [run_id for run_id in states if run_id != ti.run_id]
-        return names[::-1][:runs_max]
-    found: list[str] = []
-    while len(found) < runs_max:
+        yield from names[::-1][:runs_max]
+        return
+    for _ in range(runs_max):
         before = _previous(ti.dag_id, logical)
         if before is None or before.logical_date is None:
-            break
-        found.append(before.run_id)
+            return
+        yield before.run_id
         logical = before.logical_date
-    return found
 
 
 def _previous(dag_id: str, logical: Any) -> Any | None:  # noqa: ANN401 - Airflow's own
