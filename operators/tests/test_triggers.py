@@ -9,10 +9,12 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from dray.client import Request, Selection
 from dray.errors import DrayPermanentError
 from dray_airflow.errors import DrayTaskFailure
+from dray_airflow.sensors.file import DrayFileSensor
 from dray_airflow.submission import FIRST_LABEL
 from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
 from dray_airflow.triggers.transfer import DrayTransferTrigger
@@ -260,6 +262,33 @@ def test_a_file_is_waited_for_until_it_is_whole(site: Endpoint) -> None:
         return await task
 
     assert asyncio.run(grown()) == {"path": "/data/z.dat", "size": 10}
+
+
+@pytest.mark.slow
+def test_a_file_is_waited_for_through_a_restart(
+    site: Endpoint, connect: Callable[..., str]
+) -> None:
+    async def through() -> dict[str, Loose]:
+        one = DrayFileTrigger("site", "/data/z.dat", poll_seconds=0.2)
+        task = asyncio.create_task(first(one))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(site.kill)
+        # Longer than a client tries by itself.
+        await asyncio.sleep(12)
+        assert not task.done()
+        await asyncio.to_thread(site.start)
+        site.root("z.dat").write_bytes(b"12345")
+        return await task
+
+    assert asyncio.run(through()) == {"path": "/data/z.dat", "size": 5}
+    connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 1})
+    site.kill()
+    said = asyncio.run(first(DrayFileTrigger("site", "/data/q.dat", poll_seconds=0.2)))
+    assert (said["kind"], said["status"]) == ("unreachable", "temporary")
+    # Nor does the sensor's own first look give up.
+    sensor = DrayFileSensor(task_id="file", path="/data/q.dat", dray_conn_id="site")
+    with pytest.raises(TaskDeferred):
+        sensor.execute({})
 
 
 class Store:

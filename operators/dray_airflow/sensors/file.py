@@ -59,9 +59,13 @@ class DrayFileSensor(BaseSensorOperator):
         """Look once, then wait in the triggerer; or look again and again."""
         if not self.deferrable:
             return super().execute(context)
-        found = self.poke(context)
-        if found.is_done:
-            return found.xcom_value
+        try:
+            found = self.poke(context)
+        except DrayTaskRetry as error:
+            self.log.warning("the triggerer looks again: %s", error)
+        else:
+            if found.is_done:
+                return found.xcom_value
         from dray_airflow.triggers.file import DrayFileTrigger
 
         self.defer(

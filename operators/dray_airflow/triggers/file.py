@@ -48,6 +48,8 @@ def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime)
 class DrayFileTrigger(BaseTrigger):
     """Fires when a file or folder is there, or cannot be asked for.
 
+    An endpoint that is away is looked for, for the connection's ``outage_seconds``.
+
     :param dray_conn_id: connection of the endpoint.
     :param path: ``/ROOT/PATH``.
     :param size_min: bytes it must have.
@@ -95,18 +97,30 @@ class DrayFileTrigger(BaseTrigger):
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
+        lost_at: float | None = None
         while True:
+            hook = DrayHook(self.dray_conn_id)
             try:
                 # A client for each look: between them it would hold one of the few connections
                 # that an endpoint gives one address.
-                async with await DrayHook(self.dray_conn_id).get_async_conn() as client:
+                async with await hook.get_async_conn() as client:
                     entry = await client.stat(self.path)
             except DrayTaskFailure as error:
                 return {"error": str(error), "kind": error.kind, "status": "permanent"}
             except DrayError as error:
-                if error.kind != "not_found":
-                    return {"error": error.message, "kind": error.kind, "status": error.status}
+                now_at = time.monotonic()
+                if error.kind == "not_found":
+                    lost_at = None
+                else:
+                    # A restart is no reason to give up what may be waited for all day.
+                    lost_at = lost_at or now_at
+                    is_over = now_at - lost_at >= hook.settings.outage_seconds
+                    if error.status == "permanent" or is_over:
+                        words = {"kind": error.kind, "status": error.status}
+                        return {"error": error.message, **words}
+                    self.log.warning("%s cannot be looked at: %s", self.path, error)
             else:
+                lost_at = None
                 now = datetime.now(timezone.utc)
                 if is_settled(entry, self.size_min, self.quiet_seconds, now):
                     return {"path": entry.path, "size": entry.size}
