@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.testing.endpoints import Endpoint, Root, find_program
+from dray.testing.proxy import Proxy
 from integration.harness import tree
 from integration.harness.airflow import MARK, Airflow, Run, connection, end_marked
 
@@ -38,6 +38,9 @@ LINUX = "linux-source-6.1"
 DELIVERY_SECONDS = 30.0
 DEADLINE_MINUTES = 5
 MIB = 1 << 20
+#: What a file costs on the wire besides its bytes, at the most, and all connections of a delivery.
+FILE_BYTES = 1024
+SLACK_BYTES = MIB
 BEGAN = time.monotonic()
 
 
@@ -135,11 +138,17 @@ class Demo:
         for name in ("site", "partner"):
             shutil.rmtree(HOME / name, ignore_errors=True)
         tape = Root("tape", {"path": str(data.top.parent), "tier": "slow"})
-        self.site = self._endpoint("site", [tape, Root("nvme", {"tier": "fast"})])
-        self.partner = self._endpoint("partner", [Root("archive")])
+        # What is sent is counted between the two, whatever an endpoint says of itself. It must be
+        # known before the endpoint listens, and nobody listens behind it yet.
+        self.proxy = Proxy("127.0.0.1:1")
+        behind = {"advertise": self.proxy.address}
+        self.site = self._endpoint("site", [tape, Root("nvme", {"tier": "fast"})], behind)
+        self.proxy.upstream = self.site.address
+        self.partner = self._endpoint("partner", [Root("archive")], {})
 
-    def _endpoint(self, name: str, roots: list[Root]) -> Endpoint:
-        return Endpoint(HOME / name, name, roots=roots, program=find_program()).start()
+    def _endpoint(self, name: str, roots: list[Root], config: dict[str, str]) -> Endpoint:
+        program = find_program()
+        return Endpoint(HOME / name, name, roots=roots, program=program, config=config).start()
 
     def start_airflow(self) -> None:
         """Start Airflow and wait until it knows the DAG."""
@@ -181,7 +190,7 @@ class Demo:
                     shown[each.task_id] = now
                     again = f", try {each.tries}" if each.tries > 1 else ""
                     say(f"  {each.task_id}: {each.state}{again}")
-            if not self.safe and shown.get("deliver", ("",))[0] in ("running", "deferred"):
+            if not self.safe and shown.get("deliver", ("",))[0] == "running":
                 self._fault(run)
             if time.monotonic() > until:
                 raise SystemExit(f"demo: the run has not ended in time\n{run.story()}")
@@ -199,21 +208,31 @@ class Demo:
         found = self.delivery()
         if found is None or found.bytes.durable < self.bytes / 3:
             return
-        worker = run.task("deliver").pid
+        if found.is_terminal:
+            return
+        try:
+            worker = run.kill("deliver")
+        except RuntimeError:
+            # It has handed the waiting over in this moment; there is no worker of it to end.
+            return
         say(f"kill -9 of the worker (process {worker}), {found.bytes.durable // MIB} MiB are safe")
-        os.kill(worker, signal.SIGKILL)
         say(f"kill -9 of the endpoint that writes (process {self.partner.pid}), and its restart")
         self.partner.kill()
         self.safe = found.bytes.durable
+        self.before = self.proxy.counted()[1]
         self.partner.start()
 
     def report(self, run: Run) -> bool:
-        """Say what came of it."""
+        """Say what came of it, and whether it is what the demo is to show."""
+        if not self.safe:
+            raise SystemExit(
+                "demo: the delivery was over, or not with a worker, before a third of it was safe: "
+                "no fault took place, nothing is shown; take more DATA"
+            )
         facts = self.airflow.ask("GET", f"dags/night_run/dagRuns/{run.run_id}")
         ended = datetime.fromisoformat(facts["end_date"].replace("Z", "+00:00"))
         begun = datetime.fromisoformat(facts["start_date"].replace("Z", "+00:00"))
         result: dict[str, Any] = run.result("deliver")
-        done = self.delivery()
         tries = run.task("deliver").tries
         taken = (ended - begun).total_seconds()
         left = [path for path in self.site.root(root="nvme").rglob("*") if path.is_file()]
@@ -222,11 +241,12 @@ class Demo:
         print("\n== Report")
         print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
         print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
-        if done is not None:
-            # What it had counted since it last wrote that down went with it.
-            sent = done.bytes.sent / MIB
-            print(f"sent             {sent:.1f} MiB, as counted by the endpoint that was killed")
-        print(f"not sent again   {self.safe / MIB:.1f} MiB that were safe at the fault, or more")
+        # Frames and object heads are little beside large objects, and much beside small files.
+        sent = self.proxy.counted()[1]
+        after = sent - self.before
+        bound = self.bytes - self.safe + self.files * FILE_BYTES + SLACK_BYTES
+        print(f"sent             {sent / MIB:.1f} MiB on the wire, {after / MIB:.1f} of it after")
+        print(f"                 the fault, when {self.safe / MIB:.1f} MiB were safe")
         print(f"tries            {tries} of the task that delivers; its worker was killed")
         for line in said_by_retry(run):
             print(f"                 the retry said: {line}")
@@ -237,7 +257,23 @@ class Demo:
         print(f"Airflow          {self.airflow.url}/dags/night_run/runs/{run.run_id}")
         print(f"                 as admin, with the password {self.airflow.password}")
         print("                 make demo-down ends it")
-        return not differing and taken <= limit
+        wrong = {
+            "the trees differ": bool(differing),
+            "the deadline was missed": taken > limit,
+            "the fast disks were not given back": bool(left),
+            "the task was not tried again": tries < 2,
+            "what was safe was sent again": after > bound,
+        }
+        for what in (each for each, is_so in wrong.items() if is_so):
+            print(f"NOT SHOWN        {what}")
+        return not any(wrong.values())
+
+    def leave(self) -> None:
+        """Take the proxy away, which ends with this process; the endpoints stay."""
+        self.site.stop()
+        del self.site._extra["advertise"]
+        self.site.start()
+        self.proxy.close()
 
 
 def said_by_retry(run: Run) -> list[str]:
@@ -271,11 +307,13 @@ def up(named: str | None) -> int:
         say("Airflow: API server, scheduler, DAG processor, triggerer (SQLite, loopback)")
         demo.start_airflow()
         run = demo.run()
-        return 0 if demo.report(run) else 1
+        is_shown = demo.report(run)
+        demo.leave()
     except BaseException:
         # Nobody would look for what a failed demo has left.
         down()
         raise
+    return 0 if is_shown else 1
 
 
 def down() -> int:
