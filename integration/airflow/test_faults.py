@@ -235,6 +235,22 @@ def test_mapped_shard_is_tried_again(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("dag_id", ["move_waiting", "move_deferred"])
+def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
+    scene.make_large()
+    run = scene.begin(dag_id, rate=SLOW_RATE)
+    with scene.watched():
+        run.await_task("move", "running" if dag_id == "move_waiting" else "deferred")
+        scene.await_moving()
+        if dag_id == "move_deferred":
+            # The process that Airflow still names has ended; nothing is to be ended in its place.
+            with pytest.raises(RuntimeError, match="is deferred"):
+                run.kill("move")
+        run.mark_failed()
+        scene.await_transfer(lambda each: each.state == "cancelled", "is cancelled", seconds=30)
+    assert scene.carried() < scene.size
+
+
+@pytest.mark.parametrize("dag_id", ["move_waiting", "move_deferred"])
 def test_user_marks_it_failed(scene: Scene, dag_id: str) -> None:
     scene.make_large()
     run = scene.begin(dag_id, rate=RATE)

@@ -503,6 +503,10 @@ class Run:
         path += f"/{map_index}" if map_index >= 0 else ""
         self.airflow.ask("PATCH", path, {"new_state": state})
 
+    def mark_failed(self) -> None:
+        """Say that the whole run has failed, as a user does."""
+        self.airflow.ask("PATCH", self._path, {"state": "failed"})
+
     def log(self, task_id: str, map_index: int = -1) -> str:
         """Give what a task wrote, all tries together, the triggerer's part included."""
         folder = self.airflow.folder / "logs" / f"dag_id={self.dag_id}" / f"run_id={self.run_id}"
