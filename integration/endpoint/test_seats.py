@@ -91,7 +91,7 @@ def test_who_finds_no_place_in_time_hears_of_it_before(
         print(last.miss)
         assert last.state == "queued"
         assert "it has no session" in last.miss.cause
-        assert "transfers_active" in last.miss.cause
+        assert "per_owner_active" in last.miss.cause
         assert now() < deadline
         assert [here.transfer(id).miss for id in ("one", "two")] == [None, None]
         for id in ("one", "two", "three"):
