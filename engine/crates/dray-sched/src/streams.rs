@@ -4,8 +4,8 @@
 //! stream they take. When one that was handed out later has been written, what was handed to another
 //! stream before is due. A stream of which nothing comes for long after that is *stuck*: the path under
 //! it is dead in a way that no socket notices. How slow the target is does not matter, because only
-//! objects of the same target are compared; and before a stream is given up the sink is asked whether
-//! it lives, because of one that stands still nothing comes on any stream.
+//! objects of the same target are compared, and only while it answers on other streams, or they have
+//! nothing more for it; and before a stream is given up the sink is asked whether it lives.
 //!
 //! Non-goals: what becomes of the objects; streams that are slow, of which something comes.
 //!
@@ -92,6 +92,8 @@ pub struct Streams {
     newest: BTreeMap<TargetId, (u64, StreamId)>,
     /// How long an object of a target takes until it is written.
     usual: BTreeMap<TargetId, Duration>,
+    /// When an object of a target has come last.
+    answered_at: BTreeMap<TargetId, Time>,
     next: u64,
     given_up: u32,
     /// The one for which the sink was asked whether it lives, and when it has answered.
@@ -128,6 +130,7 @@ impl Streams {
         if newest.0 < number {
             *newest = (number, id);
         }
+        self.answered_at.insert(target, now);
         let mut look_at = None;
         if let Some(stream) = self.streams.get_mut(&id) {
             if let Some(handed) = stream.open.remove(&(target, number)) {
@@ -210,7 +213,7 @@ impl Streams {
             self.look_at = Some(now + OVERTAKEN_MIN);
             return None;
         }
-        let due = |(id, stream): (&StreamId, &Stream)| Some((self.due(stream)?, *id));
+        let due = |(id, stream): (&StreamId, &Stream)| Some((self.due(*id, stream, now)?, *id));
         let (due, id) = self.streams.iter().filter_map(due).min()?;
         if now < due {
             self.look_at = Some(due);
@@ -237,8 +240,19 @@ impl Streams {
         }
     }
 
+    /// Whether what a stream was handed for a target can be told from a target that stands still: it
+    /// answers on others, or they have nothing to ask of it.
+    fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
+        let usual = self.usual.get(&target).copied().unwrap_or_default();
+        let recently = self.patience().max(usual * 2);
+        let answered = self.answered_at.get(&target);
+        answered.is_some_and(|at| now.since(*at) <= recently)
+            || !(self.streams.iter())
+                .any(|(other, stream)| *other != id && stream.oldest(target).is_some())
+    }
+
     /// When a stream counts as stuck if nothing comes of it.
-    fn due(&self, stream: &Stream) -> Option<Time> {
+    fn due(&self, id: StreamId, stream: &Stream, now: Time) -> Option<Time> {
         if stream.open.is_empty() {
             return None;
         }
@@ -249,9 +263,14 @@ impl Streams {
                 OVERTAKEN_BY.. => patience,
                 _ => patience.max(usual * USUAL_TIMES),
             };
-            overtaken.since + wait
+            let due = overtaken.since + wait;
+            match now < due || self.is_told_apart(id, *target, now) {
+                true => due,
+                false => now + OVERTAKEN_MIN,
+            }
         });
-        let quiet = stream.stirred + QUIET_MIN.max(patience);
+        // Storage that stands still for so long loses one stream, not all of them.
+        let quiet = stream.stirred + QUIET_MIN * (1 << self.given_up.min(DOUBLINGS_MAX));
         overtaken.chain([quiet]).min()
     }
 

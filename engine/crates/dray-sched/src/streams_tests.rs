@@ -53,6 +53,32 @@ fn a_stream_that_is_overtaken_and_of_which_nothing_comes_is_given_up_once() {
 }
 
 #[test]
+fn a_target_that_stands_still_is_no_streams_fault() {
+    // Its writers end out of order, then its storage stands still with objects of both streams.
+    let mut streams = overtaken_by(3);
+    for number in 10..30 {
+        streams.handed(OTHER, BlockId(number), TARGET, at(40));
+    }
+    assert_eq!(pass(&mut streams, 40, 100_000), []);
+    // It goes on, and what one stream has does not come.
+    for number in 10..30 {
+        streams.answered(BlockId(number), at(100_000 + number));
+    }
+    let given_up = pass(&mut streams, 100_100, 110_000);
+    assert!(matches!(given_up[..], [(ONE, _)]), "{given_up:?}");
+}
+
+#[test]
+fn storage_that_stands_still_for_minutes_loses_one_stream_and_not_all() {
+    let mut streams = Streams::default();
+    for (block, stream) in [(0, ONE), (1, OTHER), (2, StreamId(3))] {
+        streams.handed(stream, BlockId(block), TARGET, at(0));
+    }
+    let given_up = pass(&mut streams, 0, 235_000);
+    assert_eq!(given_up.len(), 1, "{given_up:?}");
+}
+
+#[test]
 fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
     let mut streams = Streams::default();
     for block in [0, 1] {
