@@ -270,16 +270,18 @@ def test_a_transfer_outlives_the_token_it_was_submitted_with(
 
 @pytest.mark.slow
 def test_a_session_outlives_the_token_that_opened_it_and_the_next_needs_another(
-    house: House, folder: Path, tmp_path: Path
+    house: House, tmp_path: Path
 ) -> None:
-    tree.make_file(folder / "large", 4 * MIB, seed=2)
-    token = house.issuer.dying(4, "storage.read:/data/in")
+    large = house.endpoint.root("lasting/large")
+    large.parent.mkdir()
+    tree.make_file(large, 4 * MIB, seed=2)
+    token = house.issuer.dying(4, "storage.read:/data/lasting")
     start = time.monotonic()
-    ended = fetch(house, token, "data/in/large", tmp_path, "--rate", "512KiB")
+    ended = fetch(house, token, "data/lasting/large", tmp_path, "--rate", "512KiB")
     assert ended.returncode == 0, ended
     assert time.monotonic() - start > 5, "it was over before the token"
-    assert (tmp_path / "got").read_bytes() == (folder / "large").read_bytes()
-    ended = fetch(house, token, "data/in/file", tmp_path)
+    assert (tmp_path / "got").read_bytes() == large.read_bytes()
+    ended = fetch(house, token, "data/lasting/large", tmp_path)
     assert ended.returncode == 3
     assert "expired" in ended.stdout
 
