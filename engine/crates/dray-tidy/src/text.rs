@@ -17,7 +17,7 @@ pub fn check_machine_paths(path: &str, text: &str) -> Vec<Finding> {
     for (index, line) in text.lines().enumerate() {
         for machine in MACHINE_PATHS {
             let stands_at_the_root = line.match_indices(machine).any(|(at, _)| {
-                // `frame/work/x`, `$HOME/work/x` and `../work/x` are other paths.
+                // `frame/tmp/x`, `$HOME/tmp/x` and `../tmp/x` are other paths than the one from the root.
                 !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.})~/".contains(c))
             });
             if stands_at_the_root {

@@ -5,6 +5,7 @@
 //! Invariant owned here: what is shown grows with the lines, not with what waits in them, and of each
 //! line as much is shown as could run.
 
+use super::rules::{at_once, limits, settings};
 use super::time;
 use crate::api::types::{Scheduling, SchedulingPatch};
 use crate::config::{Config, PolicyName, TurnsOf};
@@ -13,9 +14,8 @@ use crate::place::Side;
 use crate::queue::{Lines, QueuedTransfer, Sight};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
-use dray_sched::policy::{self, Limits, Name, OwnerRules, Pair, Phase, Transfer, View};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use dray_sched::policy::{self, Limits, Pair, Phase, Transfer, View};
+use std::collections::{HashMap, HashSet};
 
 /// Queued transfers that are shown for one decision: where so many lines are that this is too few,
 /// the next decision begins with those it left out.
@@ -249,65 +249,6 @@ impl Chooser {
     }
 }
 
-/// What the rules mean to the policy.
-fn settings(rules: &Scheduling) -> policy::Settings {
-    policy::Settings {
-        name: match rules.policy {
-            PolicyName::Fair => Name::Fair,
-            PolicyName::Fcfs => Name::Fcfs,
-            PolicyName::Priority => Name::Priority,
-            PolicyName::RoundRobin => Name::RoundRobin,
-            PolicyName::Pairs => Name::Pairs,
-        },
-        at_once: rules.at_once.map(|count| count as usize),
-        quota: rules.quota,
-        turns_of: match rules.turns_of {
-            TurnsOf::Owners => policy::TurnsOf::Owners,
-            TurnsOf::Pairs => policy::TurnsOf::Pairs,
-        },
-        aging: Duration::from_secs(rules.aging_seconds),
-        patience: Duration::from_secs(rules.patience_seconds),
-    }
-}
-
-/// How many the policy runs side by side at the most.
-fn at_once(rules: &Scheduling, config: &Config) -> u32 {
-    let usual = match rules.policy {
-        PolicyName::Priority | PolicyName::RoundRobin => 1,
-        PolicyName::Fair | PolicyName::Fcfs | PolicyName::Pairs => u32::MAX,
-    };
-    let count = match rules.policy {
-        // It knows no other bound than the endpoint's.
-        PolicyName::Fair => usual,
-        _ => rules.at_once.unwrap_or(usual),
-    };
-    count.min(config.limits.transfers_active)
-}
-
-fn limits(rules: &Scheduling, config: &Config) -> Limits {
-    let active = config.limits.transfers_active;
-    // Who is held has a seat, buffers and a connection; seats are for as many as may run.
-    let seats = active.saturating_sub(at_once(rules, config));
-    let mut owners = BTreeMap::new();
-    for share in &config.share {
-        if let Some(owner) = &share.owner {
-            let rules = OwnerRules {
-                weight: share.weight,
-                running_max: None,
-                activities: share.activities.clone(),
-            };
-            owners.insert(owner.clone(), rules);
-        }
-    }
-    Limits {
-        running_max: active as usize,
-        owner_max: config.limits.per_owner_active as usize,
-        peer_max: active as usize,
-        held_max: rules.held_max.min(seats) as usize,
-        owners,
-    }
-}
-
 /// What is left of the limits beside those that have places by other rights. What runs keeps its own:
 /// they may have more than there were.
 fn limits_beside(mut limits: Limits, seen: &[Seen], beside: &[Seen]) -> Limits {
@@ -469,16 +410,6 @@ mod tests {
             assert_eq!(look(&chooser, 0), lines, "{rules}");
         }
         assert_eq!(chooser.rules().at_once, None);
-    }
-
-    #[test]
-    fn owners_and_their_activities_have_the_weights_of_their_share() {
-        let config =
-            config("[[share]]\nowner = \"alice\"\nweight = 300\nactivities = { tape = 7 }\n");
-        let limits = limits(&Scheduling::from(&config.scheduling), &config);
-        let alice = &limits.owners["alice"];
-        assert_eq!((alice.weight, alice.activities["tape"]), (300, 7));
-        assert_eq!((limits.running_max, limits.owner_max), (3, 2));
     }
 
     #[test]

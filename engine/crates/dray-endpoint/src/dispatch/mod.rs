@@ -13,6 +13,7 @@ mod monitor;
 mod outcome;
 mod purge;
 mod renew;
+mod rules;
 mod seats;
 mod share;
 

@@ -6,6 +6,7 @@
 mod checks;
 mod events;
 mod failure;
+mod parts;
 mod request;
 mod rest;
 mod scheduling;
@@ -18,10 +19,8 @@ pub mod words;
 pub use checks::Check;
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
-pub use request::{
-    AdmissionWord, Content, OrderWord, Place, Range, Request, RetryWish, SciTag, Selection,
-    reserved_id,
-};
+pub use parts::{AdmissionWord, Content, OrderWord, Place, Range, RetryWish, SciTag, Selection};
+pub use request::{Request, reserved_id};
 pub use rest::{
     AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
     ObstacleAnswer, RootAnswer, You,

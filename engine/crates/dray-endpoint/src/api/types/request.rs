@@ -1,13 +1,16 @@
 //! A request for a transfer.
 
 use super::checks::{self, Check, refused};
+use super::parts::{
+    AdmissionWord, BYTES_MAX, Content, OrderWord, Place, RetryWish, SciTag, Selection,
+    WORD_BYTES_MAX,
+};
 use super::words;
 use crate::moment::Moment;
-use crate::place::{TEXT_BYTES_MAX, decode};
-use crate::tickets;
-use dray_core::options::{Durability, Links, Order, Overwrite};
+use crate::place::decode;
+use dray_core::options::{Durability, Overwrite};
 use dray_core::rate::Class;
-use dray_core::{Checksum, Result, TransferId, plan};
+use dray_core::{Result, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,13 +22,8 @@ const SOURCES_MAX: usize = 16;
 const LABELS_MAX: usize = 32;
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_BYTES_MAX: usize = 256;
-/// Patterns of one kind, and bytes of one.
-const PATTERNS_MAX: usize = 256;
-const PATTERN_BYTES_MAX: usize = 1_024;
 /// Addresses of one transfer.
 const BIND_MAX: usize = 16;
-/// Bytes of a ticket, a key, an address, an activity.
-const WORD_BYTES_MAX: usize = 256;
 /// Ten years: longer than any wait that is meant.
 pub(super) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 
@@ -36,176 +34,6 @@ const RESERVED_IDS: [&str; 4] = [".", "..", "batch", "query"];
 #[must_use]
 pub fn reserved_id(id: &str) -> bool {
     RESERVED_IDS.contains(&id)
-}
-
-/// One side of a transfer.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Place {
-    /// `dray://HOST[:PORT]/ROOT/PATH`, or `/ROOT/PATH` at this endpoint.
-    #[schema(max_length = 16384)]
-    pub url: String,
-    /// What the other endpoint gave out for this transfer. Never shown again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 256, pattern = "^drt_", write_only)]
-    pub ticket: Option<String>,
-    /// The other endpoint's key, as the ticket's answer says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 256)]
-    pub key: Option<String>,
-    /// Where sessions are listened for, as the ticket's answer says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 256)]
-    pub address: Option<String>,
-}
-
-// A ticket must not get into a log by way of a debug line.
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
-            .field("url", &self.url)
-            .field("ticket", &self.ticket.as_ref().map(|_| "..."))
-            .field("key", &self.key)
-            .field("address", &self.address)
-            .finish()
-    }
-}
-
-impl Place {
-    fn check(&self, field: &str) -> Result<()> {
-        checks::text(&format!("{field}.url"), &self.url, TEXT_BYTES_MAX)?;
-        for (name, value) in [
-            ("ticket", &self.ticket),
-            ("key", &self.key),
-            ("address", &self.address),
-        ] {
-            let value = value.as_deref().unwrap_or_default();
-            checks::text(&format!("{field}.{name}"), value, WORD_BYTES_MAX)?;
-        }
-        // Nothing else belongs there: somebody's token would be kept with the transfer, and sent on.
-        let is_ticket = |ticket: &String| tickets::is_ticket(ticket.as_bytes());
-        if !self.ticket.as_ref().is_none_or(is_ticket) {
-            let cause = format!("a ticket begins with {}", tickets::PREFIX);
-            return Err(checks::refused(&format!("{field}.ticket"), cause));
-        }
-        Ok(())
-    }
-}
-
-/// What the one file must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Content {
-    /// Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-    /// `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^(adler32|crc32c):[0-9A-Fa-f]{1,8}$")]
-    pub checksum: Option<String>,
-}
-
-impl Content {
-    /// The checksum demanded. It was checked when the request was read.
-    #[must_use]
-    pub fn demanded(&self) -> Option<Checksum> {
-        self.checksum.as_deref().and_then(Checksum::parse)
-    }
-}
-
-/// Some bytes of the one file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Range {
-    /// First byte.
-    pub offset: u64,
-    /// How many.
-    #[schema(minimum = 1)]
-    pub length: u64,
-}
-
-/// Which entries are taken.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Selection {
-    /// Whether folders are entered.
-    pub recursive: bool,
-    /// Patterns to take; empty takes all.
-    #[schema(max_items = 256)]
-    pub include: Vec<String>,
-    /// Patterns to leave out.
-    #[schema(max_items = 256)]
-    pub exclude: Vec<String>,
-    /// Only these bytes of a single file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub range: Option<Range>,
-    /// How links are treated.
-    #[schema(value_type = words::Links)]
-    pub links: Links,
-}
-
-/// Packet marking (scitags.org).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SciTag {
-    /// The experiment's number (nine bits of the flow label).
-    #[schema(minimum = 1, maximum = 511)]
-    pub experiment: u16,
-    /// The activity's number (six bits of it).
-    #[schema(minimum = 0, maximum = 63)]
-    pub activity: u16,
-}
-
-/// When a transfer is tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RetryWish {
-    /// Tries without anything new being safe, before it has failed.
-    #[serde(default = "tries_default")]
-    #[schema(minimum = 0, maximum = 1000)]
-    pub tries: u32,
-    /// Seconds between them.
-    #[serde(default = "interval_default")]
-    #[schema(minimum = 0, maximum = 86400)]
-    pub interval_seconds: u64,
-}
-
-const fn tries_default() -> u32 {
-    5
-}
-
-const fn interval_default() -> u64 {
-    10
-}
-
-/// Which object goes next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OrderWord {
-    /// By storage target, around busy ones.
-    #[default]
-    Layout,
-    /// File after file.
-    File,
-}
-
-impl From<OrderWord> for Order {
-    fn from(word: OrderWord) -> Self {
-        match word {
-            OrderWord::Layout => Self::Layout,
-            OrderWord::File => Self::File,
-        }
-    }
-}
-
-/// What becomes of a request that cannot be promised what it asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AdmissionWord {
-    /// It is refused.
-    Required,
-    /// It is taken without a promise.
-    BestEffort,
 }
 
 /// A request for a transfer. Only `sources` and `destination` are needed.
@@ -402,9 +230,6 @@ pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Sizes and rates that are promised stand in the queue as signed numbers.
-const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
-
 pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     checks::within_if("rate_min", low, &(1..=BYTES_MAX))?;
     checks::within_if("rate_max", high, &(1..=u64::MAX))?;
@@ -452,34 +277,14 @@ impl Check for Request {
         }
         self.destination.check("destination")?;
         check_names(self)?;
-        for (field, patterns) in [
-            ("selection.include", &self.selection.include),
-            ("selection.exclude", &self.selection.exclude),
-        ] {
-            checks::count(field, patterns.len(), &(0..=PATTERNS_MAX))?;
-            for pattern in patterns {
-                checks::text(field, pattern, PATTERN_BYTES_MAX)?;
-            }
-        }
-        if let Some(range) = self.selection.range {
-            checks::within("selection.range.length", range.length, &(1..=BYTES_MAX))?;
-            if range.offset.checked_add(range.length).is_none() {
-                return Err(refused("selection.range", "it ends past 2^64 bytes"));
-            }
-        }
-        if let Some(content) = &self.content
-            && content.checksum.is_some()
-            && content.demanded().is_none()
-        {
-            let cause = "write adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)";
-            return Err(refused("content.checksum", cause));
+        self.selection.check()?;
+        if let Some(content) = &self.content {
+            content.check()?;
         }
         if self.selection.recursive && (self.content.is_some() || self.selection.range.is_some()) {
             let cause = "content and range are about one file, this request about a folder";
             return Err(refused("selection.recursive", cause));
         }
-        let size = self.content.as_ref().and_then(|content| content.size);
-        checks::within_if("content.size", size, &(0..=BYTES_MAX))?;
         checks::within_if("bytes_expected", self.bytes_expected, &(0..=BYTES_MAX))?;
         checks::within("priority", self.priority, &(0..=9))?;
         checks::within("weight", self.weight, &(1..=1_000))?;
@@ -488,20 +293,14 @@ impl Check for Request {
         checks::text("activity", activity, WORD_BYTES_MAX)?;
         check_labels(&self.labels)?;
         if let Some(scitag) = self.scitag {
-            checks::within("scitag.experiment", scitag.experiment, &(1..=511))?;
-            checks::within("scitag.activity", scitag.activity, &(0..=63))?;
+            scitag.check()?;
         }
         let sizes = plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX;
         checks::within_if("object_size", self.object_size, &sizes)?;
         checks::within("streams", self.streams, &(1..=64))?;
         checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;
         if let Some(retry) = self.retry {
-            checks::within("retry.tries", retry.tries, &(0..=1_000))?;
-            checks::within(
-                "retry.interval_seconds",
-                retry.interval_seconds,
-                &(0..=86_400),
-            )?;
+            retry.check()?;
         }
         checks::within_if("bound_seconds", self.bound_seconds, &(1..=SECONDS_MAX))
     }
