@@ -280,10 +280,9 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     );
 }
 
-#[test]
-fn a_link_that_is_measured_can_be_promised_of() {
-    let promises = promises("");
-    let other = |moved| Seen {
+/// What a session has moved that somebody else drives.
+fn strangers(moved: u64) -> Seen<'static> {
+    Seen {
         session: 1,
         own: None,
         moved,
@@ -291,10 +290,20 @@ fn a_link_that_is_measured_can_be_promised_of() {
         listed: None,
         is_hungry: true,
         granted: None,
-    };
-    for second in 0..5 {
-        promises.look(&[other(second * 80 * MEGA)], at(second));
     }
+}
+
+/// Lets it fill the link for five seconds.
+fn fill_link(promises: &Promises) {
+    for second in 0..5 {
+        promises.look(&[strangers(second * 80 * MEGA)], at(second));
+    }
+}
+
+#[test]
+fn a_link_that_is_measured_can_be_promised_of() {
+    let promises = promises("");
+    fill_link(&promises);
     assert_eq!(promises.take_news(), Some(0));
     assert_eq!(promises.take_news(), None);
     let wanted = due(9_000, 106);
@@ -305,22 +314,11 @@ fn a_link_that_is_measured_can_be_promised_of() {
 #[test]
 fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
     let promises = promises("");
-    let session = |moved| Seen {
-        session: 1,
-        own: None,
-        moved,
-        done: 0,
-        listed: None,
-        is_hungry: true,
-        granted: None,
-    };
-    for second in 0..5 {
-        promises.look(&[session(second * 80 * MEGA)], at(second));
-    }
+    fill_link(&promises);
     // Held for a while, and then it goes on.
     promises.look(&[], at(5));
-    promises.look(&[session(900_000 * MEGA)], at(6));
-    promises.look(&[session(900_080 * MEGA)], at(7));
+    promises.look(&[strangers(900_000 * MEGA)], at(6));
+    promises.look(&[strangers(900_080 * MEGA)], at(7));
     assert!(!take(&promises, 1, "one", &due(9_000, 107)));
 }
 
