@@ -1,11 +1,13 @@
 //! The buffer pool: preallocated, page-aligned (direct I/O asks for it), named by id.
 //!
-//! Each buffer has a lock of its own, taken by the one thread that works on it; there is no lock
-//! that all threads share. Memory is reserved at once and touched as it is used.
+//! Each buffer has a lock of its own, taken by the one thread that works on it; the one that all
+//! threads share guards the list of free ones alone, for a push or a pop. Memory is reserved at once
+//! and touched as it is used: what came back last goes out first, so that a transfer touches as many
+//! buffers as it needs at once, and the bytes of its next object lie in the processor's cache.
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crate::lock::lock;
 use dray_core::BufferId;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
 
@@ -56,7 +58,8 @@ impl std::fmt::Debug for Buffer {
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Mutex<Buffer>]>,
-    free: (Sender<BufferId>, Receiver<BufferId>),
+    /// Used as a stack.
+    free: Mutex<Vec<BufferId>>,
     buffer_bytes: usize,
 }
 
@@ -65,16 +68,11 @@ impl Pool {
     #[must_use]
     pub fn new(count: u32, buffer_bytes: u64) -> Self {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
-        let free = bounded(count as usize);
-        for id in 0..count {
-            // The channel has room for all of them.
-            let _ = free.0.try_send(BufferId(id));
-        }
         Self {
             buffers: (0..count)
                 .map(|_| Mutex::new(Buffer::new(buffer_bytes)))
                 .collect(),
-            free,
+            free: Mutex::new((0..count).rev().map(BufferId).collect()),
             buffer_bytes,
         }
     }
@@ -96,19 +94,22 @@ impl Pool {
     pub fn buffer(&self, id: BufferId) -> Option<MutexGuard<'_, Buffer>> {
         // A thread that panicked left bytes, not structure: the buffer is as good as any.
         let buffer = self.buffers.get(id.0 as usize)?;
-        Some(buffer.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(buffer))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<BufferId>> {
+        lock(&self.free)
     }
 
     /// Takes a free buffer (receivers; a source's buffers are dealt out by its machine).
     #[must_use]
     pub fn take(&self) -> Option<BufferId> {
-        self.free.1.try_recv().ok()
+        self.free().pop()
     }
 
     /// Gives a taken buffer back.
     pub fn give(&self, id: BufferId) {
-        // Room for all of them; a buffer given twice would be a defect of the machine.
-        let _ = self.free.0.try_send(id);
+        self.free().push(id);
     }
 }
 
@@ -127,5 +128,16 @@ mod tests {
         drop(buffer);
         pool.give(second);
         assert_eq!(pool.take(), Some(second));
+    }
+
+    #[test]
+    fn as_many_buffers_are_touched_as_are_used_at_once() {
+        let pool = Pool::new(100, 5000);
+        for _ in 0..100 {
+            let taken = [pool.take().expect("one"), pool.take().expect("another")];
+            assert!(taken.iter().all(|id| id.0 < 2), "{taken:?}");
+            pool.give(taken[0]);
+            pool.give(taken[1]);
+        }
     }
 }
