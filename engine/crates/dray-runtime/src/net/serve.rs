@@ -5,7 +5,7 @@ use super::greet::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub, Inbox};
 use super::pending::Pending;
 use super::session::Sessions;
-use super::socket::{Socket, resolve};
+use super::socket::{self, Socket, resolve};
 use super::tls::server_config;
 use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
 use crate::link::{SinkLink, SourceLink};
@@ -293,7 +293,7 @@ impl Shared {
     fn connection(&self, stream: TcpStream, peer: SocketAddr, handler: &dyn Handler) -> Result<()> {
         let failed = |error: io::Error| fail::io_error("let a connection in", &error);
         let until = Instant::now() + self.serve.timing.handshake;
-        stream.set_nodelay(true).map_err(failed)?;
+        socket::prepare(&stream).map_err(failed)?;
         let stream = Arc::new(stream);
         let place = self.pending.admit(&stream);
         let mut first = [0];
