@@ -13,6 +13,7 @@ mod other_logs;
 mod peek;
 pub mod sweep;
 mod sync;
+mod turns;
 mod write;
 
 pub use destination::{Destination, DestinationRequest};
@@ -38,6 +39,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
+use turns::Turns;
 use write::{WriteJob, WriteJobPart};
 
 /// Threads that publish, read back and set attributes.
@@ -368,12 +370,13 @@ impl Conductor<'_, '_> {
     /// The writers of a target; they are started when the target is first written.
     fn writers(&mut self, target: TargetId) -> &Sender<WriteJob> {
         self.writer_groups.of(target, |jobs| {
+            let turns = Arc::new(Turns::new());
             for _ in 0..self.writers_per_target {
                 let (jobs, events) = (jobs.clone(), self.events.clone());
-                let (pool, space) = (self.pool, self.space);
+                let (pool, space, turns) = (self.pool, self.space, Arc::clone(&turns));
                 self.scope.spawn(move || {
                     or_tell("write the files", &events, SinkEvent::Broken, || {
-                        write::run(&jobs, pool, space, &events);
+                        write::run(&jobs, &turns, pool, space, &events);
                     });
                 });
             }

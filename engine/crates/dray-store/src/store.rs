@@ -298,6 +298,12 @@ pub trait Partial: Send + Sync {
     /// `NoSpace`; part of the bytes may have been written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Whether the store writes to a file one call at a time, in memory, however many threads ask:
+    /// a second one would only wait there.
+    fn takes_one_writer(&self) -> bool {
+        false
+    }
+
     /// Makes a range read as zeros, as a hole where the store has holes.
     ///
     /// # Errors

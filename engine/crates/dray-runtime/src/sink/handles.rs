@@ -17,6 +17,8 @@ pub struct OpenFile {
     pub(super) number: FileNumber,
     /// Whether it is known to read as zeros where nothing was written.
     pub(super) is_new: bool,
+    /// Whether writers of it take turns, so that none waits in the store.
+    pub(super) takes_one_writer: bool,
     size: u64,
     pub(super) name: dray_core::Name,
     id: PartialId,
@@ -63,6 +65,7 @@ impl Handles {
             path: path.clone(),
             number,
             is_new,
+            takes_one_writer: partial.takes_one_writer(),
             size,
             name,
             id: partial.id(),

@@ -5,8 +5,9 @@ use crate::pool::Pool;
 use crate::sink::chores::fenced;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
+use crate::sink::turns::Turns;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, Result};
+use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
 use dray_session::sink::{BlockKey, Input, WritePart};
 use std::sync::Arc;
 
@@ -22,29 +23,62 @@ pub(super) struct WriteJob {
     pub(super) parts: Vec<WriteJobPart>,
 }
 
-/// Writes until the conductor is gone.
+impl WriteJob {
+    /// The file whose turn it needs, if it is of one that takes one writer at a time.
+    fn in_turn(&self) -> Option<FileIndex> {
+        match self.parts.as_slice() {
+            [
+                WriteJobPart {
+                    part,
+                    open: Some(open),
+                },
+                ..,
+            ] if open.takes_one_writer => Some(part.file),
+            _ => None,
+        }
+    }
+}
+
+/// Writes until the conductor is gone, in turns with the others of the same target.
 pub(super) fn run(
     jobs: &Receiver<WriteJob>,
+    turns: &Turns<FileIndex, WriteJob>,
     pool: &Pool,
     space: &Space,
     events: &Sender<SinkEvent>,
 ) {
     for job in jobs {
-        if let Err(error) = space.check_lease() {
-            let _ = events.send(SinkEvent::Input(Input::LeaseLost(error)));
+        let Some(file) = job.in_turn() else {
+            if !do_one(&job, pool, space, events) {
+                return;
+            }
             continue;
-        }
-        let buffer = job.buffer.and_then(|id| pool.buffer(id));
-        let bytes = buffer.as_ref().map_or(&[][..], |buffer| buffer.bytes());
-        let results = write(&job.parts, bytes, space);
-        drop(buffer);
-        let results: Result<_> = results.into_iter().map(fenced).collect();
-        let written = |results| Input::Written(job.block, results);
-        let input = results.map_or_else(Input::LeaseLost, written);
-        if events.send(SinkEvent::Input(input)).is_err() {
-            return;
+        };
+        let mut next = turns.begin(file, job);
+        while let Some(job) = next {
+            if !do_one(&job, pool, space, events) {
+                return;
+            }
+            next = turns.next(&file);
         }
     }
+}
+
+/// Writes one object and says how that went; false when nobody is left to hear it.
+fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>) -> bool {
+    let input = match space.check_lease() {
+        Err(error) => Input::LeaseLost(error),
+        Ok(()) => {
+            let buffer = job.buffer.and_then(|id| pool.buffer(id));
+            let bytes = buffer.as_ref().map_or(&[][..], |buffer| buffer.bytes());
+            let results = write(&job.parts, bytes, space);
+            drop(buffer);
+            let results: Result<_> = results.into_iter().map(fenced).collect();
+            let written = |results| Input::Written(job.block, results);
+            results.map_or_else(Input::LeaseLost, written)
+        }
+    };
+    events.send(SinkEvent::Input(input)).is_ok()
 }
 
 fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>> {

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// Mode of a partial file until it is published: nobody else reads what is not whole.
 const PRIVATE: u32 = 0o600;
 
+/// File systems that hold a file's lock while they copy a write to memory (`statfs(2)`: ext2 to ext4,
+/// tmpfs, XFS, btrfs, overlayfs). Those of networks may wait for another host in a write, and some
+/// lock ranges.
+const TAKE_ONE_WRITER: [u64; 5] = [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630];
+
 /// Zeros written at a time where holes cannot be punched.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
@@ -29,7 +34,9 @@ impl PosixStore {
             None => self.begin_new(&place, size_bytes, request)?,
             Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
         };
+        let kind = rustix::fs::fstatfs(&fd).map(|state| state.f_type as u64);
         Ok(PosixPartial {
+            takes_one_writer: kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind)),
             fd,
             id,
             name: request.name.clone(),
@@ -193,6 +200,7 @@ fn index_of(offset: u64) -> usize {
 pub(super) struct PosixPartial {
     fd: OwnedFd,
     id: PartialId,
+    takes_one_writer: bool,
     name: Name,
     folders: Arc<Folders>,
     place: Place,
@@ -211,6 +219,10 @@ impl Partial for PosixPartial {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         write_all_at(self.fd.as_fd(), offset, bytes).map_err(self.named("write the file"))
+    }
+
+    fn takes_one_writer(&self) -> bool {
+        self.takes_one_writer
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
