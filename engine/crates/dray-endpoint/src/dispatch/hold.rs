@@ -2,6 +2,7 @@
 //! shut and opened, and sessions that are given up.
 
 use super::choose::{Plan, Seen};
+use super::seats::Starts;
 use super::{Running, Shared};
 use crate::moment::Moment;
 use crate::queue::QueuedTransfer;
@@ -40,8 +41,8 @@ impl Shared {
         }
     }
 
-    /// What the policy says, and what it saw waiting.
-    pub(super) fn plan(&self) -> Result<(Plan, Vec<QueuedTransfer>)> {
+    /// What the policy says, and what it saw waiting. `movers` are not its own to decide about.
+    pub(super) fn plan(&self, movers: &Starts<'_>) -> Result<(Plan, Vec<QueuedTransfer>)> {
         let mut chooser = self.chooser();
         let (mut seen, known, held) = {
             let state = self.state();
@@ -66,9 +67,8 @@ impl Shared {
         queued.retain(|one| !known.contains(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
         // What the plan has moving is bounded by admission, and no policy's to begin or to hold.
-        let promises = self.queue.promises();
         let (beside, seen): (Vec<Seen>, Vec<Seen>) =
-            (seen.into_iter()).partition(|one| promises.is_moving(one.id.as_str()));
+            (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, Moment::now());
         // Held before it was promised, or before its time had come.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);

@@ -195,9 +195,12 @@ impl Dispatcher {
         let shared = &self.0;
         shared.write_down_again();
         shared.refresh();
+        // What the plan has moving, for all of this look.
+        let movers = shared.queue.promises().movers(Moment::now());
+        let starts = seats::starts(&movers);
         // The plan counts on them, whoever waits besides and however many run.
-        self.begin_promised();
-        let (plan, queued) = shared.plan()?;
+        self.begin_promised(&movers, &starts);
+        let (plan, queued) = shared.plan(&starts)?;
         // First what makes room.
         for id in &plan.hold {
             shared.hold(id, true);
@@ -216,7 +219,7 @@ impl Dispatcher {
                     continue;
                 }
                 if !shared.is_running(id) {
-                    shared.make_room_beside_held(&chosen.owner);
+                    shared.make_room_beside_held(&chosen.owner, &starts);
                 }
             }
         }

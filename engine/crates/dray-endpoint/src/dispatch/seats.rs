@@ -7,16 +7,15 @@
 //! Invariant owned here: nobody gives up a session to somebody who would give it back: what is
 //! promised gives way only to what is in a hurry, by more than that hurry.
 
-use super::choose::Seen;
 use super::{Dispatcher, Shared, time};
 use crate::live::Lack;
 use crate::moment::Moment;
-use crate::queue::QueuedTransfer;
+use crate::promises::Mover;
 use dray_core::rate::Class;
-use dray_core::{Time, TransferId};
+use dray_core::{Result, Time, TransferId};
 use dray_sched::policy::Phase;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// A promised transfer is in a hurry when its latest start is no farther away than this; another gives
@@ -26,6 +25,9 @@ const HURRY: Duration = Duration::from_secs(60);
 
 /// Sessions that are given up for what is promised at the same time. Guess, revisit.
 const LEAVING_MAX: usize = 8;
+
+/// Promised transfers that are begun in one look; all are looked at.
+const BEGUN_MAX: usize = 256;
 
 /// What has a session and could give it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,59 +114,104 @@ fn give_way(
     given
 }
 
+/// When those that the plan has moving have to begin at the latest, by id.
+pub(super) type Starts<'m> = HashMap<&'m str, Time>;
+
+pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
+    let starts = movers.iter();
+    starts.map(|one| (&*one.id, one.latest_start)).collect()
+}
+
+/// Has those of these begun that find a place, in their order; answers with who finds none, and why.
+/// `begin` says whether one wants none any more.
+fn sit_down<'m>(
+    waiting: &[&'m Mover],
+    lack: impl Fn(&str) -> Option<Lack>,
+    mut begin: impl FnMut(&Mover) -> bool,
+) -> Vec<(&'m Mover, Lack)> {
+    // Who finds no place in this look is asked for once.
+    let mut lacks: HashMap<&str, Lack> = HashMap::new();
+    let mut begun = 0;
+    let mut seatless = Vec::new();
+    for one in waiting {
+        let known = lacks.get(&*one.owner).copied();
+        let mut found = known.or_else(|| lack(&one.owner));
+        if found.is_none() {
+            if begun == BEGUN_MAX {
+                continue;
+            }
+            begun += 1;
+            if begin(one) {
+                continue;
+            }
+            found = lack(&one.owner);
+        }
+        if let Some(lack) = found {
+            lacks.insert(&one.owner, lack);
+            seatless.push((*one, lack));
+        }
+    }
+    seatless
+}
+
 impl Dispatcher {
     /// Begins what the plan has moving now, whoever waits besides: who has to begin first.
-    pub(super) fn begin_promised(&self) {
+    pub(super) fn begin_promised(&self, movers: &[Mover], starts: &Starts<'_>) {
         let shared = &self.0;
-        let mut promised = match shared.queue.promised_runnable() {
-            Ok(promised) => promised,
+        let running: HashSet<String> = {
+            let state = shared.state();
+            if state.is_stopping {
+                return;
+            }
+            state.running.keys().map(TransferId::to_string).collect()
+        };
+        let mut waiting: Vec<&Mover> = movers.iter().collect();
+        waiting.retain(|one| !running.contains(&*one.id));
+        match (shared.queue).waiting_of(waiting.iter().map(|one| &*one.id)) {
+            Ok(found) => waiting.retain(|one| found.contains(&*one.id)),
             Err(error) => {
                 tracing::error!("cannot look for what is promised: {error}");
                 return;
             }
-        };
-        promised.retain(|one| !shared.is_running(&one.id));
-        let now = Moment::now();
-        let ids: Vec<TransferId> = promised.iter().map(|one| one.id.clone()).collect();
-        let ids: Vec<&str> = ids.iter().map(TransferId::as_str).collect();
-        let starts = shared.queue.promises().latest_starts(&ids, now);
-        let start = |one: &QueuedTransfer| starts.get(one.id.as_str()).copied();
-        promised.sort_by_key(|one| (start(one).is_none(), start(one), one.seq));
-        let mut seatless: Vec<(&QueuedTransfer, Lack)> = Vec::new();
-        for one in &promised {
-            // Asked before its rows are read: there may be many.
-            if shared.live.lack(&one.owner).is_none()
-                && let Err(error) = self.begin_one(one)
-            {
+        }
+        let lack = |owner: &str| shared.live.lack(owner);
+        let seatless = sit_down(&waiting, lack, |one| {
+            let begun = self.begin_waiting(&one.id);
+            begun.unwrap_or_else(|error| {
                 // What one row has against it holds nobody else up.
                 tracing::error!(transfer = %one.id, "cannot begin a transfer: {error}");
-                continue;
-            }
-            if let Some(lack) = shared.live.lack(&one.owner)
-                && !shared.is_running(&one.id)
-            {
-                seatless.push((one, lack));
-            }
-        }
+                true
+            })
+        });
+        let now = Moment::now();
         let told: Vec<(&str, Lack)> = (seatless.iter())
-            .map(|(one, lack)| (one.id.as_str(), *lack))
+            .map(|(one, lack)| (&*one.id, *lack))
             .collect();
         shared.queue.promises().seatless(&told, now);
         let newcomers: Vec<Newcomer<'_>> = (seatless.iter())
             .map(|(one, lack)| Newcomer {
                 owner: &one.owner,
                 lack: *lack,
-                latest_start: Some(start(one).unwrap_or_else(|| time(now))),
+                latest_start: Some(one.latest_start),
             })
             .collect();
-        shared.make_room(&newcomers, now);
+        shared.make_room(&newcomers, starts, now);
+    }
+
+    /// Begins one that waited when it was looked for; says whether it waits no more.
+    fn begin_waiting(&self, id: &str) -> Result<bool> {
+        let Some(chosen) = self.0.queue.waiting(id)? else {
+            return Ok(true);
+        };
+        self.begin_one(&chosen)?;
+        Ok(self.0.is_running(&chosen.id))
     }
 }
 
 impl Shared {
     /// There is no place for a transfer that the policy has chosen: one that is held gives up its own.
     /// One at a time.
-    pub(super) fn make_room_beside_held(&self, owner: &str) {
+    pub(super) fn make_room_beside_held(&self, owner: &str, starts: &Starts<'_>) {
         let Some(lack) = self.live.lack(owner) else {
             return;
         };
@@ -174,36 +221,30 @@ impl Shared {
                 lack,
                 latest_start: None,
             };
-            self.make_room(&[newcomer], Moment::now());
+            self.make_room(&[newcomer], starts, Moment::now());
         }
     }
 
-    fn make_room(&self, newcomers: &[Newcomer<'_>], now: Moment) {
+    fn make_room(&self, newcomers: &[Newcomer<'_>], starts: &Starts<'_>, now: Moment) {
         if newcomers.is_empty() {
             return;
         }
-        let (seen, leaving) = {
+        let (sitting, leaving) = {
             let state = self.state();
             let (leaving, staying): (Vec<_>, Vec<_>) =
                 (state.running.values()).partition(|running| running.is_leaving);
-            let seen = staying.iter().map(|running| running.seen.clone());
+            let sitting = staying.iter().map(|running| Sitting {
+                id: running.seen.id.clone(),
+                owner: running.seen.owner.clone(),
+                is_held: running.seen.phase == Phase::Held,
+                class: running.seen.class,
+                since: running.seen.since,
+                latest_start: starts.get(running.seen.id.as_str()).copied(),
+            });
             let leaving = leaving.iter().map(|running| running.seen.owner.clone());
-            (seen.collect::<Vec<Seen>>(), leaving.collect::<Vec<_>>())
+            (sitting.collect::<Vec<_>>(), leaving.collect::<Vec<_>>())
         };
-        // Asked without the state's lock: promises may be planning.
-        let promises = self.queue.promises();
-        let moving = seen.iter().map(|one| one.id.as_str());
-        let moving: Vec<&str> = moving.filter(|id| promises.is_moving(id)).collect();
-        let starts: HashMap<&str, Time> = promises.latest_starts(&moving, now);
-        let sitting = seen.iter().map(|one| Sitting {
-            id: one.id.clone(),
-            owner: one.owner.clone(),
-            is_held: one.phase == Phase::Held,
-            class: one.class,
-            since: one.since,
-            latest_start: starts.get(one.id.as_str()).copied(),
-        });
-        for id in give_way(sitting.collect(), newcomers, leaving, time(now)) {
+        for id in give_way(sitting, newcomers, leaving, time(now)) {
             self.let_go(&id);
         }
     }
@@ -211,9 +252,10 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::{HURRY, LEAVING_MAX, Newcomer, Sitting, give_way};
-    use crate::live::Lack;
+    use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
+    use crate::live::{Bounds, Lack, Live, Moving, Seat, Way, Wish};
     use crate::moment::Moment;
+    use crate::promises::Mover;
     use dray_core::rate::Class;
     use dray_core::{Time, TransferId};
     use std::time::Duration;
@@ -370,5 +412,69 @@ mod tests {
         };
         assert_eq!((given(1), given(2), given(5)), (0, 0, 3));
         assert_eq!(given(30), LEAVING_MAX - leaving.len());
+    }
+
+    fn movers(owner: &str, count: u64, start: u64) -> impl Iterator<Item = Mover> {
+        (0..count).map(move |number| Mover {
+            id: format!("{owner}{number}").into(),
+            owner: owner.into(),
+            latest_start: at(start + number),
+        })
+    }
+
+    fn live(own_of_owner: u32) -> Live {
+        Live::new(Bounds {
+            memory: 1 << 30,
+            sessions: 4_000,
+            own: 2_000,
+            per_owner: 4_000,
+            own_of_owner,
+        })
+    }
+
+    fn enter(live: &Live, one: &Mover) -> Seat {
+        let id = TransferId::new(&*one.id).expect("good");
+        let peer = "b.example".to_owned();
+        let mut moving = Moving::new(id, one.owner.to_string(), peer, Way::In, Wish::default());
+        moving.is_own = true;
+        live.enter(moving).expect("asked before")
+    }
+
+    #[test]
+    fn who_is_at_their_bound_hides_nobody_however_many_they_have() {
+        let live = live(2);
+        let mut seats = Vec::new();
+        let all: Vec<Mover> = movers("alice", 300, NOW)
+            .chain(movers("bob", 1, 90_000))
+            .collect();
+        let waiting: Vec<&Mover> = all.iter().collect();
+        let lack = |owner: &str| live.lack(owner);
+        let seatless = sit_down(&waiting, lack, |one| {
+            seats.push(enter(&live, one));
+            true
+        });
+        let sat: Vec<&str> = (seats.iter())
+            .map(|seat| seat.moving.transfer.as_str())
+            .collect();
+        assert_eq!(sat, ["alice0", "alice1", "bob0"]);
+        assert_eq!(seatless.len(), 298, "all who find no place are told so");
+        assert!(seatless.iter().all(|(_, lack)| *lack == Lack::OfOwner));
+    }
+
+    #[test]
+    fn so_many_begin_in_one_look_and_the_others_are_not_told_that_there_is_no_place() {
+        let live = live(2_000);
+        let all: Vec<Mover> = movers("alice", 300, NOW).collect();
+        let waiting: Vec<&Mover> = all.iter().collect();
+        let mut seats = Vec::new();
+        let seatless = sit_down(
+            &waiting,
+            |owner| live.lack(owner),
+            |one| {
+                seats.push(enter(&live, one));
+                true
+            },
+        );
+        assert_eq!((seats.len(), seatless.len()), (BEGUN_MAX, 0));
     }
 }

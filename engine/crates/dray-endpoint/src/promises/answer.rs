@@ -94,7 +94,7 @@ impl<'a> Names<'a> {
         asks: &[Ask<'a>],
     ) -> Self {
         let kept = held.iter();
-        let kept = kept.map(|(key, held)| (*key, (held.id.as_str(), held.owner.as_str())));
+        let kept = kept.map(|(key, held)| (*key, (&*held.id, &*held.owner)));
         let asked = asks.iter();
         let asked = asked.map(|ask| (TransferKey(ask.key), (ask.id, ask.owner)));
         Self {

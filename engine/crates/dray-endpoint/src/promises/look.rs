@@ -183,8 +183,8 @@ impl Promises {
             if old.abs_diff(new) > old.max(new) / 100 * TOLD_PERCENT {
                 desk.told.insert(rate.key, new);
                 told.push(Told::Rate {
-                    id: held.id.clone(),
-                    owner: held.owner.clone(),
+                    id: held.id.to_string(),
+                    owner: held.owner.to_string(),
                     old,
                     new,
                     reason: rate.reason.into(),
@@ -207,8 +207,8 @@ impl Promises {
             }
             self.counts.foretold.fetch_add(1, Ordering::Relaxed);
             told.extend(desk.held.get(&key).map(|held| Told::Miss {
-                id: held.id.clone(),
-                owner: held.owner.clone(),
+                id: held.id.to_string(),
+                owner: held.owner.to_string(),
                 miss: Some(miss),
             }));
         }
@@ -218,8 +218,8 @@ impl Promises {
         for key in over {
             desk.misses.remove(&key);
             told.extend(desk.held.get(&key).map(|held| Told::Miss {
-                id: held.id.clone(),
-                owner: held.owner.clone(),
+                id: held.id.to_string(),
+                owner: held.owner.to_string(),
                 miss: None,
             }));
         }
@@ -273,9 +273,9 @@ impl Desk {
         let mut has_begun = false;
         for rate in &rates.rates {
             if self.held.contains_key(&rate.key) {
-                let old = self.rates.insert(rate.key, *rate);
-                let was_moving = old.is_some_and(|old| old.planned.0 > 0);
-                has_begun |= rate.planned.0 > 0 && !was_moving;
+                let did_move = self.moves(rate.key);
+                self.rates.insert(rate.key, *rate);
+                has_begun |= self.moves(rate.key) && !did_move;
             }
         }
         has_begun

@@ -23,7 +23,7 @@ pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use ask::{Ask, Asked, asks_promise};
 pub use look::{Look, Seen, Told};
-pub use seats::Standing;
+pub use seats::{Mover, Standing};
 
 use crate::api::types::{Admitted, MissAnswer, ReasonWord};
 use crate::config::Config;
@@ -91,8 +91,8 @@ pub struct Counts {
 /// A transfer that was promised something.
 #[derive(Debug, Clone)]
 struct Held {
-    id: String,
-    owner: String,
+    id: Arc<str>,
+    owner: Arc<str>,
     /// All of it, done or not, as far as it is known.
     bytes: Option<u64>,
     promise: Promise,
@@ -384,28 +384,6 @@ impl Promises {
         self.desk().by_id.contains_key(id)
     }
 
-    /// Whether a promised transfer is to move now by plan.
-    #[must_use]
-    pub fn is_moving(&self, id: &str) -> bool {
-        let desk = self.desk();
-        let rate = desk.by_id.get(id).and_then(|key| desk.rates.get(key));
-        rate.is_some_and(|rate| rate.planned.0 > 0)
-    }
-
-    /// The promised transfers that are to move now by plan, those first that are due first.
-    #[must_use]
-    pub fn moving(&self) -> Vec<String> {
-        let desk = self.desk();
-        let moving = desk.rates.iter().filter(|(_, rate)| rate.planned.0 > 0);
-        let held = moving.filter_map(|(key, _)| desk.held.get(key));
-        let mut held: Vec<&Held> = held.collect();
-        held.sort_by_key(|held| {
-            let deadline = held.promise.deadline;
-            (deadline.is_none(), deadline, held.promise.key)
-        });
-        held.into_iter().map(|held| held.id.clone()).collect()
-    }
-
     /// What is promised to a transfer, as it stands.
     #[must_use]
     pub fn view(&self, id: &str) -> View {
@@ -470,12 +448,17 @@ impl Desk {
         let key = TransferKey(promise.key);
         self.by_id.insert(promise.id.clone(), key);
         let held = Held {
-            id: promise.id.clone(),
-            owner: owner.to_owned(),
+            id: promise.id.as_str().into(),
+            owner: owner.into(),
             bytes: promise.bytes,
             promise,
         };
         self.held.insert(key, held);
+    }
+
+    /// Whether one is to move now by plan.
+    fn moves(&self, key: TransferKey) -> bool {
+        (self.rates.get(&key)).is_some_and(|rate| rate.planned.0 > 0)
     }
 
     /// Notes what one was given.
@@ -501,7 +484,7 @@ impl Desk {
     fn drop_promise(&mut self, key: TransferKey) {
         self.broker.end(key);
         if let Some(held) = self.held.remove(&key) {
-            self.by_id.remove(&held.id);
+            self.by_id.remove(&*held.id);
             self.is_touched = true;
             self.is_changed = true;
         }

@@ -6,7 +6,8 @@ use crate::live::Lack;
 use crate::moment::Moment;
 use dray_core::Time;
 use dray_sched::broker::TransferKey;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A promised transfer that finds no place for so long, and whose latest start is no farther away than
@@ -19,6 +20,18 @@ pub(super) struct Seatless {
     since: Time,
     lack: Lack,
     is_told: bool,
+}
+
+/// A promised transfer that is to move now by plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mover {
+    /// Which.
+    pub id: Arc<str>,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// When it has to begin at the latest, moving as fast as what it passes allows; who was promised a
+    /// rate: at once.
+    pub latest_start: Time,
 }
 
 /// How many promises there are, and how they stand.
@@ -38,24 +51,38 @@ pub struct Standing {
 pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
 
 impl Promises {
-    /// When each of these has to begin at the latest, moving as fast as what it passes allows; who was
-    /// promised a rate at once. Nothing of those to whom nothing is promised.
+    /// All that are to move now by plan: who has to begin first comes first.
     #[must_use]
-    pub fn latest_starts<'i>(&self, ids: &[&'i str], now: Moment) -> HashMap<&'i str, Time> {
+    pub fn movers(&self, now: Moment) -> Vec<Mover> {
+        let at = time(now);
         let desk = self.desk();
-        let start =
-            |id: &&'i str| Some((*id, desk.latest_start(*desk.by_id.get(*id)?, time(now))?));
-        ids.iter().filter_map(start).collect()
+        let moving = desk.held.iter().filter(|(key, _)| desk.moves(**key));
+        let mut movers: Vec<Mover> = moving
+            .map(|(key, held)| Mover {
+                id: Arc::clone(&held.id),
+                owner: Arc::clone(&held.owner),
+                latest_start: desk.latest_start(*key, at).unwrap_or(at),
+            })
+            .collect();
+        drop(desk);
+        // As submitted, where they have to begin at the same time.
+        movers.sort_by_key(|mover| mover.latest_start);
+        movers
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_moving(&self, id: &str) -> bool {
+        let desk = self.desk();
+        desk.by_id.get(id).is_some_and(|key| desk.moves(*key))
     }
 
     /// How many there are, and how they stand.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let desk = self.desk();
-        let moves = |key| desk.rates.get(key).is_some_and(|rate| rate.planned.0 > 0);
         Standing {
             held: desk.held.len(),
-            moving: desk.held.keys().filter(|key| moves(key)).count(),
+            moving: desk.held.keys().filter(|key| desk.moves(**key)).count(),
             missing: desk.misses.len(),
             seatless: desk.unseated.len(),
         }

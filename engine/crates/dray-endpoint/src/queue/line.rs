@@ -236,7 +236,7 @@ impl<'c> Level<'c> {
 }
 
 /// Adds the transfers that `tail` chooses.
-fn read(
+pub(super) fn read(
     connection: &Connection,
     tail: &str,
     values: impl rusqlite::Params,

@@ -11,12 +11,10 @@ use crate::moment::Moment;
 use crate::promises::{Ask, Asked, NO_ROOM, Promise, Promises, asks_promise};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
+use std::collections::HashSet;
 
 /// Transfers that are asked for again in one look, when a capacity has become known.
 const AGAIN_MAX: usize = 100;
-
-/// Promised transfers that are begun in one look.
-const BEGUN_MAX: usize = 256;
 
 /// What a row asks for.
 pub(super) fn ask(row: &Row) -> Ask<'_> {
@@ -335,55 +333,47 @@ impl Queue {
         Ok(())
     }
 
-    /// Queued transfers that the plan has moving now, those first that are due first.
+    /// Those of these that wait to be begun: queued, and their time has come.
     ///
     /// # Errors
     /// Of the database.
-    pub fn promised_runnable(&self) -> Result<Vec<QueuedTransfer>> {
-        let statement = format!(
-            "{} WHERE t.id = ?1 AND t.state = 'queued' AND t.held_until IS NULL",
-            super::row::SELECT
-        );
-        // Asked before a row is read: what moves by plan mostly runs.
-        let mut moving = self.promises.moving();
-        {
+    pub fn waiting_of<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i str>,
+    ) -> Result<HashSet<String>> {
+        // Asked before a row is looked at: what moves by plan mostly runs.
+        let ids: Vec<&str> = {
             let runs = self.live.lock();
-            moving.retain(|id| !runs.contains_key(id));
-        }
-        let found = self.read(|connection| {
-            let mut found = Vec::new();
-            for id in moving {
-                found.extend(super::run::rows(connection, &statement, [id])?);
-                if found.len() == BEGUN_MAX {
-                    break;
-                }
-            }
-            Ok(found)
-        })?;
-        let found = found.into_iter();
-        found
-            .map(|row| {
-                let source = row.request.sources.get(row.source as usize);
-                let source = source.or(row.request.sources.first());
-                let waits_since = row.request.not_before.unwrap_or(row.submitted_at);
-                Ok(QueuedTransfer {
-                    id: TransferId::new(row.id)?,
-                    version: row.version,
-                    owner: row.owner,
-                    principal: row.principal,
-                    activity: row.request.activity.clone().unwrap_or_default(),
-                    has_run: row.started_at.is_some(),
-                    sent: row.counters.bytes.sent,
-                    class: row.request.class(),
-                    priority: row.request.priority,
-                    deadline: row.request.deadline,
-                    seq: row.seq,
-                    waits_since: waits_since.max(row.submitted_at),
-                    source_url: source.map_or_else(String::new, |place| place.url.clone()),
-                    destination_url: row.request.destination.url.clone(),
-                })
-            })
-            .collect()
+            let ids = ids.into_iter();
+            ids.filter(|id| !runs.contains_key(*id)).collect()
+        };
+        let ids = super::row::json(&ids)?;
+        let failed = sql("look for what is promised");
+        self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT id FROM transfers WHERE id IN (SELECT value FROM json_each(?1))
+                     AND state = 'queued' AND held_until IS NULL",
+                )
+                .map_err(&failed)?;
+            let found = statement
+                .query_map([ids], |row| row.get(0))
+                .map_err(&failed)?;
+            found.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })
+    }
+
+    /// One that waits to be begun, as the policy would see it; `None` when it does not any more.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn waiting(&self, id: &str) -> Result<Option<QueuedTransfer>> {
+        let tail = "WHERE id = ?1 AND state = 'queued' AND held_until IS NULL";
+        self.read(|connection| {
+            let mut found = Vec::with_capacity(1);
+            super::line::read(connection, tail, [id], &mut found)?;
+            Ok(found.pop())
+        })
     }
 
     /// Something has become known that promises need: those that have none are asked for again, so many

@@ -314,9 +314,24 @@ fn what_is_to_move_now_is_found_behind_many_that_are_not() {
     );
     let over = Moment::now().after(Duration::from_secs(1_500));
     queue.promises().look(&[], over);
-    let found = queue.promised_runnable().expect("looked");
-    let found: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
-    assert_eq!(found, ["now"]);
+    let movers = queue.promises().movers(over);
+    let movers: Vec<&str> = movers.iter().map(|one| &*one.id).collect();
+    assert_eq!(movers, ["now"]);
+    let waiting = |ids: &[&str]| {
+        let found = queue.waiting_of(ids.iter().copied()).expect("looked");
+        let mut found: Vec<String> = found.into_iter().collect();
+        found.sort();
+        found.join(" ")
+    };
+    assert_eq!(waiting(&["now", "late7", "none"]), "late7 now");
+    let chosen = queue.waiting("now").expect("looked").expect("waits");
+    begin(&queue, "now");
+    assert_eq!(waiting(&["now", "late7"]), "late7");
+    assert_eq!((chosen.id.as_str(), &*chosen.owner), ("now", "alice"));
+    assert_eq!(
+        queue.waiting("now").expect("looked").map(|one| one.id),
+        None
+    );
 }
 
 #[test]
