@@ -115,6 +115,14 @@ pub fn without_tickets(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// What stands where an id belongs, if it is one and may be written down: a token or a ticket may have
+/// been put there by mistake.
+#[must_use]
+pub fn shown_id(text: &str) -> Option<&str> {
+    let is_id = TransferId::new(text).is_ok() && without_tickets(text) == text;
+    is_id.then_some(text)
+}
+
 /// What a ticket allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -212,7 +220,7 @@ pub fn unknown() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grant, Secret, digest_of, is_ticket, without_tickets};
+    use super::{Grant, Secret, digest_of, is_ticket, shown_id, without_tickets};
     use crate::api::types::Direction;
     use crate::live::Wish;
     use crate::place::ApiPath;
@@ -273,6 +281,18 @@ mod tests {
         );
         for plain in ["", "drt_", "nothing", "/data/drt_run1 and more"] {
             assert_eq!(without_tickets(plain), plain);
+        }
+    }
+
+    #[test]
+    fn an_id_that_begins_as_a_ticket_does_is_an_id() {
+        let secret = Secret::draw().expect("drawn");
+        for id in ["drt_run1", "drt_", "run-1"] {
+            assert_eq!(shown_id(id), Some(id));
+        }
+        let within = format!("run-{}", secret.expose());
+        for none in [secret.expose(), &within, "", "a/b", "eyJhIjoxfQ!"] {
+            assert_eq!(shown_id(none), None);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::place::without_secrets;
 use crate::tickets;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use dray_core::{End, Error, ErrorKind, TransferId};
+use dray_core::{End, Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Calls with a body that change nothing.
@@ -65,10 +65,7 @@ impl Record {
 
 /// An id as it is written down; what is none may be anything, a token or a ticket in the wrong place.
 fn named(id: &str) -> &str {
-    match TransferId::new(id) {
-        Ok(_) if !tickets::is_ticket(id.as_bytes()) => id,
-        _ => "(no id)",
-    }
+    tickets::shown_id(id).unwrap_or("(no id)")
 }
 
 /// A call before it is answered.

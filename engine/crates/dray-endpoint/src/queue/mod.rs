@@ -43,7 +43,7 @@ use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
 use crate::promises::Promises;
-use crate::tickets::is_ticket;
+use crate::tickets::shown_id;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use live::Live;
 use row::Row;
@@ -359,12 +359,10 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn not_found(id: &str) -> Error {
-    // What is no id may be a token or a ticket in the wrong place, and errors are written down.
-    let cause = match TransferId::new(id) {
-        Ok(id) if !is_ticket(id.as_str().as_bytes()) => {
-            format!("{:?} is none of yours", id.as_str())
-        }
-        _ => "what stands in the place of its id is no id".to_owned(),
+    // Errors are written down.
+    let cause = match shown_id(id) {
+        Some(id) => format!("{id:?} is none of yours"),
+        None => "what stands in the place of its id is no id".to_owned(),
     };
     Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
         .cause(cause)
