@@ -109,24 +109,22 @@ impl Queue {
             let asks_else = asks_else(&row.request, &request);
             row.request = request;
             row.version += 1;
-            let before = row.notices.len();
             let promises = &effects.promises;
+            let mut noted = Vec::new();
             if asks_else && row.standing.state != State::Paused {
-                if let Err(refused) = promised::change(connection, promises, &mut row, now) {
-                    return match refused.untold.is_none() {
-                        true => Err(refused.error),
-                        false => Ok(Err(refused)),
-                    };
+                match promised::change(connection, promises, &row, now) {
+                    Ok(notices) => noted = notices,
+                    Err(refused) if refused.untold.is_none() => return Err(refused.error),
+                    Err(refused) => return Ok(Err(refused)),
                 }
             } else {
                 let key = promised::ask(&row).key;
                 promises.weigh(key, row.request.class(), row.request.weight);
             }
-            let noted = match row.standing.state {
-                // Its notices are told with its counters, and written down at its end.
-                State::Active => row.notices.split_off(before.min(row.notices.len())),
-                _ => Vec::new(),
-            };
+            // What runs is told its notices with its counters; they are written down at its end.
+            if row.standing.state != State::Active {
+                row.note_all(std::mem::take(&mut noted));
+            }
             row.write(connection)?;
             row.write_labels(connection)?;
             told(effects, &row, now);
@@ -249,7 +247,12 @@ pub(super) fn apply(
         renew(connection, row, now)?;
         row.write(connection)?;
         // What can be changed no more must not stand in its way: without a promise it goes too.
-        promised::ask_again(connection, &effects.promises, row, now)?;
+        row.note_all(promised::ask_again(
+            connection,
+            &effects.promises,
+            row,
+            now,
+        )?);
         effects.is_woken = true;
     } else {
         step(effects, row, to, &id, now);

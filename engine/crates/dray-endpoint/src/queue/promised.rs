@@ -8,7 +8,7 @@ use super::schema::sql;
 use super::{Queue, QueuedTransfer, Refused};
 use crate::api::types::{Event, EventKind, MissAnswer, State};
 use crate::moment::Moment;
-use crate::promises::{Ask, Asked, NO_ROOM, Promise, Promises, asks_promise};
+use crate::promises::{Ask, Asked, Given, NO_ROOM, Promise, Promises, asks_promise};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashSet;
@@ -33,42 +33,48 @@ pub(super) fn ask(row: &Row) -> Ask<'_> {
     }
 }
 
+/// Why a transfer has no promise, as its caller is to hear it: whoever asks notes it, with its row or,
+/// when it runs, with its counters.
+pub(super) type Notices = Vec<String>;
+
 /// Promises a new transfer, or a new attempt, what it asks for, and writes that down.
 pub(super) fn take(
     connection: &Connection,
     promises: &Promises,
-    row: &mut Row,
+    row: &Row,
     now: Moment,
-) -> std::result::Result<(), Refused> {
-    take_set(connection, promises, &mut [row], now).map_err(|refused| refused.into_refused())
+) -> std::result::Result<Notices, Refused> {
+    let taken = take_set(connection, promises, &[row], now);
+    let mut notices = taken.map_err(|refused| refused.into_refused())?;
+    Ok(notices.pop().unwrap_or_default())
 }
 
-/// The same for many: all or none.
+/// The same for many: all or none; what is to be noted with each.
 pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
-    rows: &mut [&mut Row],
+    rows: &[&Row],
     now: Moment,
-) -> std::result::Result<(), Box<NotPromised>> {
-    let given = {
-        let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect();
-        promises.take(&asks, now)?
-    };
-    for (row, given) in rows.iter_mut().zip(given) {
-        match &given.promise {
-            Some(promise) => put(connection, promise, now)?,
-            None if asks_promise(&row.request) => {
-                for reason in given.answer.reasons {
-                    row.note(reason);
-                }
-            }
-            None => {}
-        }
-    }
+) -> std::result::Result<Vec<Notices>, Box<NotPromised>> {
+    let asks: Vec<Ask<'_>> = rows.iter().map(|row| ask(row)).collect();
+    let given = promises.take(&asks, now)?;
+    let noted = rows.iter().zip(given);
+    let noted = noted.map(|(row, given)| write_given(connection, row, given, now));
+    let noted = noted.collect::<Result<Vec<Notices>>>()?;
     if let Some(rate) = promises.measured() {
         put_capacity(connection, rate, now)?;
     }
-    Ok(())
+    Ok(noted)
+}
+
+/// Writes down what one was given; why it is nothing, where it asked for something.
+fn write_given(connection: &Connection, row: &Row, given: Given, now: Moment) -> Result<Notices> {
+    match &given.promise {
+        Some(promise) => put(connection, promise, now)?,
+        None if asks_promise(&row.request) => return Ok(given.answer.reasons),
+        None => {}
+    }
+    Ok(Notices::new())
 }
 
 /// Why a set has no promise: it cannot be, or it could not be written down.
@@ -107,41 +113,28 @@ impl From<dray_core::Error> for Box<NotPromised> {
 pub(super) fn change(
     connection: &Connection,
     promises: &Promises,
-    row: &mut Row,
+    row: &Row,
     now: Moment,
-) -> std::result::Result<(), Refused> {
+) -> std::result::Result<Notices, Refused> {
     let changed = promises.change(&ask(row), now);
     let given = changed.map_err(|asked| NotPromised::Refused(asked).into_refused())?;
     remove(connection, &row.id)?;
-    match &given.promise {
-        Some(promise) => put(connection, promise, now)?,
-        None if asks_promise(&row.request) => {
-            for reason in given.answer.reasons {
-                row.note(reason);
-            }
-        }
-        None => {}
-    }
-    Ok(())
+    Ok(write_given(connection, row, given, now)?)
 }
 
-/// Asks for what can be had, and says in a notice why that is nothing: of what goes on anyway.
+/// Asks for what can be had, and says why that is nothing: of what goes on anyway.
 pub(super) fn ask_again(
     connection: &Connection,
     promises: &Promises,
-    row: &mut Row,
+    row: &Row,
     now: Moment,
-) -> Result<bool> {
+) -> Result<Notices> {
     if !asks_promise(&row.request) || promises.is_promised(&row.id) {
-        return Ok(false);
+        return Ok(Notices::new());
     }
     match take(connection, promises, row, now) {
-        Ok(()) => Ok(promises.is_promised(&row.id)),
-        Err(refused) if refused.untold.is_some() => {
-            row.note(NO_ROOM.to_owned());
-            Ok(false)
-        }
-        Err(refused) => Err(refused.error),
+        Err(refused) if refused.untold.is_some() => Ok(vec![NO_ROOM.to_owned()]),
+        asked => asked.map_err(|refused| refused.error),
     }
 }
 
@@ -164,7 +157,7 @@ pub(super) fn follow(
         promises.end(ask(row).key, in_time);
         remove(connection, &row.id)?;
     } else if from == State::Paused {
-        ask_again(connection, promises, row, now)?;
+        row.note_all(ask_again(connection, promises, row, now)?);
     }
     Ok(())
 }
@@ -282,9 +275,7 @@ impl Queue {
             }
             row.counters.files.listing_done = true;
             row.counters.bytes.listed = bytes;
-            let before = row.notices.len();
-            ask_again(connection, &effects.promises, &mut row, Moment::now())?;
-            Ok(row.notices.split_off(before.min(row.notices.len())))
+            ask_again(connection, &effects.promises, &row, Moment::now())
         })?;
         for notice in noted {
             // It runs: its notices are told with its counters.
@@ -394,10 +385,8 @@ impl Queue {
             let is_page = found.len() == AGAIN_MAX;
             let next = found.last().filter(|_| is_page).map(|row| row.seq);
             let mut noted = Vec::new();
-            for mut row in found {
-                let before = row.notices.len();
-                ask_again(connection, &effects.promises, &mut row, Moment::now())?;
-                let more = row.notices.split_off(before.min(row.notices.len()));
+            for row in found {
+                let more = ask_again(connection, &effects.promises, &row, Moment::now())?;
                 noted.extend(more.into_iter().map(|notice| (row.id.clone(), notice)));
             }
             Ok((next, noted))

@@ -240,6 +240,11 @@ impl Row {
         self.notices.drain(..over);
     }
 
+    /// Adds several.
+    pub(super) fn note_all(&mut self, notices: impl IntoIterator<Item = String>) {
+        notices.into_iter().for_each(|notice| self.note(notice));
+    }
+
     /// Writes its labels anew.
     pub(super) fn write_labels(&self, connection: &Connection) -> Result<()> {
         let failed = sql("write the labels down");

@@ -201,14 +201,15 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
             _ => None,
         })
         .unzip();
-    let noted: Vec<usize> = rows.iter().map(|row| row.notices.len()).collect();
-    let promised = promised::take_set(connection, &effects.promises, &mut rows, now)
+    let asking: Vec<&Row> = rows.iter().map(|row| &**row).collect();
+    let promised = promised::take_set(connection, &effects.promises, &asking, now)
         .map_err(|refused| refused.into_refused());
-    let written = promised.and_then(|()| {
-        let mut changed = rows.iter().zip(&noted);
-        changed.try_for_each(|(row, noted)| match row.notices.len() == *noted {
-            true => Ok(()),
-            false => row.write(connection).map_err(Refused::from),
+    let written = promised.and_then(|noted| {
+        let noted = rows.iter_mut().zip(noted);
+        let mut noted = noted.filter(|(_, notices)| !notices.is_empty());
+        noted.try_for_each(|(row, notices)| {
+            row.note_all(notices);
+            row.write(connection).map_err(Refused::from)
         })
     });
     if let Err(mut refused) = written {
@@ -367,16 +368,16 @@ fn keep_new(
         let kept = row
             .write(connection)
             .map_err(Refused::from)
-            .and_then(|()| promised::take(connection, &effects.promises, &mut row, now));
+            .and_then(|()| promised::take(connection, &effects.promises, &row, now));
         let end = match &kept {
-            Ok(()) => "RELEASE one",
+            Ok(_) => "RELEASE one",
             Err(_) => "ROLLBACK TO one; RELEASE one",
         };
         connection.execute_batch(end).map_err(&failed)?;
         if kept.as_ref().is_err_and(|refused| refused.untold.is_none()) {
             promised::load(connection, &effects.promises)?;
         }
-        kept?;
+        row.note_all(kept?);
     }
     row.write(connection)?;
     row.write_labels(connection)?;

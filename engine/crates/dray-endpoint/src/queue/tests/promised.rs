@@ -5,8 +5,8 @@ use crate::api::types::{AdmissionWord, Patch, Request, State};
 use crate::config::Config;
 use crate::events::Hub;
 use crate::moment::Moment;
-use crate::promises::{Ask, Seen};
-use crate::queue::{Counters, Ending, Queue};
+use crate::promises::{Ask, NO_ROOM, Seen};
+use crate::queue::{Counters, Ending, FAILURES_MAX, Queue};
 use dray_core::ErrorKind;
 use dray_core::rate::Class;
 use std::collections::BTreeSet;
@@ -222,6 +222,43 @@ fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
     queue.cancel(&alice, "two", false).expect("cancelled");
     queue.cancel(&alice, "one", false).expect("cancelled");
     assert!(queue.retry(&alice, "one").expect("retried").promised);
+}
+
+#[test]
+fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), RATE);
+    let alice = who("alice");
+    let unknown = Request {
+        bytes_expected: None,
+        ..due("one", 60)
+    };
+    queue.submit(by("alice", unknown)).expect("taken");
+    let notes = (0..FAILURES_MAX + 2).map(|at| ("one".to_owned(), format!("word {at}")));
+    queue.note_all(notes.collect()).expect("written");
+    queue.submit(by("alice", due("two", 60))).expect("fits");
+    let version = queue.show(&alice, "one").expect("there").version;
+    queue.begin(&id("one"), version).expect("asked");
+    queue.listed(&id("one"), 60_000 * MEGA).expect("asked");
+    let notices = queue.show(&alice, "one").expect("there").notices;
+    assert_eq!(notices.len(), FAILURES_MAX);
+    assert_eq!(notices.last().map(String::as_str), Some(NO_ROOM));
+    // The same of what is asked of it while it runs.
+    let size = Patch {
+        deadline: Some(None),
+        ..Patch::default()
+    };
+    queue.patch(&alice, "one", &size).expect("taken");
+    let soon = Patch {
+        deadline: Some(Some(Moment::now().after(Duration::from_secs(600)))),
+        ..Patch::default()
+    };
+    let patched = queue.patch(&alice, "one", &soon).expect("taken");
+    let last = patched.notices.last().expect("it is told");
+    assert!(
+        !patched.promised && last.contains("bytes_expected"),
+        "{patched:?}"
+    );
 }
 
 #[test]
