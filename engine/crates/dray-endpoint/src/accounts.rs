@@ -102,37 +102,10 @@ impl Accounts {
         work: impl FnOnce(&mut dyn FnMut(Q) -> Result<A>) -> Result<T> + Send,
         mut answer: impl FnMut(Q) -> Result<A>,
     ) -> Result<T> {
-        if self.uid_min.is_none() {
-            return work(&mut answer);
+        match self.uid_min {
+            None => work(&mut answer),
+            Some(_) => asking(|| self.enter(owner), work, answer),
         }
-        let (asks, asked) = sync_channel::<Q>(0);
-        let (answers, answered) = sync_channel::<Result<A>>(0);
-        let acts = move || {
-            self.enter(owner)?;
-            work(&mut move |question| {
-                let gone = |_| Error::new(ErrorKind::Internal, End::Here, "ask the endpoint");
-                asks.send(question).map_err(|_| gone(RecvError))?;
-                answered.recv().map_err(gone)?
-            })
-        };
-        std::thread::scope(|scope| {
-            let acting = std::thread::Builder::new()
-                .name("dray-account".to_owned())
-                .spawn_scoped(scope, acts)
-                .map_err(|error| {
-                    Error::new(ErrorKind::Busy, End::Here, "start a thread for a session")
-                        .cause(error.to_string())
-                })?;
-            // Ends when the thread has: its end of the channel goes with it.
-            for question in asked {
-                if answers.send(answer(question)).is_err() {
-                    break;
-                }
-            }
-            // A panic is the caller's to catch, as without a thread.
-            let ended = acting.join();
-            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
     }
 
     /// A root for the calling thread, which has become whom it acts as.
@@ -147,9 +120,48 @@ impl Accounts {
     }
 }
 
+/// Does `work` on a thread of its own, which `enter` makes somebody else's; the calling one answers.
+fn asking<Q: Send, A: Send, T: Send>(
+    enter: impl FnOnce() -> Result<()> + Send,
+    work: impl FnOnce(&mut dyn FnMut(Q) -> Result<A>) -> Result<T> + Send,
+    mut answer: impl FnMut(Q) -> Result<A>,
+) -> Result<T> {
+    let (asks, asked) = sync_channel::<Q>(0);
+    let (answers, answered) = sync_channel::<Result<A>>(0);
+    let acts = move || {
+        enter()?;
+        work(&mut move |question| {
+            let gone = |_| Error::new(ErrorKind::Internal, End::Here, "ask the endpoint");
+            asks.send(question).map_err(|_| gone(RecvError))?;
+            answered.recv().map_err(gone)?
+        })
+    };
+    std::thread::scope(|scope| {
+        // Gone with this closure when `answer` panics: else the thread, which the scope waits for, would
+        // wait for its answer.
+        let answers = answers;
+        let acting = std::thread::Builder::new()
+            .name("dray-account".to_owned())
+            .spawn_scoped(scope, acts)
+            .map_err(|error| {
+                Error::new(ErrorKind::Busy, End::Here, "start a thread for a session")
+                    .cause(error.to_string())
+            })?;
+        // Ends when the thread has: its end of the channel goes with it.
+        for question in asked {
+            if answers.send(answer(question)).is_err() {
+                break;
+            }
+        }
+        // A panic is the caller's to catch, as without a thread.
+        let ended = acting.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::Accounts;
+    use super::{Accounts, asking};
     use crate::config::Config;
     use crate::roots::Roots;
     use dray_core::options::{Durability, Links};
@@ -222,6 +234,30 @@ pub(crate) mod tests {
         let here = std::thread::current().id();
         let there = accounts.act_as("x", || Ok(std::thread::current().id()));
         assert_eq!(there, Ok(here));
+    }
+
+    #[test]
+    fn a_panic_at_either_end_of_a_question_is_the_callers_and_nobody_waits_for_ever() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for asks in [true, false] {
+                let ended = std::panic::catch_unwind(|| {
+                    asking(
+                        || Ok(()),
+                        |ask: &mut dyn FnMut(u32) -> Result<u32>| match asks {
+                            true => ask(1),
+                            false => panic!("at work"),
+                        },
+                        |_| panic!("no answer"),
+                    )
+                });
+                tell.send(ended.is_err()).expect("waited for");
+            }
+        });
+        for _ in 0..2 {
+            let ended = told.recv_timeout(std::time::Duration::from_secs(20));
+            assert_eq!(ended, Ok(true), "it hangs");
+        }
     }
 
     #[test]
