@@ -20,8 +20,8 @@ use std::time::Duration;
 /// if it was never stuck (guess, revisit).
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 
-/// So often it is doubled: up to five minutes.
-const DOUBLINGS_MAX: u32 = 6;
+/// See [`OVERTAKEN_MIN`]; a session of days must not wait for hours.
+const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
 /// Overtaken by so many, it was no accident of a target's writers (guess, revisit).
 const OVERTAKEN_BY: u32 = 16;
@@ -32,6 +32,9 @@ const USUAL_TIMES: u32 = 8;
 /// How long nothing comes of a stream that nothing can overtake, because all else is done: longer
 /// than any storage should take for the last objects (guess, revisit).
 const QUIET_MIN: Duration = Duration::from_secs(120);
+
+/// Twice as long after each that was given up, too, and no longer than this (guess, revisit).
+const QUIET_MAX: Duration = Duration::from_secs(480);
 
 /// How long nothing comes after the sink has answered that it lives: what it had to say of the stream
 /// before comes before (guess, revisit).
@@ -83,17 +86,23 @@ pub enum Verdict {
     GiveUp(StreamId, usize),
 }
 
+/// What has come of a target.
+#[derive(Debug)]
+struct Answers {
+    /// The object handed out last of those that have come, and how it came.
+    newest: (u64, StreamId),
+    /// When one has come last.
+    at: Time,
+    /// How long one takes until it is written.
+    usual: Option<Duration>,
+}
+
 /// What is known of the streams of a source.
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     blocks: HashMap<BlockId, (StreamId, TargetId, u64)>,
-    /// Of each target the object handed out last of those that have come, and how it came.
-    newest: BTreeMap<TargetId, (u64, StreamId)>,
-    /// How long an object of a target takes until it is written.
-    usual: BTreeMap<TargetId, Duration>,
-    /// When an object of a target has come last.
-    answered_at: BTreeMap<TargetId, Time>,
+    answers: BTreeMap<TargetId, Answers>,
     next: u64,
     given_up: u32,
     /// The one for which the sink was asked whether it lives, and when it has answered.
@@ -126,24 +135,28 @@ impl Streams {
         let Some((id, target, number)) = self.blocks.remove(&block) else {
             return;
         };
-        let newest = self.newest.entry(target).or_insert((number, id));
-        if newest.0 < number {
-            *newest = (number, id);
+        let answers = self.answers.entry(target).or_insert(Answers {
+            newest: (number, id),
+            at: now,
+            usual: None,
+        });
+        answers.at = now;
+        if answers.newest.0 < number {
+            answers.newest = (number, id);
         }
-        self.answered_at.insert(target, now);
         let mut look_at = None;
         if let Some(stream) = self.streams.get_mut(&id) {
             if let Some(handed) = stream.open.remove(&(target, number)) {
                 let took = now.since(handed);
-                let usual = self.usual.entry(target).or_insert(took);
+                let usual = answers.usual.get_or_insert(took);
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
             // It moves; but what is left on it may have been overtaken before, and never be again.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
-                let newest = self.newest.get(&target);
-                if newest.is_some_and(|(newest, by)| *by != id && oldest < *newest) {
+                let newest = self.answers.get(&target).map(|answers| answers.newest);
+                if newest.is_some_and(|(newest, by)| by != id && oldest < newest) {
                     let first = Overtaken { since: now, by: 1 };
                     stream.overtaken.insert(target, first);
                     look_at = Some(now);
@@ -243,10 +256,9 @@ impl Streams {
     /// Whether what a stream was handed for a target can be told from a target that stands still: it
     /// answers on others, or they have nothing to ask of it.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
-        let usual = self.usual.get(&target).copied().unwrap_or_default();
-        let recently = self.patience().max(usual * 2);
-        let answered = self.answered_at.get(&target);
-        answered.is_some_and(|at| now.since(*at) <= recently)
+        let recently = self.patience().max(self.usual(target) * 2);
+        let answers = self.answers.get(&target);
+        answers.is_some_and(|answers| now.since(answers.at) <= recently)
             || !(self.streams.iter())
                 .any(|(other, stream)| *other != id && stream.oldest(target).is_some())
     }
@@ -258,7 +270,7 @@ impl Streams {
         }
         let patience = self.patience();
         let overtaken = stream.overtaken.iter().map(|(target, overtaken)| {
-            let usual = self.usual.get(target).copied().unwrap_or_default();
+            let usual = self.usual(*target);
             let wait = match overtaken.by {
                 OVERTAKEN_BY.. => patience,
                 _ => patience.max(usual * USUAL_TIMES),
@@ -270,12 +282,24 @@ impl Streams {
             }
         });
         // Storage that stands still for so long loses one stream, not all of them.
-        let quiet = stream.stirred + QUIET_MIN * (1 << self.given_up.min(DOUBLINGS_MAX));
+        let quiet = stream.stirred + self.doubled(QUIET_MIN, QUIET_MAX);
         overtaken.chain([quiet]).min()
     }
 
+    fn usual(&self, target: TargetId) -> Duration {
+        let answers = self.answers.get(&target);
+        answers
+            .and_then(|answers| answers.usual)
+            .unwrap_or_default()
+    }
+
     fn patience(&self) -> Duration {
-        OVERTAKEN_MIN * (1 << self.given_up.min(DOUBLINGS_MAX))
+        self.doubled(OVERTAKEN_MIN, OVERTAKEN_MAX)
+    }
+
+    /// Twice as long for each that was given up.
+    fn doubled(&self, least: Duration, most: Duration) -> Duration {
+        least.saturating_mul(1 << self.given_up.min(16)).min(most)
     }
 
     fn look_by(&mut self, time: Time) {

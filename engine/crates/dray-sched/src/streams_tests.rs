@@ -1,4 +1,4 @@
-use super::{ANSWERED_MIN, OVERTAKEN_BY, OVERTAKEN_MIN, QUIET_MIN, Streams, Verdict};
+use super::{ANSWERED_MIN, OVERTAKEN_BY, OVERTAKEN_MIN, QUIET_MAX, QUIET_MIN, Streams, Verdict};
 use dray_core::{BlockId, StreamId, TargetId, Time};
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
     let mut streams = Streams::default();
     let (mut waits, mut number, mut now) = (Vec::new(), 0, 0);
     // Whatever takes the place of the first never carries anything either.
-    for stream in 10..16 {
+    for stream in 10..18 {
         streams.handed(StreamId(stream), BlockId(number), TARGET, at(now));
         for _ in 0..OVERTAKEN_BY {
             number += 1;
@@ -179,5 +179,26 @@ fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
         waits.push((given_up[0].1 - now) / 1000);
         now = given_up[0].1;
     }
-    assert_eq!(waits, [7, 12, 22, 42, 82, 162]);
+    assert_eq!(waits, [7, 12, 22, 42, 82, 162, 302, 302]);
+}
+
+#[test]
+fn what_nothing_can_overtake_waits_twice_as_long_too_and_minutes_at_the_most() {
+    let mut streams = Streams::default();
+    let (mut waits, mut now) = (Vec::new(), 0);
+    for stream in 10..20 {
+        streams.handed(StreamId(stream), BlockId(stream.into()), TARGET, at(now));
+        let given_up = pass(&mut streams, now, now + 10_000_000);
+        assert_eq!(given_up.len(), 1, "{given_up:?}");
+        waits.push((given_up[0].1 - now) / 1000);
+        now = given_up[0].1;
+    }
+    let (least, most) = (QUIET_MIN.as_secs(), QUIET_MAX.as_secs());
+    assert_eq!(waits[..3], [least + 2, 2 * least + 2, most + 2]);
+    assert!(
+        waits[3..]
+            .iter()
+            .all(|wait| (most..=most + 2).contains(wait)),
+        "{waits:?}"
+    );
 }

@@ -34,6 +34,8 @@ struct World {
     sockets_take: usize,
     /// Whether the sink answers at all.
     sink_lives: bool,
+    /// Whether all streams are as the frozen one, and it is not told that one is lost.
+    all_frozen: bool,
 }
 
 impl World {
@@ -102,6 +104,7 @@ impl World {
             notices: 0,
             sockets_take: 3,
             sink_lives: true,
+            all_frozen: false,
         }
     }
 
@@ -120,7 +123,7 @@ impl World {
             Effect::Send { stream, head, .. } => {
                 let block = head.id;
                 *self.sent.entry(self.blocks[&block]).or_default() += 1;
-                if stream == FROZEN {
+                if stream == FROZEN || self.all_frozen {
                     // What the sockets take of it is reported sent.
                     self.on_frozen.push(block);
                     if self.on_frozen.len() <= self.sockets_take {
@@ -136,7 +139,9 @@ impl World {
             Effect::Message(Message::Ping(nonce)) => self.answer(Message::Pong(nonce)),
             Effect::GiveUp(stream, _) => {
                 self.given_up.push((stream, self.now));
-                self.inputs.push_back(Input::StreamLost(stream));
+                if !self.all_frozen {
+                    self.inputs.push_back(Input::StreamLost(stream));
+                }
             }
             Effect::Message(Message::StreamLost { stream, blocks }) => {
                 assert_eq!((stream, &blocks), (FROZEN, &self.on_frozen));
@@ -210,4 +215,12 @@ fn while_the_sink_says_nothing_at_all_no_stream_is_ended() {
     world.sink_lives = false;
     world.run(600);
     assert_eq!(world.given_up, []);
+}
+
+#[test]
+fn the_last_stream_that_lives_is_not_judged_before_the_loss_of_the_others_is_told() {
+    let mut world = World::new();
+    (world.all_frozen, world.sockets_take) = (true, usize::MAX);
+    world.run(3_000);
+    assert_eq!(world.given_up.len(), 2, "{:?}", world.given_up);
 }

@@ -364,7 +364,9 @@ impl Source {
     /// Ends a stream of which nothing comes any more. That it is lost is told as of any other; only what
     /// has not arrived is sent again.
     pub(super) fn give_up_stuck(&mut self, now: Time) {
-        match self.carriers.look(self.streams.len(), now) {
+        // One that is given up carries nothing, though its loss is not told yet.
+        let alive = self.streams.values().filter(|stream| !stream.is_given_up);
+        match self.carriers.look(alive.count(), now) {
             Some(Verdict::Ask) => self
                 .out
                 .push_back(Effect::Message(Message::Ping(PING_VALUE))),
