@@ -52,7 +52,7 @@ use rustix::fs::FlockOperation;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use writer::{Around, Effects, Writer};
@@ -138,8 +138,6 @@ pub struct Queue {
     commands: Arc<OnceLock<Arc<dyn Commands>>>,
     asked: Mutex<Asked>,
     opened: Instant,
-    /// Of what ended until then the tickets are forgotten, in milliseconds since 1970.
-    secrets_forgotten: AtomicI64,
     folder: PathBuf,
     rules: Rules,
     /// Last, so that it falls when all is written.
@@ -192,7 +190,6 @@ impl Queue {
             commands,
             asked: Mutex::default(),
             opened: Instant::now(),
-            secrets_forgotten: AtomicI64::new(i64::MIN),
             folder,
             rules: Rules {
                 places: room::Places {

@@ -383,51 +383,41 @@ impl Queue {
         Ok(forgotten.len())
     }
 
-    /// Forgets the tickets of what has ended long ago, page by page. Nobody has renewed them since.
+    /// Forgets the tickets of what has ended long ago, so many in a call. Nobody has renewed them since.
+    /// What is still to be purged elsewhere keeps its own until it is.
     fn forget_secrets(&self, now: Moment) -> Result<()> {
         let failed = sql("forget tickets");
-        let after = self.secrets_forgotten.load(Ordering::Relaxed);
         let until = now.before(SECRETS_KEPT).as_ms();
-        let found: Vec<(String, i64, bool)> = self.read(|connection| {
+        let found: Vec<String> = self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
-                    "SELECT id, ended_at, instr(tickets, 'drt_') > 0 AND wish IS NULL
-                     FROM transfers WHERE ended_at > ?1 AND ended_at <= ?2
-                     ORDER BY ended_at LIMIT ?3",
+                    "SELECT id FROM transfers INDEXED BY transfers_secrets
+                     WHERE ended_at <= ?1 AND wish IS NULL
+                     AND instr(tickets, '\"ticket\":\"drt_') > 0 LIMIT ?2",
                 )
                 .map_err(&failed)?;
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
             let found = statement
-                .query_map((after, until, PRUNED_MAX), read)
+                .query_map((until, PRUNED_MAX), |row| row.get(0))
                 .map_err(&failed)?;
             found.collect::<rusqlite::Result<_>>().map_err(&failed)
         })?;
-        let (Some((_, first, _)), Some((_, last, _))) = (found.first(), found.last()) else {
+        if found.is_empty() {
             return Ok(());
-        };
-        // The page may end between two that ended in the same moment.
-        let is_whole = found.len() < PRUNED_MAX as usize || first == last;
-        let last = if is_whole { *last } else { last - 1 };
-        let holding = found.into_iter().filter(|(_, _, has_tickets)| *has_tickets);
-        let holding: Vec<String> = holding.map(|(id, _, _)| id).collect();
-        if !holding.is_empty() {
-            self.write(move |connection, _| {
-                for id in &holding {
-                    let row = Row::find(connection, id)?;
-                    // It may have been retried since it was looked for.
-                    let Some(mut row) = row.filter(|row| row.standing.state.is_terminal()) else {
-                        continue;
-                    };
-                    for secret in &mut row.secrets {
-                        secret.ticket = None;
-                    }
-                    row.write(connection)?;
-                }
-                Ok(())
-            })?;
         }
-        self.secrets_forgotten.fetch_max(last, Ordering::Relaxed);
-        Ok(())
+        self.write(move |connection, _| {
+            for id in &found {
+                let row = Row::find(connection, id)?;
+                // It may have been retried since it was looked for.
+                let Some(mut row) = row.filter(|row| row.standing.state.is_terminal()) else {
+                    continue;
+                };
+                for secret in &mut row.secrets {
+                    secret.ticket = None;
+                }
+                row.write(connection)?;
+            }
+            Ok(())
+        })
     }
 
     /// Cancelled transfers whose partial data shall be removed.

@@ -192,6 +192,11 @@ CREATE INDEX transfers_oldest ON transfers (seq)
 CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
 CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 ",
+    // Of what has ended, that of which tickets are still to be forgotten: few among many.
+    "
+CREATE INDEX transfers_secrets ON transfers (ended_at)
+    WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
+",
 ];
 
 /// An error of the database.

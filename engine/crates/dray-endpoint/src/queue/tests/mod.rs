@@ -601,6 +601,40 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
     queue.ended(&id("lives"), Ending::Done).expect("ended");
     tick(26);
     assert_eq!(ticket("lives"), None);
+    // And what is purged at last, though later ones have been looked at.
+    queue.purged(&id("purged"), None).expect("purged");
+    tick(27);
+    assert_eq!(ticket("purged"), None);
+}
+
+#[test]
+fn tickets_of_many_that_ended_in_one_moment_are_all_forgotten() {
+    let queue = queue();
+    let many = (0..1_100).map(|at| Ok(by("alice", request(&format!("t{at}")))));
+    queue.submit_all(many.collect(), false).expect("answered");
+    let now = Moment::now();
+    let end = "UPDATE transfers SET state = 'cancelled', ended_at = ?1";
+    queue
+        .write(move |connection, _| {
+            connection
+                .execute(end, [now.as_ms()])
+                .map_err(super::schema::sql("end them"))
+        })
+        .expect("written");
+    let holding = || -> u64 {
+        let count = "SELECT COUNT(*) FROM transfers WHERE instr(tickets, 'drt_') > 0";
+        let found = queue.read(|connection| {
+            let row = connection.query_row(count, (), |row| row.get(0));
+            row.map_err(super::schema::sql("count them"))
+        });
+        found.expect("counted")
+    };
+    assert_eq!(holding(), 1_100);
+    let then = now.after(Duration::from_secs(25 * 3_600));
+    for left in [600, 100, 0] {
+        queue.tick(then).expect("looked after");
+        assert_eq!(holding(), left);
+    }
 }
 
 #[test]
