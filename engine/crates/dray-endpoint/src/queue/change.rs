@@ -80,7 +80,8 @@ impl Queue {
             .state
             .is_terminal()
         {
-            true => Room::look(connection, places)?.take(connection, &row.owner),
+            true => Room::look(connection, places, "try the transfer again")?
+                .take(connection, &row.owner),
             false => Ok(()),
         })
     }

@@ -18,14 +18,21 @@ pub(super) struct Places {
 #[derive(Debug)]
 pub(super) struct Room {
     places: Places,
+    /// What the place is for.
+    operation: &'static str,
     live: u64,
     of_owners: HashMap<String, u64>,
 }
 
 impl Room {
-    pub(super) fn look(connection: &Connection, places: Places) -> Result<Self> {
+    pub(super) fn look(
+        connection: &Connection,
+        places: Places,
+        operation: &'static str,
+    ) -> Result<Self> {
         Ok(Self {
             places,
+            operation,
             live: count(
                 connection,
                 "SELECT COUNT(*) FROM transfers WHERE ended_at IS NULL",
@@ -40,8 +47,9 @@ impl Room {
     /// # Errors
     /// [`ErrorKind::Busy`] when there is none.
     pub(super) fn take(&mut self, connection: &Connection, owner: &str) -> Result<()> {
+        let operation = self.operation;
         let full = |cause: String, limit: &str| {
-            Error::new(ErrorKind::Busy, End::Here, "submit the transfer")
+            Error::new(ErrorKind::Busy, End::Here, operation)
                 .cause(cause)
                 .remedy(format!(
                     "try again when some have ended, or ask for a higher limits.{limit}"

@@ -97,7 +97,7 @@ impl Queue {
     ) -> std::result::Result<Submitted, Refused> {
         let places = self.rules.places;
         let taken = self.write(move |connection, effects| {
-            let mut room = Room::look(connection, places)?;
+            let mut room = Room::look(connection, places, submit::SUBMIT)?;
             let now = Moment::now();
             let taken = submit::take(
                 connection,

@@ -134,8 +134,11 @@ impl Queue {
     }
 }
 
+/// What a place in the queue is taken for.
+pub(super) const SUBMIT: &str = "submit the transfer";
+
 pub(super) fn internal() -> Error {
-    Error::new(ErrorKind::Internal, End::Here, "submit the transfer")
+    Error::new(ErrorKind::Internal, End::Here, SUBMIT)
 }
 
 pub(super) type Taken = std::result::Result<(Row, bool), Refused>;
@@ -148,7 +151,7 @@ fn take_all(
     places: Places,
 ) -> Result<Vec<Taken>> {
     let failed = sql("submit the transfers");
-    let mut room = Room::look(connection, places)?;
+    let mut room = Room::look(connection, places, SUBMIT)?;
     let now = Moment::now();
     connection
         .execute_batch("SAVEPOINT batch")
@@ -276,8 +279,8 @@ fn take_one(
     let essence = row::json(&request.clone().essence())?;
     let Some(mut found) = Row::find(connection, id.as_str())? else {
         super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
-        room.take(connection, &owner)?;
         let seq = next_seq(connection)?;
+        room.take(connection, &owner)?;
         let row = Row {
             id: id.to_string(),
             seq,
@@ -316,7 +319,6 @@ fn take_one(
         if found.essence != essence || staged.is_some() {
             super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
-        room.take(connection, &owner)?;
         // Conflicts while its partial data is being removed.
         next(found.standing, Command::Retry)?;
         found.essence = essence;
@@ -324,6 +326,8 @@ fn take_one(
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
+        // Last: what is refused above has taken none.
+        room.take(connection, &owner)?;
         let kept = keep_new(connection, effects, found, promising, now);
         return kept.inspect_err(|_| room.give_back(&owner));
     }

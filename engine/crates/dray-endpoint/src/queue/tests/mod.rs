@@ -238,6 +238,41 @@ fn a_full_queue_says_so_and_takes_what_is_there() {
 }
 
 #[test]
+fn who_is_refused_a_new_attempt_takes_no_place() {
+    let queue = queue();
+    queue.submit(by("alice", request("purged"))).expect("taken");
+    begin(&queue, "purged");
+    queue
+        .ended(&id("purged"), Ending::Failed(lost()))
+        .expect("ended");
+    queue.cancel(&who("alice"), "purged", true).expect("asked");
+    let many = (0..1999).map(|at| Ok(by("alice", request(&format!("t{at}")))));
+    let taken = queue.submit_all(many.collect(), false).expect("answered");
+    assert!(taken.iter().all(Result::is_ok));
+    let batch = vec![
+        Ok(by("alice", request("purged"))),
+        Ok(by("alice", request("last"))),
+        Ok(by("alice", request("more"))),
+    ];
+    let taken = queue.submit_all(batch, false).expect("answered");
+    let kinds = taken
+        .iter()
+        .map(|one| one.as_ref().err().map(|error| error.kind));
+    let kinds: Vec<_> = kinds.collect();
+    assert_eq!(
+        kinds,
+        [Some(ErrorKind::AlreadyExists), None, Some(ErrorKind::Busy)]
+    );
+    queue.cancel(&who("alice"), "t7", false).expect("cancelled");
+    queue.submit(by("alice", request("more"))).expect("taken");
+    let full = queue.retry(&who("alice"), "t7").expect_err("full");
+    assert!(
+        full.to_string().contains("try the transfer again"),
+        "{full}"
+    );
+}
+
+#[test]
 fn one_owner_fills_neither_the_queue_nor_the_tickets() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
@@ -907,7 +942,7 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
             all: 1,
             of_owner: 1,
         };
-        let mut room = super::room::Room::look(connection, places)?;
+        let mut room = super::room::Room::look(connection, places, super::submit::SUBMIT)?;
         super::submit::take(
             connection,
             effects,
