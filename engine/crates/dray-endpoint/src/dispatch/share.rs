@@ -12,8 +12,9 @@ use dray_core::rate::{BytesPerSecond, Class};
 use dray_runtime::clock::Clock;
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What is spare goes to who is of class realtime, deadline, background by these, as in the broker;
 /// realtime takes nearly all.
@@ -30,6 +31,9 @@ const FITS: usize = 3;
 /// Notices that wait to be written down; more were told and stand in the log alone.
 const NOTES_MAX: usize = 100_000;
 
+/// So long after notices could not be written down they are tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(2);
+
 /// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
 /// that there is more.
 const PROBE_PART: u64 = 4;
@@ -43,10 +47,15 @@ pub struct Shares {
     /// By the number of the session.
     demands: HashMap<u64, Demand>,
     /// Notices of what does not run, still to be written down: whose, and what.
-    notes: Vec<(String, String)>,
-    /// Writes them: rates are given out meanwhile.
-    writing: Option<JoinHandle<()>>,
+    notes: Vec<Note>,
+    /// Writes them: rates are given out meanwhile. Ends with those that it could not write.
+    writing: Option<JoinHandle<Vec<Note>>>,
+    /// When they are written next at the earliest.
+    write_at: Time,
 }
+
+/// Whose notice, and what it says.
+type Note = (String, String);
 
 /// A place in the tree: the other endpoint, then the owner.
 type Place = (String, String);
@@ -80,6 +89,7 @@ impl Shares {
             demands: HashMap::new(),
             notes: Vec::new(),
             writing: None,
+            write_at: Time::ZERO,
         }
     }
 
@@ -105,23 +115,45 @@ impl Shares {
         count
     }
 
-    /// Has what is noted written down, all in one write, as soon as the last is.
+    /// Has what is noted written down, as soon as what was before is.
     fn write_notes(&mut self) {
         let is_writing = self.writing.as_ref();
-        if self.notes.is_empty() || is_writing.is_some_and(|thread| !thread.is_finished()) {
+        if is_writing.is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let now = self.clock.now();
+        if self.take_unwritten() {
+            self.write_at = now + WRITE_AGAIN;
+        }
+        if self.notes.is_empty() || now < self.write_at {
             return;
         }
         let (queue, notes) = (Arc::clone(&self.queue), std::mem::take(&mut self.notes));
-        let write = move || {
-            if let Err(error) = queue.note_all(notes) {
-                tracing::error!("cannot note which promises will be missed: {error}");
-            }
-        };
+        let shared = Arc::new(Mutex::new(notes));
         let thread = std::thread::Builder::new().name("dray-notes".to_owned());
-        match thread.spawn(write) {
+        let spawned = thread.spawn({
+            let shared = Arc::clone(&shared);
+            move || write(&queue, take(&shared))
+        });
+        match spawned {
             Ok(thread) => self.writing = Some(thread),
-            Err(error) => tracing::error!("cannot note what will be missed: {error}"),
+            Err(error) => {
+                tracing::error!("cannot note what will be missed: {error}");
+                (self.notes, self.write_at) = (take(&shared), now + WRITE_AGAIN);
+            }
         }
+    }
+
+    /// Puts back, before what has come since, what could not be written; waits for whoever writes. Says
+    /// whether there was any.
+    fn take_unwritten(&mut self) -> bool {
+        let written = self.writing.take().map(JoinHandle::join);
+        let mut left = written.and_then(Result::ok).unwrap_or_default();
+        let is_left = !left.is_empty();
+        left.append(&mut self.notes);
+        left.truncate(NOTES_MAX);
+        self.notes = left;
+        is_left
     }
 
     fn is_bounded(&self, all: &[Arc<Moving>], look: &Look) -> bool {
@@ -381,11 +413,21 @@ impl Shares {
 
 impl Drop for Shares {
     fn drop(&mut self) {
-        if let Some(thread) = self.writing.take() {
-            // It ends once the write does.
-            let _ = thread.join();
-        }
+        self.take_unwritten();
+        write(&self.queue, std::mem::take(&mut self.notes));
     }
+}
+
+/// Writes these down; answers with those that cannot be written now.
+fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
+    if let Err(error) = queue.note_all(&mut notes) {
+        tracing::error!("cannot note which promises will be missed: {error}");
+    }
+    notes
+}
+
+fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
+    std::mem::take(&mut notes.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Lowers what those can use who pass a root, or are an owner's, so that together they stay within its
@@ -482,6 +524,53 @@ mod tests {
         let config = Config::parse("test", &text).expect("good");
         let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
         Shares::new(Arc::new(config), live.clone(), queue)
+    }
+
+    #[test]
+    fn what_could_not_be_noted_is_noted_later_and_at_the_end() {
+        let live = Live::new(Bounds::for_active(1 << 20, 4, 4));
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut shares = shares(folder.path(), &live);
+        let queue = Arc::clone(&shares.queue);
+        let request = serde_json::json!({
+            "id": "one",
+            "sources": [{"url": "dray://b.example/data/x"}],
+            "destination": {"url": "/data/x"},
+        });
+        let submission = crate::queue::Submission {
+            request: serde_json::from_value(request).expect("good"),
+            owner: "alice".to_owned(),
+            principal: "alice@test".to_owned(),
+        };
+        queue.submit(submission).expect("taken");
+        let rename = |from: &'static str, to: &'static str| {
+            queue.execute(&format!("ALTER TABLE {from} RENAME TO {to}"));
+        };
+        rename("transfers", "elsewhere");
+        // More than one write takes.
+        for number in 0..1_200 {
+            shares
+                .notes
+                .push(("one".to_owned(), format!("word {number}")));
+        }
+        shares.write_notes();
+        assert!(shares.take_unwritten(), "nothing could be written");
+        assert_eq!(shares.notes.len(), 1_200);
+        rename("elsewhere", "transfers");
+        shares.notes.push(("one".to_owned(), "the last".to_owned()));
+        drop(shares);
+        let alice = crate::access::Principal {
+            name: "alice@test".to_owned(),
+            owner: "alice".to_owned(),
+            is_administrator: false,
+            rights: crate::access::Rights::Rules,
+        };
+        let shown = queue.show(&alice, "one").expect("there");
+        let last: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
+        assert_eq!(
+            last[last.len() - 3..],
+            ["word 1198", "word 1199", "the last"]
+        );
     }
 
     #[test]

@@ -387,4 +387,17 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
 }
 
 #[cfg(test)]
+impl Queue {
+    /// Does what no caller can, for tests of what goes wrong.
+    pub(crate) fn execute(&self, statement: &str) {
+        let statement = statement.to_owned();
+        let done = self.write(move |connection, _| {
+            let done = connection.execute_batch(&statement);
+            done.map_err(schema::sql("do it"))
+        });
+        done.expect("done");
+    }
+}
+
+#[cfg(test)]
 mod tests;

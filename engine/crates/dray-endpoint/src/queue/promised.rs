@@ -16,6 +16,9 @@ use std::collections::HashSet;
 /// Transfers that are asked for again in one look, when a capacity has become known.
 const AGAIN_MAX: usize = 100;
 
+/// Notices that are written down in one write: the others' calls wait for it.
+const NOTED_MAX: usize = 500;
+
 /// What a row asks for.
 pub(super) fn ask(row: &Row) -> Ask<'_> {
     let counted = row.counters.files.listing_done;
@@ -299,29 +302,35 @@ impl Queue {
         self.live.noted(id, notice)
     }
 
-    /// Notes all of these with their transfers, in one write.
+    /// Notes all of these with their transfers, page by page: others write in between. What is written
+    /// is taken out of `notes`.
     ///
     /// # Errors
-    /// Of the database.
-    pub fn note_all(&self, notes: Vec<(String, String)>) -> Result<()> {
-        let begun = self.write(move |connection, _| {
-            let mut begun = Vec::new();
-            for (id, notice) in notes {
-                match Row::find(connection, &id)? {
-                    Some(row) if row.standing.state == State::Active => begun.push((id, notice)),
-                    Some(mut row) => {
-                        row.note(notice);
-                        row.write(connection)?;
+    /// Of the database; what is left is still to be written.
+    pub fn note_all(&self, notes: &mut Vec<(String, String)>) -> Result<()> {
+        while !notes.is_empty() {
+            let page = notes[..notes.len().min(NOTED_MAX)].to_vec();
+            let count = page.len();
+            let begun = self.write(move |connection, _| {
+                let mut begun = Vec::new();
+                for (id, notice) in page {
+                    if let Some(row) = Row::find(connection, &id)? {
+                        begun.extend(note(connection, row, vec![notice])?);
                     }
-                    None => {}
                 }
-            }
-            Ok(begun)
-        })?;
+                Ok(begun)
+            })?;
+            notes.drain(..count);
+            self.note_begun(begun);
+        }
+        Ok(())
+    }
+
+    /// Notes with their counters what could not be noted with the rows of what runs.
+    fn note_begun(&self, begun: Vec<(String, String)>) {
         for (id, notice) in begun {
             self.live.noted(&id, &notice);
         }
-        Ok(())
     }
 
     /// Those of these that wait to be begun: queued, and their time has come.
@@ -384,27 +393,32 @@ impl Queue {
             let found = super::run::rows(connection, &statement, [after])?;
             let is_page = found.len() == AGAIN_MAX;
             let next = found.last().filter(|_| is_page).map(|row| row.seq);
-            let mut noted = Vec::new();
+            let mut begun = Vec::new();
             for row in found {
                 let more = ask_again(connection, &effects.promises, &row, Moment::now())?;
-                noted.extend(more.into_iter().map(|notice| (row.id.clone(), notice)));
+                begun.extend(note(connection, row, more)?);
             }
-            Ok((next, noted))
+            Ok((next, begun))
         });
-        match asked {
-            Ok((next, noted)) => {
-                if let Some(next) = next {
-                    self.promises.more_news(next);
-                }
-                match noted.is_empty() {
-                    true => Ok(()),
-                    false => self.note_all(noted),
-                }
-            }
-            Err(error) => {
-                self.promises.more_news(after);
-                Err(error)
-            }
+        let (next, begun) = asked.inspect_err(|_| self.promises.more_news(after))?;
+        if let Some(next) = next {
+            self.promises.more_news(next);
         }
+        self.note_begun(begun);
+        Ok(())
     }
+}
+
+/// Notes these with a transfer's row; of one that runs, answers with them: its row is written at its
+/// end.
+fn note(connection: &Connection, mut row: Row, notices: Notices) -> Result<Vec<(String, String)>> {
+    if row.standing.state == State::Active {
+        let begun = notices.into_iter().map(|notice| (row.id.clone(), notice));
+        return Ok(begun.collect());
+    }
+    if !notices.is_empty() {
+        row.note_all(notices);
+        row.write(connection)?;
+    }
+    Ok(Vec::new())
 }

@@ -235,7 +235,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     };
     queue.submit(by("alice", unknown)).expect("taken");
     let notes = (0..FAILURES_MAX + 2).map(|at| ("one".to_owned(), format!("word {at}")));
-    queue.note_all(notes.collect()).expect("written");
+    queue.note_all(&mut notes.collect()).expect("written");
     queue.submit(by("alice", due("two", 60))).expect("fits");
     let version = queue.show(&alice, "one").expect("there").version;
     queue.begin(&id("one"), version).expect("asked");
@@ -437,8 +437,9 @@ fn a_miss_is_told_though_nothing_can_be_written() {
         free.send(()).expect("waited for");
         assert!(blocked.join().is_ok_and(|written| written.is_ok()));
     });
-    let notes = vec![("one".to_owned(), "too late".to_owned())];
-    queue.note_all(notes).expect("written");
+    let mut notes = vec![("one".to_owned(), "too late".to_owned())];
+    queue.note_all(&mut notes).expect("written");
+    assert_eq!(notes, []);
     let shown = queue.show(&alice, "one").expect("there");
     assert_eq!(shown.notices, ["too late"]);
 }
