@@ -86,9 +86,9 @@ impl Shared {
         self.queue.held(id, is_held);
     }
 
-    /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe.
+    /// Ends a session for others' sake: its transfer is queued again, what is safe stays safe. It is told
+    /// so when the session has ended thus, for it may be done before.
     pub(super) fn let_go(&self, id: &TransferId) {
-        self.queue.lets_go(id);
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;
             running.moving.handle.cancel(false);

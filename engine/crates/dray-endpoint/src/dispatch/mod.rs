@@ -479,6 +479,10 @@ impl Shared {
         let report = monitor.finish(&ended);
         let is_stopped = seat.moving.handle.is_stopped();
         let ending = outcome::ending(job, &ended, &report, is_stopped);
+        let is_leaving = (self.state().running.get(&job.id)).is_some_and(|one| one.is_leaving);
+        if outcome::has_let_go(&ending, is_leaving) {
+            self.queue.lets_go(&job.id);
+        }
         self.tell(job, &ended, &seat.moving);
         // The place first: whoever is begun next finds it free.
         drop(seat);

@@ -17,6 +17,11 @@ pub(super) fn panicked() -> Ended {
     }
 }
 
+/// Whether it gave up its session to others, as it was told to: it may have ended by itself before.
+pub(super) const fn has_let_go(ending: &Ending, is_leaving: bool) -> bool {
+    is_leaving && matches!(ending, Ending::Stopped)
+}
+
 /// How `job` goes on after its session ended so.
 pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool) -> Ending {
     let before = &job.counters;
@@ -75,5 +80,18 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
             let is_sources = matches!(error.end, End::Source | End::Network);
             broken(error.clone(), is_sources && job.request.sources.len() > 1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ending, has_let_go};
+
+    #[test]
+    fn who_was_done_before_it_could_leave_has_let_nothing_go() {
+        assert!(has_let_go(&Ending::Stopped, true));
+        assert!(!has_let_go(&Ending::Stopped, false), "its caller's wish");
+        assert!(!has_let_go(&Ending::Done, true));
+        assert!(!has_let_go(&Ending::Incomplete, true));
     }
 }

@@ -165,7 +165,7 @@ impl Queue {
             .held(&self.hub, id.as_str(), is_held, Moment::now());
     }
 
-    /// A running transfer gives up its session to others: it hears why.
+    /// A transfer has given up its session to others, and is about to be queued again: it hears why.
     pub fn lets_go(&self, id: &TransferId) {
         self.live.holds.let_go.fetch_add(1, Ordering::Relaxed);
         self.noticed(id, "it gave up its session to others, and is queued again");
