@@ -188,6 +188,8 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         // What is about to stop goes on by no retry: to say yes here would be to forget it.
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
+        // Whoever changes what is about to be cancelled would take it for theirs.
+        (S::Active, Command::Patch) if at.is_leaving() => Err(refused(at, "change")),
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 
         (S::Done | S::Incomplete | S::Failed, Command::Delete) => Ok(Step::Forget),
@@ -331,6 +333,18 @@ mod tests {
         match next(at, command) {
             Ok(Step::To(to)) => to,
             _ => at,
+        }
+    }
+
+    #[test]
+    fn what_is_about_to_be_cancelled_is_changed_by_nobody() {
+        let active = Standing::of(State::Active);
+        assert_eq!(next(active, Command::Patch).expect("it runs"), Step::Stay);
+        for purge in [false, true] {
+            let leaving = step(active, Command::Cancel { purge });
+            let refused = next(leaving, Command::Patch).expect_err("it is leaving");
+            assert_eq!(refused.kind, ErrorKind::AlreadyExists);
+            assert_eq!(refused.cause, "it is being cancelled");
         }
     }
 
