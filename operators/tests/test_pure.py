@@ -251,3 +251,17 @@ def test_an_older_airflow_is_refused_in_one_line() -> None:
     for old in ("3.0.6", "2.11.0"):
         with pytest.raises(RuntimeError, match=rf"needs Airflow 3.1 or later, this is {old}; "):
             check(old)
+
+
+# --- bases ----------------------------------------------------------------------------------------
+
+
+def test_an_operator_that_leaves_out_what_waiting_needs_cannot_be_made() -> None:
+    from dray_airflow.operators.waiting import WaitingOperator
+
+    class Half(WaitingOperator):
+        def _recall(self, context: Loose) -> None:
+            del context
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(task_id="half")  # type: ignore[abstract]

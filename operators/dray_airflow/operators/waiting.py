@@ -7,6 +7,7 @@ became of the transfer the task asks the endpoint, not the trigger.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -224,6 +225,7 @@ class WaitingOperator(BaseOperator):
             self._forget(context)
             return result
 
+    @abstractmethod
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Any:  # noqa: ANN401 - the XCom
@@ -231,7 +233,6 @@ class WaitingOperator(BaseOperator):
 
         :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has not ended well.
         """
-        raise NotImplementedError
 
     def _check(self, client: Client, transfer: Transfer) -> None:
         """Raise what the transfer's end means for the task."""
@@ -286,9 +287,9 @@ class WaitingOperator(BaseOperator):
                 "timed_out",
             ) from None
 
+    @abstractmethod
     def _recall(self, context: Context) -> None:
         """Know again, in another process, what this task has begun."""
-        raise NotImplementedError
 
 
 def some_failures(client: Client, id: str) -> list[FileOutcome]:

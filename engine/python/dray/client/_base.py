@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from dray.client._flows import Policy
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Base", "staging_with_id", "with_id"]
 
 
-class Base:
+class Base(ABC):
     """Holds what the caller said; opens nothing before the first call."""
 
     _address: Address
@@ -60,9 +61,9 @@ class Base:
         self._policy = policy or Policy()
         self._begin()
 
+    @abstractmethod
     def _begin(self) -> None:
         """Set up what the face needs; opens nothing."""
-        raise NotImplementedError
 
     @property
     def url(self) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 import dray
 from dray.client import AsyncClient, Client, Policy, Request, StagingRequest
+from dray.client._base import Base
 from dray.testing.scripted import Asked, Reply, ScriptedEndpoint, error, json_reply
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters() -> None:
 
     assert described(Client) == described(AsyncClient)
     assert len(described(Client)) > 35
+
+
+def test_a_face_that_does_not_say_how_it_begins_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Base("dray://a")  # type: ignore[abstract]
 
 
 def test_a_submission_is_sent_with_an_id_that_stays_the_same(
