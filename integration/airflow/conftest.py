@@ -199,6 +199,12 @@ class Scene:
         )
         assert excess <= resent_max + OVERHEAD * self.size + (64 << 10)
 
+    def check_undisturbed(self) -> None:
+        """Fail unless one transfer has moved it all, at the first go."""
+        transfer = self.transfer()
+        assert (transfer.attempt, transfer.tries) == (1, 1)
+        self.check()
+
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Fail if ever anything incomplete stands under a final name."""

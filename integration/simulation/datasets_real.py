@@ -9,16 +9,17 @@ program is that of this tree, or ``DRAY_PROGRAM``.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from integration.harness import tree
-from integration.harness.program import Bench, find_program
 from integration.simulation import simulator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench
 
 #: files in each dataset, in the order of their names: none is larger than two before it
 FILES = (28, 48, 8, 40, 4, 32, 16, 24)
@@ -149,17 +150,5 @@ def files(text: str) -> dict[str, str]:
     return {"datasets-real.json": text, "datasets-real.md": page(text)}
 
 
-def main(folder: Path = simulator.PAGES) -> None:
-    """Run it and write the files."""
-    program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
-    with tempfile.TemporaryDirectory(prefix="dray-datasets-") as name:
-        bench = Bench(Path(name), program)
-        try:
-            value = run(bench)
-        finally:
-            bench.close()
-    simulator.write(folder, files(json.dumps(value, indent=1) + "\n"))
-
-
 if __name__ == "__main__":
-    main()
+    simulator.measure(run, files)

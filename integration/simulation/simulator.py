@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from integration.harness.program import Bench, find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "explanation" / "experiments"
@@ -52,6 +58,26 @@ def write(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
+
+
+def measure(
+    run: Callable[[Bench], object],
+    files: Callable[[str], dict[str, str]],
+    folder: Path = PAGES,
+) -> None:
+    """Do an experiment with the program itself, and write its files.
+
+    :param run: does it; the program is that of this tree, or ``DRAY_PROGRAM``.
+    :param files: gives the files, of the results as JSON.
+    """
+    program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
+    with tempfile.TemporaryDirectory(prefix="dray-experiment-") as name:
+        bench = Bench(Path(name), program)
+        try:
+            results = run(bench)
+        finally:
+            bench.close()
+    write(folder, files(json.dumps(results, indent=1) + "\n"))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -9,7 +9,6 @@ minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integration.harness import tree
-from integration.harness.program import Bench, find_program
 from integration.simulation import simulator
 
 if TYPE_CHECKING:
-    from integration.harness.program import Word
+    from integration.harness.program import Bench, Word
 
 TARGETS = 8
 #: files on each target, listed target after target and again
@@ -156,17 +154,5 @@ def files(text: str) -> dict[str, str]:
     return {"slow-target-real.json": text, "slow-target-real.md": page(text)}
 
 
-def main(folder: Path = simulator.PAGES) -> None:
-    """Run it and write the files."""
-    program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
-    with tempfile.TemporaryDirectory(prefix="dray-slow-target-") as name:
-        bench = Bench(Path(name), program)
-        try:
-            value = run(bench)
-        finally:
-            bench.close()
-    simulator.write(folder, files(json.dumps(value, indent=1) + "\n"))
-
-
 if __name__ == "__main__":
-    main()
+    simulator.measure(run, files)

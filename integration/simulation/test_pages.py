@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -12,6 +13,9 @@ from integration.simulation import bde, bde_real, liu, liu_scaled, loads, plot, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.harness.program import Bench
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -89,6 +93,26 @@ def test_what_was_measured_stands_in_the_order_of_the_paper() -> None:
     assert priority[1] < turns[1] < fcfs[1]
     assert turns[2] <= 1.1 * fcfs[2]
     assert runs["round_robin"].apart <= 1.5 * value["quota"]
+
+
+def test_what_an_experiment_gave_is_written_and_its_place_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_PROGRAM", sys.executable)
+    seen: list[Path] = []
+
+    def run(bench: Bench) -> dict[str, str]:
+        seen.append(bench.folder)
+        (bench.folder / "data").write_bytes(b"x")
+        return {"program": str(bench.program)}
+
+    def files(text: str) -> dict[str, str]:
+        return {"results.json": text}
+
+    simulator.measure(run, files, tmp_path / "pages")
+    text = (tmp_path / "pages" / "results.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"program": sys.executable}
+    assert not seen[0].exists()
 
 
 def test_other_results_are_another_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import json
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,10 +19,13 @@ from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, of_error, of_tra
 from dray_airflow.hooks.dray import settings_of
 from dray_airflow.identity import transfer_id
 from dray_airflow.retries import LONGEST_SECONDS, WAITS, delay
+from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
+from dray_airflow.triggers.transfer import DrayTransferTrigger
 from dray_airflow.version_compat import check
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
+    from airflow.triggers.base import BaseTrigger
 
 Loose: TypeAlias = Any
 words = st.text(max_size=250)
@@ -265,3 +269,10 @@ def test_an_operator_that_leaves_out_what_waiting_needs_cannot_be_made() -> None
 
     with pytest.raises(TypeError, match="abstract"):
         Half(task_id="half")  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("of", [DrayFileTrigger, DrayFolderTrigger, DrayTransferTrigger])
+def test_a_trigger_travels_with_all_that_it_was_made_with(of: type[BaseTrigger]) -> None:
+    parameters = list(inspect.signature(of).parameters)
+    words: dict[str, Loose] = {name: f"its {name}" for name in parameters}
+    assert of(**words).serialize() == (f"{of.__module__}.{of.__name__}", words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pytest
 
@@ -146,33 +146,36 @@ def test_what_cannot_be_staged_fails_with_one_line(
     assert "'a.dat' is no path of the endpoint; write /ROOT/PATH" in said
 
 
+class Pair(NamedTuple):
+    """Two ends to compare, and the arguments that name ``/data/set`` at both."""
+
+    a: Endpoint
+    b: Endpoint
+    words: dict[str, Any]
+
+
+@pytest.fixture
+def pair(two_endpoints: Two, connect: Callable[..., str]) -> Pair:
+    a, b = two_endpoints
+    ends = {"source_conn_id": connect("site_a", a), "destination_conn_id": connect("site_b", b)}
+    return Pair(a, b, {"source": "/data/set", "destination": "/data/set", **ends})
+
+
 def test_what_differs_is_named(
-    two_endpoints: Two,
-    connect: Callable[..., str],
-    run_dag: Callable[..., Loose],
-    capfd: pytest.CaptureFixture[str],
+    pair: Pair, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray_airflow.operators.verify import DrayVerifyOperator
 
-    a, b = two_endpoints
-    ends = {
-        "source_conn_id": connect("site_a", a),
-        "destination_conn_id": connect("site_b", b),
-    }
+    a, b, words = pair
     for end in (a, b):
         for name in ("same.dat", "sub/same.dat", "sub/rotten.dat", "short.dat", "gone.dat"):
             place = end.root(f"set/{name}")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(name.encode() * 1000)
     with make_dag("verifies_well") as dag:
-        DrayVerifyOperator(task_id="all", source="/data/set", destination="/data/set", **ends)
-        DrayVerifyOperator(
-            task_id="one",
-            source=a.place("set/same.dat"),
-            destination="/data/set/same.dat",
-            algorithm="crc32c",
-            **ends,
-        )
+        DrayVerifyOperator(task_id="all", **words)
+        one = {"source": a.place("set/same.dat"), "destination": "/data/set/same.dat"}
+        DrayVerifyOperator(task_id="one", **{**words, **one, "algorithm": "crc32c"})
     ran = run_dag(dag)
     assert ran.state == "success"
     bytes_of = sum(path.stat().st_size for path in a.root("set").rglob("*.dat"))
@@ -185,7 +188,6 @@ def test_what_differs_is_named(
     b.root("set/gone.dat").unlink()
     b.root("set/more.dat").write_bytes(b"does not matter")
     with make_dag("verifies_badly") as dag:
-        words = {"source": "/data/set", "destination": "/data/set", **ends}
         DrayVerifyOperator(task_id="all", **words)
         DrayVerifyOperator(task_id="sizes", algorithm="none", **words)
     ran = run_dag(dag)
@@ -198,20 +200,11 @@ def test_what_differs_is_named(
 
 
 def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_asked_for(
-    two_endpoints: Two,
-    connect: Callable[..., str],
-    run_dag: Callable[..., Loose],
-    capfd: pytest.CaptureFixture[str],
+    pair: Pair, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
     from dray_airflow.operators.verify import DrayVerifyOperator
 
-    a, b = two_endpoints
-    words: dict[str, Any] = {
-        "source": "/data/set",
-        "destination": "/data/set",
-        "source_conn_id": connect("site_a", a),
-        "destination_conn_id": connect("site_b", b),
-    }
+    a, b, words = pair
     for end in (a, b):
         (end.root("set") / "empty").mkdir(parents=True)
     with make_dag("verifies_nothing") as dag:
@@ -247,7 +240,7 @@ def test_nothing_at_all_is_no_proof_and_neither_is_a_kept_sum_where_reading_is_a
         assert client.wait("kept", timeout_seconds=30).state == "done"
         assert client.checksum("/data/kept/x.dat").from_ == "attribute"
     capfd.readouterr()
-    words["destination"] = "/data/kept"
+    words = {**words, "destination": "/data/kept"}
     with make_dag("verifies_what_is_kept") as dag:
         DrayVerifyOperator(task_id="agrees", **words)
         DrayVerifyOperator(task_id="reads", is_read_required=True, **words)

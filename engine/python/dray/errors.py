@@ -6,10 +6,12 @@ a :class:`DrayTemporaryError` may go away by itself and a :class:`DrayPermanentE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from typing_extensions import Unpack
 
     from dray.client import AdmissionVerdict
 
@@ -64,6 +66,18 @@ Status = Literal["permanent", "temporary", "exhausted"]
 
 End = Literal["source", "sink", "network", "here"]
 """Where it happened; ``here`` is this process, before either end was asked."""
+
+
+class ErrorFields(TypedDict):
+    """What an error says besides its message; see :class:`DrayError`."""
+
+    kind: ErrorKind
+    status: Status
+    end: End
+    operation: str
+    file: str | None
+    cause: str
+    remedy: str
 
 
 class DrayError(Exception):
@@ -124,33 +138,14 @@ class DrayNotAdmittedError(DrayPermanentError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        kind: ErrorKind,
-        status: Status,
-        end: End,
-        operation: str,
-        file: str | None,
-        cause: str,
-        remedy: str,
-        admission: AdmissionVerdict,
+        self, message: str, *, admission: AdmissionVerdict, **fields: Unpack[ErrorFields]
     ) -> None:
         """Make one; a client does, and tests may.
 
         :param admission: what is in the way, and what could be; the others as of
             :class:`DrayError`.
         """
-        super().__init__(
-            message,
-            kind=kind,
-            status=status,
-            end=end,
-            operation=operation,
-            file=file,
-            cause=cause,
-            remedy=remedy,
-        )
+        super().__init__(message, **fields)
         self.admission = admission
 
 

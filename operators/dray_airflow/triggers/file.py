@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.triggers.fields import OfFields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,7 +46,7 @@ def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime)
     return (now - entry.modified_at).total_seconds() >= quiet_seconds
 
 
-class DrayFileTrigger(BaseTrigger):
+class DrayFileTrigger(OfFields, BaseTrigger):
     """Fires when a file or folder is there, or cannot be asked for.
 
     An endpoint that is away is looked for, for the connection's ``outage_seconds``.
@@ -56,6 +57,8 @@ class DrayFileTrigger(BaseTrigger):
     :param quiet_seconds: how long it must not have changed.
     :param poll_seconds: between looks.
     """
+
+    FIELDS = ("dray_conn_id", "path", "size_min", "quiet_seconds", "poll_seconds")
 
     def __init__(
         self,
@@ -72,19 +75,6 @@ class DrayFileTrigger(BaseTrigger):
         self.size_min = size_min
         self.quiet_seconds = quiet_seconds
         self.poll_seconds = poll_seconds
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes another one like it, in any triggerer."""
-        return (
-            "dray_airflow.triggers.file.DrayFileTrigger",
-            {
-                "dray_conn_id": self.dray_conn_id,
-                "path": self.path,
-                "size_min": self.size_min,
-                "quiet_seconds": self.quiet_seconds,
-                "poll_seconds": self.poll_seconds,
-            },
-        )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until it is there; fire once."""
@@ -127,7 +117,7 @@ class DrayFileTrigger(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
 
 
-class DrayFolderTrigger(BaseEventTrigger):
+class DrayFolderTrigger(OfFields, BaseEventTrigger):
     """Fires when there are new files in a folder: the trigger of a watched asset.
 
     ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload holds ``path`` (the
@@ -146,6 +136,8 @@ class DrayFolderTrigger(BaseEventTrigger):
     :param poll_seconds: between looks.
     """
 
+    FIELDS = ("dray_conn_id", "path", "pattern", "quiet_seconds", "poll_seconds")
+
     def __init__(
         self,
         dray_conn_id: str,
@@ -161,19 +153,6 @@ class DrayFolderTrigger(BaseEventTrigger):
         self.pattern = pattern
         self.quiet_seconds = quiet_seconds
         self.poll_seconds = poll_seconds
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes another one like it, in any triggerer."""
-        return (
-            "dray_airflow.triggers.file.DrayFolderTrigger",
-            {
-                "dray_conn_id": self.dray_conn_id,
-                "path": self.path,
-                "pattern": self.pattern,
-                "quiet_seconds": self.quiet_seconds,
-                "poll_seconds": self.poll_seconds,
-            },
-        )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look for ever; fire once for all that one look finds."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.triggers.fields import OfFields
 from dray_airflow.triggers.watching import watch_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ SETTLE_SECONDS = 5.0
 deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with PostgreSQL)."""
 
 
-class DrayTransferTrigger(BaseTrigger):
+class DrayTransferTrigger(OfFields, BaseTrigger):
     """Fires when a transfer has ended, or cannot be asked for.
 
     :param dray_conn_id: connection of the endpoint that carries it.
@@ -37,6 +38,8 @@ class DrayTransferTrigger(BaseTrigger):
     :param settle_seconds: fire no sooner than so long after the start.
     :param is_awaited: wait also while there is no transfer of that id.
     """
+
+    FIELDS = ("dray_conn_id", "transfer_id", "mark", "settle_seconds", "is_awaited")
 
     def __init__(
         self,
@@ -53,19 +56,6 @@ class DrayTransferTrigger(BaseTrigger):
         self.mark = mark
         self.settle_seconds = settle_seconds
         self.is_awaited = is_awaited
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes another one like it, in any triggerer."""
-        return (
-            "dray_airflow.triggers.transfer.DrayTransferTrigger",
-            {
-                "dray_conn_id": self.dray_conn_id,
-                "transfer_id": self.transfer_id,
-                "mark": self.mark,
-                "settle_seconds": self.settle_seconds,
-                "is_awaited": self.is_awaited,
-            },
-        )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, through restarts of the endpoint; fire once."""

@@ -17,6 +17,7 @@ from dray.errors import (
     DrayTemporaryError,
     DrayUsageError,
     End,
+    ErrorFields,
     ErrorKind,
     Status,
 )
@@ -91,10 +92,10 @@ def error_of(words: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
     """
     kind, status, end = words.get("kind"), words.get("status"), words.get("end")
     file = words.get("file")
-    named: dict[str, Any] = {
-        "kind": kind if kind in _KINDS else "other",
-        "status": status if status in _STATUSES else "permanent",
-        "end": end if end in _ENDS else "here",
+    named: ErrorFields = {
+        "kind": cast("ErrorKind", kind) if kind in _KINDS else "other",
+        "status": cast("Status", status) if status in _STATUSES else "permanent",
+        "end": cast("End", end) if end in _ENDS else "here",
         "operation": _text(words, "operation"),
         "file": file if isinstance(file, str) else None,
         "cause": _text(words, "cause"),
@@ -171,9 +172,8 @@ def error_object(body: bytes) -> Mapping[str, Any] | None:
     return cast("Mapping[str, Any]", words) if is_one else None
 
 
-def _fields(error: DrayError) -> dict[str, Any]:
-    names = ("kind", "status", "end", "operation", "file", "cause", "remedy")
-    return {name: getattr(error, name) for name in names}
+def _fields(error: DrayError) -> ErrorFields:
+    return cast("ErrorFields", {name: getattr(error, name) for name in ErrorFields.__annotations__})
 
 
 def _text(words: Mapping[str, Any], name: str) -> str:
