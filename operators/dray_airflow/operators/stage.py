@@ -18,8 +18,8 @@ from dray_airflow import assets, values
 from dray_airflow.errors import bad_input, translated
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.operators.transfer import own_labels
-from dray_airflow.operators.waiting import WaitingOperator, run_deadline, story
-from dray_airflow.submission import Clients, begin, said
+from dray_airflow.operators.waiting import WaitingOperator
+from dray_airflow.submission import said
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dray.client import Client, Staged, StagingRequest, Transfer
     from dray_airflow.hooks.dray import Settings
     from dray_airflow.lineage import Lineage
+    from dray_airflow.submission import Clients
 
 __all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
 
@@ -224,48 +225,14 @@ class _StageOperator(WaitingOperator):
             is_id_own=values.is_empty(self.transfer_id),
         )
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Ask for the copy, or go on with it, and wait.
-
-        :raises DrayTaskFailure: for what will not go away by itself.
-        :raises DrayTaskRetry: for the rest.
-        """
-        settings = DrayHook(self.active_conn_id).settings
-        errand = self._by_deadline(context, self.errand(context, settings))
-        with Clients() as clients:
-            self._remember(context, settings, errand.id)
-            begun = begin(errand, clients, self._unreported(context, errand))
-            self._note(context, errand, begun.transfer)
-            self.log.info(
-                "staging %s %s %s at %s: %s",
-                self.direction,
-                errand.id,
-                begun.story,
-                settings.url,
-                story(begun.transfer),
-            )
-            client = clients.of(settings.conn_id)
-            ended = self._wait(client, settings, begun.transfer)
-            result = self._complete(context, client, settings, ended)
-            self._forget(context)
-            return result
-
-    def _by_deadline(self, context: Context, errand: StagingErrand) -> StagingErrand:
+    def _wish(self, context: Context, settings: Settings) -> StagingErrand:
         """Add the deadline of the run, carried back through the graph, if the task has none."""
-        if not values.is_empty(self.deadline):
-            return errand
-        found = run_deadline(context)
-        if found is None:
-            return errand
-        self.log.info("deadline of the run: %s", found.why)
-        if not found.is_possible:
+        errand = self.errand(context, settings)
+        found = self._time_left(context)
+        if found is None or not found.is_possible:
             return errand
         request = dataclasses.replace(errand.request, deadline=found.latest_finish)
         return dataclasses.replace(errand, request=request, is_deadline_soft=True)
-
-    def _recall(self, context: Context) -> None:
-        settings = DrayHook(self.active_conn_id).settings
-        self._remember(context, settings, self._id(context, settings, self.transfer_id))
 
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
@@ -332,6 +299,7 @@ class DrayStageInOperator(_StageOperator):
     """
 
     direction = "in"
+    asked_for = "staging in"
 
 
 class DrayStageOutOperator(_StageOperator):
@@ -345,6 +313,7 @@ class DrayStageOutOperator(_StageOperator):
     """
 
     direction = "out"
+    asked_for = "staging out"
     template_fields: Sequence[str] = (*_StageOperator.template_fields, "evict", "unpin")
 
     def __init__(

@@ -13,14 +13,8 @@ from dray_airflow import assets, values
 from dray_airflow.errors import bad_input
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of
-from dray_airflow.operators.waiting import (
-    WaitingOperator,
-    check_choice,
-    reserved_submit,
-    run_deadline,
-    story,
-)
-from dray_airflow.submission import Clients, End, Errand, begin
+from dray_airflow.operators.waiting import WaitingOperator, check_choice, reserved_submit
+from dray_airflow.submission import End, Errand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,7 +175,7 @@ class DrayTransferOperator(WaitingOperator):
     def errand(self, context: Context, settings: Settings) -> Errand:
         """Give what is to be moved, from the fields as they are after templates.
 
-        Opens nothing. The deadline is the task's own; :meth:`execute` adds that of the run.
+        Opens nothing. The deadline is the task's own; when it runs, that of the run is added.
 
         :param settings: of the endpoint that is asked, see :attr:`active_conn_id`.
         :raises DrayTaskFailure: if a field makes no sense; the message names it.
@@ -283,53 +277,22 @@ class DrayTransferOperator(WaitingOperator):
         except (DrayUsageError, TypeError) as error:
             raise bad_input("use options", str(error), "see dray.client.Request") from None
 
-    # --- what Airflow calls -----------------------------------------------------------------------
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Submit it, or go on with it, and wait.
-
-        :raises DrayTaskFailure: for what will not go away by itself.
-        :raises DrayTaskRetry: for the rest.
-        """
-        settings = DrayHook(self.active_conn_id).settings
+    def _wish(self, context: Context, settings: Settings) -> Errand:
         errand = self._by_deadline(context, self.errand(context, settings))
-        errand = dataclasses.replace(errand, submit=reserved_submit(context))
-        with Clients() as clients:
-            self._remember(context, settings, errand.id)
-            begun = begin(errand, clients, self._unreported(context, errand))
-            transfer = begun.transfer
-            self._note(context, errand, transfer)
-            self.log.info(
-                "transfer %s %s at %s: %s", transfer.id, begun.story, settings.url, story(transfer)
-            )
-            client = clients.of(errand.conn_id)
-            ended = self._wait(client, settings, transfer)
-            result = self._complete(context, client, settings, ended)
-            self._forget(context)
-            return result
+        return dataclasses.replace(errand, submit=reserved_submit(context))
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
         """Add the deadline of the run, carried back through the graph, if the task has none."""
-        if errand.request.deadline is not None or not values.is_empty(self.deadline):
-            return errand
-        found = run_deadline(context)
+        found = self._time_left(context)
         if found is None:
             return errand
-        self.log.info("deadline of the run: %s", found.why)
         request = errand.request
         class_ = request.class_ or found.class_
         if not found.is_possible:
             # A late run still has to deliver, before what has no deadline.
-            return dataclasses.replace(errand, request=dataclasses.replace(request, class_=class_))
+            return errand.with_request(class_=class_)
         admission = request.admission or "best_effort"
-        request = dataclasses.replace(
-            request, class_=class_, deadline=found.latest_finish, admission=admission
-        )
-        return dataclasses.replace(errand, request=request)
-
-    def _recall(self, context: Context) -> None:
-        settings = DrayHook(self.active_conn_id).settings
-        self._remember(context, settings, self._id(context, settings, self.transfer_id))
+        return errand.with_request(class_=class_, deadline=found.latest_finish, admission=admission)
 
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer

@@ -17,11 +17,12 @@ from dray_airflow.errors import DrayTaskRetry, bad_input, of_error, of_transfer,
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of, transfer_id
 from dray_airflow.links.transfer import DrayTransferLink
+from dray_airflow.submission import Clients, begin
 from dray_airflow.version_compat import TaskDeferralTimeout, task_state_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from airflow.sdk import Context
 
@@ -35,7 +36,6 @@ __all__ = [
     "WaitingOperator",
     "check_choice",
     "reserved_submit",
-    "run_deadline",
     "some_failures",
     "story",
 ]
@@ -51,13 +51,18 @@ UNREPORTED_KEY = "dray_unreported"
 
 
 class WaitingOperator(BaseOperator):
-    """Waits for the transfer it has asked for; a base, no operator of its own.
+    """Asks for a transfer and waits for it; a base, no operator of its own.
 
     :param deferrable: hand the waiting to the triggerer, so that no worker is held.
     :param grace_seconds: how long the task waits itself before that.
     """
 
     is_dray_transfer: ClassVar[bool] = True
+    #: what is asked for, in the log
+    asked_for: ClassVar[str] = "transfer"
+    #: those of the operators' own arguments that are used here
+    deadline: datetime | timedelta | str | None
+    transfer_id: str | None
     operator_extra_links = (DrayTransferLink(),)
 
     def __init__(
@@ -77,7 +82,31 @@ class WaitingOperator(BaseOperator):
         #: for the link on the task's page
         self.transfer_url = ""
 
-    # --- for those who ask ------------------------------------------------------------------------
+    # --- what an operator says --------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def active_conn_id(self) -> str:
+        """The connection of the endpoint that is asked, behind templates."""
+
+    @abstractmethod
+    def _wish(self, context: Context, settings: Settings) -> Wish:
+        """Give what is asked for now, with what the run's deadline leaves of time.
+
+        :param settings: of the endpoint that is asked.
+        :raises DrayTaskFailure: if a field makes no sense; the message names it.
+        """
+
+    @abstractmethod
+    def _complete(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> Any:  # noqa: ANN401 - the XCom
+        """Say what the task gives, of a transfer that has ended.
+
+        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has not ended well.
+        """
+
+    # --- asking -----------------------------------------------------------------------------------
 
     def _id(self, context: Context, settings: Settings, given: str | None = None) -> str:
         if not values.is_empty(given):
@@ -200,7 +229,44 @@ class WaitingOperator(BaseOperator):
         mark = self._begun[2] if self._begun is not None else ""
         return DrayTransferTrigger(dray_conn_id=settings.conn_id, transfer_id=id, mark=mark)
 
+    def _time_left(self, context: Context) -> TaskDeadline | None:
+        """Give the deadline of the run, carried back to this task, if it has none of its own."""
+        if not values.is_empty(self.deadline):
+            return None
+        from dray_airflow.deadlines.dag import deadline_for
+
+        found = deadline_for(context)
+        if found is not None:
+            self.log.info("deadline of the run: %s", found.why)
+        return found
+
     # --- what Airflow calls -----------------------------------------------------------------------
+
+    def execute(self, context: Context) -> Any:  # noqa: ANN401 - as Airflow's own operators
+        """Ask for the transfer, or go on with it, and wait.
+
+        :raises DrayTaskFailure: for what will not go away by itself.
+        :raises DrayTaskRetry: for the rest.
+        """
+        settings = DrayHook(self.active_conn_id).settings
+        wish = self._wish(context, settings)
+        with Clients() as clients:
+            self._remember(context, settings, wish.id)
+            begun = begin(wish, clients, self._unreported(context, wish))
+            self._note(context, wish, begun.transfer)
+            self.log.info(
+                "%s %s %s at %s: %s",
+                self.asked_for,
+                wish.id,
+                begun.story,
+                settings.url,
+                story(begun.transfer),
+            )
+            client = clients.of(wish.conn_id)
+            ended = self._wait(client, settings, begun.transfer)
+            result = self._complete(context, client, settings, ended)
+            self._forget(context)
+            return result
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Go on when the trigger has fired: ask the endpoint what became of the transfer.
@@ -224,15 +290,6 @@ class WaitingOperator(BaseOperator):
             result = self._complete(context, client, hook.settings, transfer)
             self._forget(context)
             return result
-
-    @abstractmethod
-    def _complete(
-        self, context: Context, client: Client, settings: Settings, transfer: Transfer
-    ) -> Any:  # noqa: ANN401 - the XCom
-        """Say what the task gives, of a transfer that has ended.
-
-        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has not ended well.
-        """
 
     def _check(self, client: Client, transfer: Transfer) -> None:
         """Raise what the transfer's end means for the task."""
@@ -287,9 +344,10 @@ class WaitingOperator(BaseOperator):
                 "timed_out",
             ) from None
 
-    @abstractmethod
     def _recall(self, context: Context) -> None:
         """Know again, in another process, what this task has begun."""
+        settings = DrayHook(self.active_conn_id).settings
+        self._remember(context, settings, self._id(context, settings, self.transfer_id))
 
 
 def some_failures(client: Client, id: str) -> list[FileOutcome]:
@@ -314,13 +372,6 @@ def story(transfer: Transfer) -> str:
     if transfer.state == "paused":
         words.append("somebody has paused it: dray resume lets it go on")
     return ", ".join(words)
-
-
-def run_deadline(context: Context) -> TaskDeadline | None:
-    """Give the deadline of the run, carried back to this task; ``None`` if there is none."""
-    from dray_airflow.deadlines.dag import deadline_for
-
-    return deadline_for(context)
 
 
 def reserved_submit(context: Context) -> Submit | None:
