@@ -157,6 +157,11 @@ class Errand:
         """The transfer's id."""
         return self.request.id or ""
 
+    @property
+    def admission(self) -> str | None:
+        """What becomes of a deadline that cannot be promised."""
+        return self.request.admission
+
     def body(self) -> dict[str, Any]:
         """Give what is moved and how, without when and how urgently."""
         ends = {
@@ -244,6 +249,10 @@ class Wish(Protocol):
     @property
     def id(self) -> str:
         """The transfer's id."""
+
+    @property
+    def admission(self) -> str | None:
+        """What becomes of a deadline that cannot be promised: ``required``, ``best_effort``."""
 
     def body(self) -> dict[str, Any]:
         """Give what is moved and how, without when and how urgently."""
@@ -390,7 +399,7 @@ def _begin(
 
 def _check_deadline(wish: Wish) -> None:
     deadline = wish.request.deadline
-    if deadline is None or getattr(wish.request, "admission", None) == "best_effort":
+    if deadline is None or wish.admission == "best_effort":
         return
     if deadline <= datetime.now(timezone.utc):
         raise bad_input(

@@ -11,7 +11,18 @@ from datetime import datetime, timedelta, timezone
 
 from dray_airflow.errors import bad_input
 
-__all__ = ["integer", "is_empty", "labels", "seconds", "size", "text", "texts", "time", "truth"]
+__all__ = [
+    "integer",
+    "is_empty",
+    "labels",
+    "seconds",
+    "size",
+    "text",
+    "texts",
+    "time",
+    "truth",
+    "word",
+]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?B?(?:/s)?")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -37,6 +48,11 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(name, value, "write a text")
     return value.strip()
+
+
+def word(value: str | None) -> str | None:
+    """Read a word of a few that there are, or nothing."""
+    return None if is_empty(value) else str(value).strip()
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:

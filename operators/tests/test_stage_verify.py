@@ -146,6 +146,59 @@ def test_what_cannot_be_staged_fails_with_one_line(
     assert "'a.dat' is no path of the endpoint; write /ROOT/PATH" in said
 
 
+def test_a_deadline_of_staging_that_cannot_be_promised_is_refused_unless_late_will_do(
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Loose],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from dray.testing.endpoints import Root
+    from dray_airflow.operators.stage import DrayStageInOperator
+
+    roots = (Root("tape", {"tier": "slow"}), Root("nvme", {"tier": "fast"}))
+    site = start_endpoint("t", roots=roots, config={"rate": 1_000_000})
+    connect("dray_default", site)
+    site.root("a.dat", root="tape").write_bytes(b"x" * 1000)
+    # A minute and a half at the whole link.
+    words: dict[str, Any] = {"path": "/tape/a.dat", "bytes_expected": "90MB"}
+    by = dt.datetime.now(dt.timezone.utc)
+    soon, late = (by + dt.timedelta(seconds=seconds) for seconds in (40, 900))
+    with make_dag("stages_by") as dag:
+        DrayStageInOperator(task_id="first", to="/nvme/1.dat", deadline=soon, **words)
+        required = {**words, "admission": "required"}
+        DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=soon, **required)
+        DrayStageInOperator(task_id="in_time", to="/nvme/3.dat", deadline=late, **required)
+        best = {**words, "admission": "{{ 'best_effort' }}"}
+        DrayStageInOperator(task_id="best", to="/nvme/4.dat", deadline=soon, **best)
+        DrayStageInOperator(task_id="past", to="/nvme/5.dat", deadline=START, **best)
+        DrayStageInOperator(task_id="wrong", admission="perhaps", **words)
+    ran = run_dag(dag)
+    states = {name: str(ran.task(name).state) for name in dag.task_ids}
+    assert states == {
+        "first": "failed",
+        "required": "failed",
+        "in_time": "success",
+        "best": "success",
+        "past": "success",
+        "wrong": "failed",
+    }
+    assert sorted(path.name for path in site.root(root="nvme").glob("*.dat")) == [
+        "3.dat",
+        "4.dat",
+        "5.dat",
+    ]
+    said = capfd.readouterr().out
+    refused = [line for line in said.splitlines() if "cannot promise staging af-required-" in line]
+    assert refused
+    offered = refused[0].split("give it the deadline ")[1].split(" ")[0]
+    assert (dt.datetime.fromisoformat(offered.replace("Z", "+00:00")) - by).total_seconds() > 80
+    assert "'perhaps' is none; write one of required, best_effort" in said
+    # What was offered can be had.
+    with make_dag("stages_as_offered") as dag:
+        DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=offered, **required)
+    assert run_dag(dag).state == "success"
+
+
 class Pair(NamedTuple):
     """Two ends to compare, and the arguments that name ``/data/set`` at both."""
 

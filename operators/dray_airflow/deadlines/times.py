@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-__all__ = ["read_deadline"]
+__all__ = ["read_deadline", "whole_second"]
 
 _SPAN = re.compile(r"\+?\s*(\d+(?:\.\d+)?)\s*([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -37,3 +37,8 @@ def read_deadline(value: object, begin: datetime) -> datetime:
     if found.tzinfo is None:
         raise ValueError(f"the deadline {value!r} does not say its time zone: {REMEDY}")
     return found
+
+
+def whole_second(time: datetime) -> datetime:
+    """Round a time up to what people write, so that it is no earlier than what was offered."""
+    return time if not time.microsecond else time.replace(microsecond=0) + timedelta(seconds=1)

@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator
 
 from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.deadlines.graph import clock
+from dray_airflow.deadlines.times import whole_second
 from dray_airflow.errors import DrayTaskFailure, bad_input, one_line, translated
 
 if TYPE_CHECKING:
@@ -441,7 +442,7 @@ class DrayAdmitOperator(BaseOperator):
                 [_standing_for(context, each, clients, 0.0) for each in later]
             )
             if answer.decision == "accept":
-                return _whole_second(plan.deadline + shift)
+                return whole_second(plan.deadline + shift)
             verdicts = answer.transfers
         return None
 
@@ -497,10 +498,6 @@ def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> 
         else:
             left_out[each.name] = f"it has begun, and is {transfer.state}"
     return found
-
-
-def _whole_second(time: datetime) -> datetime:
-    return time if not time.microsecond else time.replace(microsecond=0) + timedelta(seconds=1)
 
 
 def _told(want: Wanted, transfer: Transfer) -> dict[str, Any]:

@@ -7,6 +7,7 @@ wait as those of transfers do.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import BaseOperator
 
 from dray_airflow import assets, values
-from dray_airflow.errors import bad_input, translated
+from dray_airflow.deadlines.graph import clock
+from dray_airflow.deadlines.times import whole_second
+from dray_airflow.errors import DrayTaskFailure, bad_input, translated
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.operators.transfer import own_labels
-from dray_airflow.operators.waiting import WaitingOperator
+from dray_airflow.operators.waiting import WaitingOperator, check_choice
 from dray_airflow.submission import said
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
 
+log = logging.getLogger(__name__)
+
 PIN_OVER_SECONDS = 1.1
 """A pin of one second, the shortest there is, is over then."""
 
@@ -41,7 +46,8 @@ PIN_OVER_SECONDS = 1.1
 class StagingErrand:
     """A copy that a task wants staged; as :class:`dray_airflow.submission.Errand`.
 
-    :param is_deadline_soft: go on without the deadline where it cannot be promised.
+    :param admission: ``best_effort``: go on without a promise where there cannot be one.
+    :param bytes: how much it will be, where known; an endpoint that stages is not told.
     """
 
     conn_id: str
@@ -50,7 +56,8 @@ class StagingErrand:
     mark: str
     is_id_own: bool = True
     is_begun_kept: bool = True
-    is_deadline_soft: bool = False
+    admission: str | None = None
+    bytes: int | None = None
 
     @property
     def id(self) -> str:
@@ -65,10 +72,11 @@ class StagingErrand:
         """Give what is asked for when it has begun already: without a deadline that is past."""
         from datetime import datetime, timezone
 
+        late = dataclasses.replace(self, admission=self.admission or "best_effort")
         deadline = self.request.deadline
         if deadline is None or deadline > datetime.now(timezone.utc):
-            return self
-        return dataclasses.replace(self, request=dataclasses.replace(self.request, deadline=None))
+            return late
+        return dataclasses.replace(late, request=dataclasses.replace(self.request, deadline=None))
 
     def is_used_up(self, clients: Clients) -> bool:
         """Whether the slow copy stands and the fast one, that it was made from, is free."""
@@ -96,24 +104,70 @@ class StagingErrand:
         return False
 
     def as_found(self, found: Transfer) -> StagingErrand:
-        """Give it as it is: nothing of it is said by whoever goes on."""
+        """Give it without the question whether there is room: what it has it keeps."""
         del found
-        return self
+        return dataclasses.replace(self, admission="best_effort")
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
         """Ask for it, and look at the transfer that makes it."""
         from dray.errors import DrayError
 
         client = clients.of(self.conn_id)
+        is_soft = self.admission == "best_effort"
+        if not is_soft:
+            self._check_room(client)
         stage = client.stage_in if self.direction == "in" else client.stage_out
         request = dataclasses.replace(self.request, labels=labels)
         try:
             staged = stage(request)
         except DrayError as error:
-            if error.kind != "not_admitted" or not self.is_deadline_soft:
+            if error.kind != "not_admitted" or not is_soft:
                 raise
             staged = stage(dataclasses.replace(request, deadline=None))
         return client.transfer(staged.id)
+
+    def _check_room(self, client: Client) -> None:
+        """Ask whether a transfer like it would be promised its deadline; keeps nothing free.
+
+        A request for staging does not say how much it is, so the endpoint alone would take it.
+
+        :raises DrayTaskFailure: if it would not.
+        """
+        from dray.client import Request
+        from dray.errors import DrayError
+
+        wish = self.request
+        if wish.deadline is None or self.bytes is None or wish.to is None:
+            return
+        like = Request(
+            wish.path,
+            wish.to,
+            bytes_expected=self.bytes,
+            deadline=wish.deadline,
+            priority=wish.priority,
+        )
+        try:
+            answer = client.admission([like])
+        except DrayError as error:
+            if error.status != "permanent":
+                raise
+            # Who may stage may not be allowed to move, which is what is asked for here.
+            log.warning("whether staging %s will be done in time is not known: %s", self.id, error)
+            return
+        if answer.decision == "accept":
+            return
+        verdict = answer.transfers[0] if answer.transfers else None
+        reasons = ", ".join(verdict.reasons) if verdict else ""
+        offer = verdict.earliest_finish if verdict else None
+        remedy = (
+            f"give it the deadline {clock(whole_second(offer))} or a later one" if offer else ""
+        )
+        raise DrayTaskFailure(
+            f"cannot promise staging {self.id} by {clock(wish.deadline)}:"
+            f" {reasons or 'there is no room'}; {remedy}, or let it"
+            ' take what it can get: admission="best_effort"',
+            "not_admitted",
+        )
 
 
 class _StageOperator(WaitingOperator):
@@ -136,6 +190,8 @@ class _StageOperator(WaitingOperator):
         "bypass",
         "priority",
         "deadline",
+        "admission",
+        "bytes_expected",
         "labels",
         "transfer_id",
     )
@@ -159,6 +215,7 @@ class _StageOperator(WaitingOperator):
         bypass: bool | str | None = None,
         priority: int | str | None = None,
         deadline: datetime | timedelta | str | None = None,
+        admission: str | None = None,
         bytes_expected: int | str | None = None,
         expected_duration: timedelta | float | None = None,
         labels: Mapping[str, str] | None = None,
@@ -181,6 +238,7 @@ class _StageOperator(WaitingOperator):
         self.bypass = bypass
         self.priority = priority
         self.deadline = deadline
+        self.admission = admission
         self.bytes_expected = bytes_expected
         self.expected_duration = expected_duration
         self.labels = labels
@@ -198,6 +256,8 @@ class _StageOperator(WaitingOperator):
         """
         from dray.client import StagingRequest
 
+        admission = values.word(self.admission)
+        check_choice("admission", admission, ("required", "best_effort"))
         begin = getattr(context.get("dag_run"), "start_date", None)
         request = StagingRequest(
             path=_path("path", self.path),
@@ -223,6 +283,8 @@ class _StageOperator(WaitingOperator):
             request,
             str(context["ti"].id),
             is_id_own=values.is_empty(self.transfer_id),
+            admission=admission,
+            bytes=values.size("bytes_expected", self.bytes_expected),
         )
 
     def _wish(self, context: Context, settings: Settings) -> StagingErrand:
@@ -232,7 +294,8 @@ class _StageOperator(WaitingOperator):
         if found is None or not found.is_possible:
             return errand
         request = dataclasses.replace(errand.request, deadline=found.latest_finish)
-        return dataclasses.replace(errand, request=request, is_deadline_soft=True)
+        admission = errand.admission or "best_effort"
+        return dataclasses.replace(errand, request=request, admission=admission)
 
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
@@ -275,7 +338,7 @@ class DrayStageInOperator(_StageOperator):
     ``pinned_until`` and ``expires_at``.
 
     Lengths of time are seconds or a ``timedelta``. All but ``deferrable``, ``grace_seconds`` and
-    the two hints for planning may be templates.
+    ``expected_duration`` may be templates.
 
     :param path: ``/ROOT/PATH`` in the slow root.
     :param dray_conn_id: connection of the endpoint.
@@ -292,7 +355,12 @@ class DrayStageInOperator(_StageOperator):
     :param bypass: past the fast tier.
     :param priority: 0 to 9.
     :param deadline: when it must be there.
-    :param bytes_expected: how much it will be; only for planning, never sent.
+    :param admission: what becomes of a deadline that cannot be promised: ``required`` refuses it,
+        ``best_effort`` stages without a promise. By default a first request is refused, and what
+        has begun goes on; so does what has only the deadline of the run.
+    :param bytes_expected: how much it will be, where known. With ``to`` as well, the endpoint is
+        asked whether it can promise the deadline for so much; else it begins, and is promised its
+        deadline once its files are listed, if it fits then.
     :param expected_duration: how long it will take; only for planning, never sent.
     :param labels: texts to find it by; the task's own are added.
     :param transfer_id: instead of the one made of DAG, run, task and map index.

@@ -230,8 +230,8 @@ class DrayTransferOperator(WaitingOperator):
         from dray.client import Content, Request, Selection
         from dray.errors import DrayUsageError
 
-        class_, durability = _word(self.class_), _word(self.durability)
-        overwrite, admission = _word(self.overwrite), _word(self.admission)
+        class_, durability = values.word(self.class_), values.word(self.durability)
+        overwrite, admission = values.word(self.overwrite), values.word(self.admission)
         check_choice("class_", class_, ("realtime", "deadline", "background"))
         check_choice("durability", durability, ("none", "file", "object"))
         check_choice("overwrite", overwrite, ("never", "if-different", "always"))
@@ -239,7 +239,7 @@ class DrayTransferOperator(WaitingOperator):
         begin = getattr(context.get("dag_run"), "start_date", None)
         include = values.texts("include", self.include)
         exclude = values.texts("exclude", self.exclude)
-        size, checksum = values.size("size", self.size), _word(self.checksum)
+        size, checksum = values.size("size", self.size), values.word(self.checksum)
         given: dict[str, Any] = {
             "selection": Selection(
                 recursive=values.truth("recursive", self.recursive),
@@ -259,7 +259,7 @@ class DrayTransferOperator(WaitingOperator):
             "verify": values.truth("verify", self.verify),
             "durability": durability,
             "overwrite": overwrite,
-            "activity": _word(self.activity) or context["ti"].dag_id,
+            "activity": values.word(self.activity) or context["ti"].dag_id,
             "labels": own_labels(context, self.labels),
         }
         fields = {each.name for each in dataclasses.fields(Request)} - set(given)
@@ -326,10 +326,6 @@ class DrayTransferOperator(WaitingOperator):
         from dray_airflow import lineage
 
         return lineage.of_transfer(*self._ends(), task_instance)
-
-
-def _word(value: str | None) -> str | None:
-    return None if values.is_empty(value) else str(value).strip()
 
 
 def own_labels(context: Context, given: object) -> dict[str, str]:
