@@ -226,6 +226,18 @@ def test_all_means_all_and_what_is_known_may_be_asked_for_alone(
     assert (ran.result("admit")["promised"], ran.result("admit")["left_out"]) == (1, {})
 
 
+def transfers(task_id: str, sources: list[str]) -> Loose:
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    return DrayTransferOperator.partial(
+        task_id=task_id,
+        destination="/data/",
+        source_conn_id="site_a",
+        destination_conn_id="site_a",
+        bytes_expected=5 * LINK,
+    ).expand(sources=sources)
+
+
 def move_each(task_id: str, sources: Loose) -> Loose:
     from dray_airflow.operators.transfer import DrayTransferOperator
 
@@ -236,6 +248,40 @@ def move_each(task_id: str, sources: Loose) -> Loose:
         destination_conn_id="site_a",
         bytes_expected=MEGA,
     ).expand_kwargs(sources.map(lambda each: {"sources": each}))
+
+
+@pytest.mark.parametrize("body", ["5KiB", "3KiB"], ids=["a-question", "not-even-a-question"])
+def test_a_set_too_large_for_one_request_is_all_or_none_all_the_same(
+    start_endpoint: Callable[..., Endpoint],
+    connect: Callable[..., str],
+    run_dag: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    body: str,
+) -> None:
+    """Ten requests of some 750 bytes; without labels of some 400."""
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    limits = {"body_bytes": body}
+    site = start_endpoint("small", config={"rate": LINK, "limits": limits})
+    connect("site_a", site)
+
+    def dag_of(dag_id: str) -> Loose:
+        with make_dag(dag_id) as dag:
+            moved: Loose = transfers("moved", [f"/data/{number}.in" for number in range(10)])
+            stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
+            admit() >> stop >> moved
+        return dag
+
+    # Five seconds of the link each.
+    ran = run_dag(dag_of(f"large_{body}"), run_conf={"deadline": "600s"})
+    assert ran.result("admit")["promised"] == 10
+    assert len(live_at(site)) == 10
+    ran = run_dag(dag_of(f"too_large_{body}"), run_conf={"deadline": "60s"})
+    assert str(ran.task("admit").state) == "failed"
+    said = capsys.readouterr().out
+    assert "cannot promise the 10 transfers of the run by its deadline" in said
+    assert ("could be promised by" in said) == (body == "5KiB")
+    assert len(live_at(site)) == 10
 
 
 @pytest.mark.parametrize("required", [True, "known"])

@@ -20,13 +20,14 @@ from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.deadlines.graph import clock
 from dray_airflow.deadlines.times import whole_second
 from dray_airflow.errors import DrayTaskFailure, bad_input, one_line, translated
+from dray_airflow.sets import could_be, find, free, submit_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
-    from dray.client import Admission, Client, Request, Transfer
+    from dray.client import AdmissionVerdict, Client, Request, Transfer
     from dray_airflow.deadlines.graph import DeadlinePlan, TransferDeadline
     from dray_airflow.submission import Clients, Errand
 
@@ -123,19 +124,7 @@ def _is_live(client: Client, held: str) -> bool:
 
 def _free(client: Client, held: str) -> bool:
     """Take away what stands for a transfer; ``False``: there was nothing, or it had ended."""
-    from dray.errors import DrayError
-
-    found = client.query([held])[held]
-    if found is None:
-        return False
-    try:
-        freed = found.is_terminal or client.cancel(held).is_terminal
-        if freed:
-            client.forget(held)
-    except DrayError as error:
-        if error.kind not in {"not_found", "already_exists"}:
-            raise
-    return not found.is_terminal
+    return free(client, held, client.query([held])[held])
 
 
 class DrayAdmitOperator(BaseOperator):
@@ -355,19 +344,16 @@ class DrayAdmitOperator(BaseOperator):
         :raises DrayTaskFailure: if there is none.
         """
         client = clients.of(wanted[0].errand.conn_id)
-        for each in wanted:
-            # An earlier try of this task may have kept room by other times.
-            _free(client, reservation_id(each.errand.id))
-        answer: Admission | None = None
+        # An earlier try of this task may have kept room by other times.
+        for id, left in find(client, [reservation_id(each.errand.id) for each in wanted]).items():
+            free(client, id, left)
+        verdicts: Sequence[AdmissionVerdict] = ()
         for part in PATIENCE:
             requests = [_standing_for(context, each, clients, part) for each in wanted]
-            answer = client.admission(requests)
-            if answer.decision == "refuse":
-                continue
-            taken = client.submit_batch(requests, atomic=True)
-            made = [each for each in taken if not isinstance(each, Exception)]
-            if len(made) == len(taken):
-                pairs = list(zip(wanted, made, strict=True))
+            taken = submit_set(client, requests)
+            verdicts = taken.verdicts
+            if taken.transfers:
+                pairs = list(zip(wanted, taken.transfers, strict=True))
                 unpromised = [
                     f"{want.name}: {', '.join(map(str, transfer.notices)) or 'it does not say why'}"
                     for want, transfer in pairs
@@ -382,7 +368,7 @@ class DrayAdmitOperator(BaseOperator):
                         "not_admitted",
                     )
                 return pairs
-        raise self._refusal(context, plan, clients, wanted, answer)
+        raise self._refusal(context, plan, clients, wanted, verdicts)
 
     def _refusal(
         self,
@@ -390,10 +376,9 @@ class DrayAdmitOperator(BaseOperator):
         plan: DeadlinePlan,
         clients: Clients,
         wanted: list[Wanted],
-        answer: Admission | None,
+        verdicts: Sequence[AdmissionVerdict],
     ) -> DrayTaskFailure:
         reasons = []
-        verdicts = answer.transfers if answer is not None else ()
         for want, verdict in zip(wanted, verdicts, strict=False):
             if verdict.earliest_finish is not None or verdict.obstacle is not None:
                 said = ", ".join(verdict.reasons) or "there is no room"
@@ -418,9 +403,12 @@ class DrayAdmitOperator(BaseOperator):
         plan: DeadlinePlan,
         clients: Clients,
         wanted: list[Wanted],
-        verdicts: Sequence[Any],
+        verdicts: Sequence[AdmissionVerdict],
     ) -> datetime | None:
-        """Look for the earliest deadline of the run with which all of a set fits."""
+        """Look for the earliest deadline of the run with which all of a set fits.
+
+        ``None`` too if the set is too large for one question.
+        """
         client = clients.of(wanted[0].errand.conn_id)
         ready = datetime.now(timezone.utc) + self.start_within
         wanted = [
@@ -438,9 +426,11 @@ class DrayAdmitOperator(BaseOperator):
             # One may be refused for another: what helps the one must not be less than a second.
             shift += max(max(late), timedelta(seconds=1))
             later = [dataclasses.replace(want, deadline=want.deadline + shift) for want in wanted]
-            answer = client.admission(
-                [_standing_for(context, each, clients, 0.0) for each in later]
+            answer = could_be(
+                client, [_standing_for(context, each, clients, 0.0) for each in later]
             )
+            if answer is None:
+                return None
             if answer.decision == "accept":
                 return whole_second(plan.deadline + shift)
             verdicts = answer.transfers
@@ -489,7 +479,7 @@ def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mappe
 
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
     """Leave out what lives already: this task was cleared, or another began before it."""
-    known = client.query([each.errand.id for each in wanted])
+    known = find(client, [each.errand.id for each in wanted])
     found = []
     for each in wanted:
         transfer = known[each.errand.id]
