@@ -276,3 +276,26 @@ def test_a_trigger_travels_with_all_that_it_was_made_with(of: type[BaseTrigger])
     parameters = list(inspect.signature(of).parameters)
     words: dict[str, Loose] = {name: f"its {name}" for name in parameters}
     assert of(**words).serialize() == (f"{of.__module__}.{of.__name__}", words)
+
+
+def test_comparing_many_files_takes_no_memory_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tracemalloc
+
+    from dray.client import Checksum
+    from dray_airflow.operators import verify
+
+    def answer(tree: Loose, below: str, algorithm: str) -> Checksum:
+        del tree
+        return Checksum(below, algorithm, "adler32:00000001", 1, "read")
+
+    monkeypatch.setattr(verify._Tree, "sum", answer)
+    end: Loose = verify._Tree(None, "/data", "there")  # type: ignore[arg-type]
+    one = verify.DrayVerifyOperator(task_id="v", source="/data/x", destination="/data/y")
+    names = [str(number) for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        assert one._compare(end, end, names, {}) == 40_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20, f"{peak >> 20} MiB"

@@ -32,6 +32,8 @@ __all__ = ["DrayVerifyOperator"]
 
 AT_ONCE = 6
 """Files summed side by side at each end; an endpoint does eight calls for one owner."""
+AHEAD = 2000
+"""Files asked for together: each that waits takes a kilobyte, and there may be a million."""
 NAMED_MAX = 3
 FILES_MAX = 1_000_000
 
@@ -199,16 +201,18 @@ class DrayVerifyOperator(BaseOperator):
         read = 0
         with ThreadPoolExecutor(AT_ONCE) as there, ThreadPoolExecutor(AT_ONCE) as here:
             try:
-                wanted = there.map(lambda below: source.sum(below, algorithm), pairs)
-                found = here.map(lambda below: destination.sum(below, algorithm), pairs)
-                for below, one, other in zip(pairs, wanted, found, strict=True):
-                    read += (one.from_ == "read") + (other.from_ == "read")
-                    if (other.checksum, other.size) != (one.checksum, one.size):
-                        wrong[below] = (
-                            f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
-                        )
+                for at in range(0, len(pairs), AHEAD):
+                    some = pairs[at : at + AHEAD]
+                    wanted = there.map(lambda below: source.sum(below, algorithm), some)
+                    found = here.map(lambda below: destination.sum(below, algorithm), some)
+                    for below, one, other in zip(some, wanted, found, strict=True):
+                        read += (one.from_ == "read") + (other.from_ == "read")
+                        if (other.checksum, other.size) != (one.checksum, one.size):
+                            wrong[below] = (
+                                f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
+                            )
             finally:
-                # After an error the rest of a million files is not asked for.
+                # After an error what was asked for ahead is not waited for.
                 there.shutdown(cancel_futures=True)
                 here.shutdown(cancel_futures=True)
         return read
