@@ -16,6 +16,8 @@ WIDTH = 860
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
 TICKS = 5
+#: of rows of bars
+ROW_BAR, ROW_GAP = 12, 8
 
 
 @dataclass(frozen=True)
@@ -108,17 +110,17 @@ def up(frame: Frame, high: float) -> tuple[Scale, list[str]]:
     return scale, parts
 
 
-def page(frame: Frame, parts: list[str]) -> str:
+def page(frame: Frame, parts: list[str], height: int = HEIGHT) -> str:
     """Put a picture together."""
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="12"'
         ' font-family="sans-serif">',
         f"<title>{escape(frame.title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
     middle = (LEFT + WIDTH - RIGHT) / 2
-    label = text(middle, HEIGHT - 8, frame.x_label, 'text-anchor="middle"')
+    label = text(middle, height - 8, frame.x_label, 'text-anchor="middle"')
     return "\n".join([*head, *parts, label, "</svg>"]) + "\n"
 
 
@@ -170,3 +172,38 @@ def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
         style = 'text-anchor="middle" font-size="11"'
         parts.append(text(middle, HEIGHT - BOTTOM + 16, group, style))
     return page(frame, [*parts, *legend([one.name for one in series])])
+
+
+def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
+    """Draw a row of bars for each name, with their values behind: names may be long and many.
+
+    :raises ValueError: when a series does not have one value for each name.
+    """
+    if not names or any(len(one.values) != len(names) for one in series):
+        raise ValueError(f"{frame.title}: one value for each name")
+    left = 20 + 6.5 * max(map(len, names))
+    room = ROW_GAP + ROW_BAR * len(series)
+    height = TOP + room * len(names) + BOTTOM
+    high = max(value for one in series for value in one.values)
+    distance = step(high)
+    top = distance * math.ceil(high / distance)
+    # Behind the longest bar its value has room.
+    scale = Scale(0, top, left, WIDTH - RIGHT - 40)
+    parts = []
+    for count in range(round(top / distance) + 1):
+        x = scale.at(count * distance)
+        parts.append(stroke(x, TOP, x, height - BOTTOM, "#ddd"))
+        style = 'text-anchor="middle"'
+        parts.append(text(x, height - BOTTOM + 16, f"{count * distance:g}", style))
+    for nth, name in enumerate(names):
+        y = float(TOP + ROW_GAP / 2 + room * nth)
+        middle = y + ROW_BAR * len(series) / 2 + 4
+        parts.append(text(left - 6, middle, name, 'text-anchor="end" font-size="11"'))
+        for at, one in enumerate(series):
+            end = scale.at(one.values[nth])
+            size = f'width="{end - left:.1f}" height="{ROW_BAR - 1}"'
+            place = f'x="{left:.1f}" y="{y + at * ROW_BAR:.1f}"'
+            parts.append(f'<rect {place} {size} fill="{colour(at)}"/>')
+            label = f"{one.values[nth]:.0f}" if one.values[nth] else "did not run"
+            parts.append(text(end + 4, y + at * ROW_BAR + 9, label, 'font-size="9"'))
+    return page(frame, [*parts, *legend([one.name for one in series])], height)

@@ -1,0 +1,168 @@
+"""``python -m integration.bench``: run the tools, print tables, keep the results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from integration.bench import datasets, machine, ours, peers, report, runs
+from integration.bench.results import BASE, Results, Row
+from integration.harness.program import find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from integration.bench.tools import Tool
+
+TOOLS = (*peers.TOOLS, *ours.TOOLS)
+#: beside dray itself what `make bench` compares with: what most hosts have
+SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
+TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
+
+
+def _names(known: list[str], what: str) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        found = [word for word in text.split(",") if word]
+        for word in found:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"no {what} {word!r}: {', '.join(known)}")
+        return found
+
+    return parse
+
+
+def options() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    words = argparse.ArgumentParser(
+        prog="python -m integration.bench",
+        description="Measure dray beside other movers: MB/s, CPU seconds per GB, peak memory.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    names = [tool.name for tool in TOOLS]
+    words.add_argument(
+        "--tools", type=_names(names, "tool"), default=names, help="by commas", metavar="NAMES"
+    )
+    short = f"only {', '.join(SHORT)}"
+    words.add_argument("--short", action="store_true", help=short)
+    sets = list(datasets.MAKERS)
+    words.add_argument(
+        "--sets",
+        type=_names(sets, "set"),
+        default=sets,
+        metavar="NAMES",
+        help="a: one file of 4 GiB; b: 30 of 200 MiB; c: Linux's sources; d: 5000 files of 1 MiB",
+    )
+    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
+    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
+    words.add_argument(
+        "--congestion",
+        default="cubic,bbr",
+        help="congestion control of the loopback, by commas; 'system' leaves it as it is",
+    )
+    words.add_argument(
+        "--where",
+        default="tmpfs",
+        help="tmpfs, disk (the temporary folder) or a folder; by commas",
+    )
+    words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
+    words.add_argument("--json", type=Path, help="write every sample here")
+    words.add_argument("--markdown", type=Path, help="write the tables here")
+    words.add_argument("--pictures", type=Path, help="write the pictures into this folder")
+    return words
+
+
+def find_engine() -> Path:
+    """Find the program: ``DRAY_PROGRAM``, else the release build of this tree.
+
+    :raises SystemExit: when there is none, or it is a debug build.
+    """
+    named = os.environ.get("DRAY_PROGRAM")
+    try:
+        program = Path(named) if named else find_program()
+    except FileNotFoundError as error:
+        raise SystemExit(f"bench: {error}") from None
+    machine.refuse_debug(program)
+    return program.resolve()
+
+
+def row(tool: Tool, network: machine.Network, program: Path) -> Row:
+    """Describe a tool, and why it will not run if so."""
+    version = tool.find_version()
+    if tool.is_ours:
+        version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
+    return Row(tool.name, tool.title, tool.kind, tool.is_ours, version, tool.missing(network))
+
+
+def _ended(number: int, _: FrameType | None) -> NoReturn:
+    # A second one would disturb what the first has begun to put away.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, write."""
+    given = options().parse_args(arguments)
+    program = find_engine()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _ended)
+    named = [word for word in given.congestion.split(",") if word]
+    with machine.network([name for name in named if name != "system"]) as network:
+        congestions = [network.congestion() if name == "system" else name for name in named]
+        wanted = SHORT if given.short else given.tools
+        tools = [tool for tool in TOOLS if tool.name in wanted or tool.name == BASE]
+        sets = []
+        for name in given.sets:
+            why = datasets.missing(name)
+            if why:
+                runs.say(f"bench: without set {name}: {why}")
+            else:
+                sets.append(name)
+        results = Results(
+            machine=dataclasses.asdict(machine.Machine.this()),
+            rows=[row(tool, network, program) for tool in tools],
+            command=f"python -m integration.bench {shlex.join(arguments)}".strip(),
+            scale=given.scale,
+        )
+        for each in results.rows:
+            runs.say(f"{each.name:15} {each.missing or each.version}")
+        disk = Path(tempfile.gettempdir())
+        places = {"tmpfs": TMPFS, "disk": disk}
+        asked = runs.Asked(
+            tools=tools,
+            sets=sets,
+            scale=given.scale,
+            rounds=given.rounds,
+            congestions=congestions,
+            places=[places.get(word, Path(word)) for word in given.where.split(",")],
+            memory=TMPFS,
+            limit=given.limit,
+            program=program,
+        )
+
+        def keep() -> None:
+            if given.json:
+                given.json.write_text(results.text(), encoding="utf-8")
+            if given.markdown:
+                given.markdown.write_text(report.page(results), encoding="utf-8")
+
+        runs.run_all(asked, network, results, keep)
+    keep()
+    runs.say("\n" + report.page(results))
+    if given.pictures:
+        given.pictures.mkdir(parents=True, exist_ok=True)
+        for name, picture in report.pictures(results).items():
+            (given.pictures / name).write_text(picture, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

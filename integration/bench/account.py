@@ -1,0 +1,213 @@
+"""What a tool costs: the CPU seconds and the memory of all its processes, servers included.
+
+The kernel counts for a control group, also what has ended and what a daemon has put into the
+background. Where no group can be made, the processes below this one are looked at instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+END_SECONDS = 5.0
+SAMPLE_SECONDS = 0.05
+TICKS = os.sysconf("SC_CLK_TCK")
+PR_SET_CHILD_SUBREAPER = 36
+ROOT = Path("/sys/fs/cgroup")
+
+
+class Processes:
+    """The processes of one tool: those below this one, as far as the kernel still shows them."""
+
+    def __init__(self) -> None:
+        """Have lost children come to this process."""
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    #: what stands before the words of a program to count it from its first moment
+    wrap: Sequence[str] = ()
+
+    def add(self, pid: int) -> None:
+        """Count a process that runs already, from now on."""
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all of them, those that ended included."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ended.ru_utime + ended.ru_stime + sum(map(_cpu_seconds, self.pids()))
+
+    def pids(self) -> list[int]:
+        """List those that live."""
+        return sorted(_below(os.getpid()))
+
+    def close(self) -> None:
+        """End all of them, by their numbers, and wait."""
+        for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, 60.0)):
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            until = time.monotonic() + seconds
+            while self.pids() and time.monotonic() < until:
+                self._collect()
+                time.sleep(0.01)
+
+    def _collect(self) -> None:
+        """Take in children that have ended: a zombie is among those that live."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+class Group(Processes):
+    """A control group."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make it.
+
+        :raises OSError: when that is not allowed.
+        """
+        folder.mkdir()
+        self._folder = folder
+        self._procs = folder / "cgroup.procs"
+        self.wrap = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._procs)]
+
+    def add(self, pid: int) -> None:
+        """Count a process that runs already, from now on."""
+        self._procs.write_text(f"{pid}", encoding="ascii")
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all of them, those that ended included."""
+        with contextlib.suppress(FileNotFoundError):
+            return int((self._folder / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+        first = (self._folder / "cpu.stat").read_text(encoding="ascii").splitlines()[0]
+        return int(first.split()[1]) / 1e6
+
+    def pids(self) -> list[int]:
+        """List those that live."""
+        return [int(pid) for pid in self._procs.read_text(encoding="ascii").split()]
+
+    def close(self) -> None:
+        """End all of them, by their numbers, wait, and remove the group."""
+        super().close()
+        until = time.monotonic() + END_SECONDS
+        while True:
+            try:
+                self._folder.rmdir()
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+
+def places(own: str) -> list[Path]:
+    """Say where a group might be made, the best place first.
+
+    :param own: what ``/proc/self/cgroup`` says
+    """
+    found: list[Path] = []
+    for line in own.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpuacct" in controllers.split(","):
+            found.insert(0, ROOT / controllers / path.lstrip("/"))
+        elif not controllers:
+            found += [ROOT / "unified" / path.lstrip("/"), ROOT / path.lstrip("/")]
+    return found
+
+
+def processes() -> Processes:
+    """Begin to count: by a group where that is allowed."""
+    for place in places(Path("/proc/self/cgroup").read_text(encoding="ascii")):
+        if (place / "cgroup.procs").exists():
+            with contextlib.suppress(OSError):
+                return Group(place / f"dray-bench-{os.getpid()}-{time.monotonic_ns()}")
+    return Processes()
+
+
+class Memory:
+    """Looks again and again how much memory processes hold together.
+
+    Counted is what is theirs and what they map of files; mapped tmpfs pages are the data's.
+    """
+
+    def __init__(self, of: Processes) -> None:
+        """Look at these."""
+        self._of = of
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        #: bytes
+        self.peak = 0
+
+    def _look(self) -> None:
+        while not self._is_over.wait(SAMPLE_SECONDS):
+            self.peak = max(self.peak, sum(map(_memory, self._of.pids())))
+
+    def __enter__(self) -> Memory:
+        """Begin."""
+        self.peak = sum(map(_memory, self._of.pids()))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self._is_over.set()
+        self._thread.join()
+
+
+def busy_seconds() -> float:
+    """CPU seconds that all processors have spent on anything, since the machine's start."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        words = [int(word) for word in file.readline().split()[1:9]]
+    idle, waiting = words[3], words[4]
+    return (sum(words) - idle - waiting) / TICKS
+
+
+def own_seconds() -> float:
+    """CPU seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # Its own user and system time, and that of its children that were waited for.
+    return sum(map(int, words[11:15])) / TICKS
+
+
+def _memory(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    lines = (line for line in status.splitlines() if line.startswith(("RssAnon:", "RssFile:")))
+    return sum(int(line.split()[1]) for line in lines) << 10
+
+
+def _below(pid: int) -> set[int]:
+    found: set[int] = set()
+    for folder in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            text = (folder / "children").read_text(encoding="ascii")
+        except OSError:
+            continue
+        for child in map(int, text.split()):
+            found |= {child} | _below(child)
+    return found

@@ -1,0 +1,111 @@
+"""Whether what has arrived is what was sent: every file's content, by SHA-256."""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: threads read by turns what is small; more than processors do not help
+THREADS = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """What lies below a folder: files by their hash, links by their target."""
+
+    files: dict[bytes, bytes]
+    links: dict[bytes, bytes]
+    #: the hash of the file that a link leads to, for links that lead to one
+    behind: dict[bytes, bytes]
+    #: files that are names of an inode with further names
+    linked: frozenset[bytes]
+
+    @staticmethod
+    def of(top: Path) -> Content:
+        """Read it all; equal inodes are read once."""
+        base = os.fsencode(top)
+        found = list(tree.walk(base))
+        files = {path: state for path, state in found if stat.S_ISREG(state.st_mode)}
+        inodes = {state.st_ino: path for path, state in files.items()}
+        paths = [os.path.join(base, path) for path in inodes.values()]
+        with ThreadPoolExecutor(THREADS) as threads:
+            hashes = dict(zip(inodes, threads.map(tree.hash_file, paths), strict=True))
+        links = {path for path, state in found if stat.S_ISLNK(state.st_mode)}
+        behind = {}
+        for path in links:
+            whole = os.path.join(base, path)
+            if os.path.isfile(whole):
+                behind[path] = tree.hash_file(whole)
+        return Content(
+            files={path: hashes[state.st_ino] for path, state in files.items()},
+            links={path: os.readlink(os.path.join(base, path)) for path in links},
+            behind=behind,
+            linked=frozenset(path for path, state in files.items() if state.st_nlink > 1),
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a copy is worth."""
+
+    #: why it is no copy; empty if it is one
+    fault: str
+    #: what it leaves out that it does not claim to copy
+    notes: tuple[str, ...] = ()
+
+
+def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: bool) -> Verdict:
+    """Judge a copy.
+
+    :param hides_dots: the tool may leave out names that begin with a dot.
+    :param drops_links: the tool may follow symbolic links, or leave them out.
+    """
+    if found.linked:
+        return Verdict(f"{len(found.linked)} files are hard links: not every file was copied")
+    wrong = [path for path, sum in wanted.files.items() if found.files.get(path, sum) != sum]
+    if wrong:
+        return Verdict(f"{len(wrong)} files differ: {_some(wrong)}")
+    notes = []
+    missing = wanted.files.keys() - found.files.keys()
+    hidden = {path for path in missing if _is_hidden(path)}
+    if hidden and hides_dots:
+        missing -= hidden
+        notes.append(f"leaves out {len(hidden)} dot files")
+    if missing:
+        return Verdict(f"{len(missing)} files are missing: {_some(missing)}")
+    links = {path for path, to in wanted.links.items() if found.links.get(path) != to}
+    if links and not drops_links:
+        return Verdict(f"{len(links)} links are missing: {_some(links)}")
+    extra = found.files.keys() - wanted.files.keys()
+    followed = {path for path in extra if found.files[path] == wanted.behind.get(path)}
+    # A link to a folder that was followed brings the folder's files a second time.
+    below = {path for path in extra - followed if any(_is_below(path, link) for link in links)}
+    if followed or below:
+        notes.append(f"follows links: {len(followed | below)} files more")
+    elif links:
+        notes.append("leaves out links")
+    strange = extra - followed - below
+    if strange:
+        return Verdict(f"{len(strange)} files nobody sent: {_some(strange)}")
+    return Verdict("", tuple(notes))
+
+
+def _is_hidden(path: bytes) -> bool:
+    return any(part.startswith(b".") for part in path.split(b"/"))
+
+
+def _is_below(path: bytes, folder: bytes) -> bool:
+    return path.startswith(folder + b"/")
+
+
+def _some(paths: Iterable[bytes]) -> str:
+    return ", ".join(os.fsdecode(path) for path in sorted(paths)[:3])

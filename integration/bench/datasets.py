@@ -1,0 +1,126 @@
+"""The data sets: one large file, large files, a source tree, many files of one size."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
+#: bytes of its files
+LINUX_BYTES = 1_298_681_992
+#: what a page of an almost empty file takes
+PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Data:
+    """One data set."""
+
+    name: str
+    title: str
+    path: Path
+    files: int
+    size: int
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether there is one file only."""
+        return self.files == 1
+
+    @property
+    def room(self) -> int:
+        """Bytes of memory that a copy takes."""
+        return self.size + self.files * PAGE
+
+    @property
+    def workers(self) -> int:
+        """Files at one time, for tools that want to be told."""
+        return 4 if self.files < 1000 else 8
+
+
+def _one(path: Path, scale: float) -> str:
+    tree.make_file(path / "one.bin", round(4 * tree.GIB * scale), seed=1)
+    return "one file"
+
+
+def _large(path: Path, scale: float) -> str:
+    _linked(path, 30, 6, round(200 * tree.MIB * scale))
+    return "large files"
+
+
+def _many(path: Path, scale: float) -> str:
+    _linked(path, max(10, round(5000 * scale)), 10, tree.MIB)
+    return "files of 1 MiB"
+
+
+def _linked(path: Path, files: int, names: int, size: int) -> None:
+    """Make files that share their content with others, to spare memory.
+
+    A tool must copy each on its own; that it did is checked at the destination.
+    """
+    for at in range(files):
+        first = path / f"{at // names:04}-0.bin"
+        if at % names == 0:
+            tree.make_file(first, size, seed=at + 2)
+        else:
+            os.link(first, path / f"{at // names:04}-{at % names}.bin")
+
+
+def _linux(path: Path, scale: float) -> str:
+    """Unpack Linux's sources, or so much of them that their files have that part of the bytes."""
+    left = LINUX_BYTES * scale if scale < 1 else float("inf")
+    with tarfile.open(LINUX, "r|xz") as archive:
+        for member in archive:
+            archive.extract(member, path, filter="tar")
+            left -= member.size
+            if left <= 0:
+                break
+    return "Linux's sources"
+
+
+MAKERS: dict[str, Callable[[Path, float], str]] = {
+    "a": _one,
+    "b": _large,
+    "c": _linux,
+    "d": _many,
+}
+
+
+def missing(name: str) -> str:
+    """Say why a set cannot be made; empty if it can."""
+    if name == "c" and not LINUX.exists():
+        return f"no {LINUX}: apt-get install linux-source-6.1"
+    return ""
+
+
+def make(place: Path, name: str, scale: float) -> Data:
+    """Make a set, readable to everybody: some servers do not run as root.
+
+    :param scale: how much of it, 1.0 for all.
+    """
+    path = place / name
+    path.mkdir()
+    title = MAKERS[name](path, scale)
+    files = size = 0
+    path.chmod(0o755)
+    for below, state in tree.walk(os.fsencode(path)):
+        if stat.S_ISLNK(state.st_mode):
+            continue
+        is_folder = stat.S_ISDIR(state.st_mode)
+        wanted = stat.S_IMODE(state.st_mode) | (0o755 if is_folder else 0o644)
+        os.chmod(os.path.join(os.fsencode(path), below), wanted)
+        if not is_folder:
+            files += 1
+            size += state.st_size
+    mib = size / tree.MIB
+    words = f"{title}: {files} file{'s' if files != 1 else ''}, {mib:.0f} MiB"
+    return Data(name, words, path, files, size)

@@ -1,0 +1,208 @@
+"""The machine that is measured: what it is, its network for the time of a run, warm memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import fcntl
+import os
+import platform
+import re
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP, IFF_RUNNING = 0x1, 0x40
+BLOCK = 4 << 20
+#: what stays free when memory is warmed
+RESERVE_BYTES = 1 << 30
+IPV4 = Path("/proc/sys/net/ipv4")
+DEFAULT = IPV4 / "tcp_congestion_control"
+ALLOWED = IPV4 / "tcp_allowed_congestion_control"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What it is, and when."""
+
+    processor: str
+    cpus: int
+    memory_mib: int
+    system: str
+    kernel: str
+    date: str
+
+    @staticmethod
+    def this() -> Machine:
+        """Describe this one, now."""
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        named = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
+        try:
+            system = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+        except OSError:
+            system = "Linux"
+        return Machine(
+            processor=named[1] if named else platform.machine(),
+            cpus=len(os.sched_getaffinity(0)),
+            memory_mib=_memory("MemTotal") >> 20,
+            system=system,
+            kernel=platform.release(),
+            date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        )
+
+
+def refuse_debug(program: Path) -> None:
+    """Stop unless the program was optimised.
+
+    :raises SystemExit: when it is a debug build.
+    """
+    resolved = program.resolve()
+    if "debug" in resolved.parts[:-1]:
+        raise SystemExit(f"bench: {program} is a debug build; measure a release: make build")
+
+
+def file_system(place: Path, mounts: str) -> str:
+    """Name the file system that a place lies on, as the kernel calls it.
+
+    ``stat -f`` knows ext2 to ext4 by one number and calls all of them the same.
+
+    :param place: absolute, without links
+    :param mounts: what ``/proc/self/mountinfo`` says
+    """
+    found, kind = Path("/"), "unknown"
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
+        # Of several mounts on one another the last one is seen.
+        if place.is_relative_to(point) and point.is_relative_to(found):
+            found, kind = point, after.split()[0]
+    return kind
+
+
+class Network:
+    """Where the tools meet."""
+
+    #: whether nobody else is on it; servers that listen everywhere may run only then
+    is_own = False
+
+    def congestion(self) -> str:
+        """Name the congestion control that new connections get."""
+        return DEFAULT.read_text(encoding="ascii").strip()
+
+    def use(self, congestion: str) -> None:
+        """Let new connections get another one.
+
+        :raises SystemExit: when this network is not ours, or does not know it.
+        """
+        if congestion == self.congestion():
+            return
+        if not self.is_own:
+            words = "is the host's and stays as it is; as root it would be one of our own"
+            raise SystemExit(f"bench: no {congestion}: the network {words}")
+        try:
+            DEFAULT.write_text(congestion, encoding="ascii")
+        except OSError as error:
+            raise SystemExit(f"bench: the kernel gives no {congestion}: {error}") from None
+
+
+class OwnNetwork(Network):
+    """A network of this process and its children alone: a loopback that nobody else reaches.
+
+    Its default congestion control is its own: there is nothing to restore, whatever happens.
+    """
+
+    is_own = True
+
+
+@contextlib.contextmanager
+def network(congestions: list[str]) -> Iterator[Network]:
+    """Move to a network of our own where that is allowed; call it before any thread starts."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(_allowed(congestions))
+        libc = ctypes.CDLL(None, use_errno=True)
+        before = os.open("/proc/self/ns/net", os.O_RDONLY)
+        stack.callback(os.close, before)
+        if libc.unshare(CLONE_NEWNET) != 0:
+            yield Network()
+            return
+        stack.callback(libc.setns, before, CLONE_NEWNET)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            up = struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING)
+            fcntl.ioctl(any_socket, SIOCSIFFLAGS, up)
+        yield OwnNetwork()
+
+
+@contextlib.contextmanager
+def _allowed(congestions: list[str]) -> Iterator[None]:
+    """Let networks other than the host's use these: the host's list says which may be used there.
+
+    The list is written back through a file that was opened here: what the path means depends on the
+    network one is in.
+    """
+    with ALLOWED.open("r+b", buffering=0) as file:
+        before = file.read()
+        wanted = b" ".join(dict.fromkeys([*before.split(), *map(str.encode, congestions)]))
+        if wanted == before.strip():
+            yield
+            return
+        file.seek(0)
+        file.write(wanted)
+        try:
+            yield
+        finally:
+            file.seek(0)
+            file.write(before)
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on a port. Looking does not connect: some servers count that."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/self/net/{name}").read_text(encoding="ascii").splitlines()[1:]
+            for line in lines:
+                words = line.split()
+                if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                    return True
+    return False
+
+
+def free_port() -> int:
+    """Find a port that nobody uses."""
+    with socket.socket() as any_socket:
+        any_socket.bind(("127.0.0.1", 0))
+        port: int = any_socket.getsockname()[1]
+        return port
+
+
+def warm(place: Path, size: int) -> None:
+    """Write and free ``size`` bytes of memory, as far as there are so many.
+
+    The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
+    would be paid by whoever comes first.
+
+    :param place: a folder on a tmpfs
+    """
+    left = min(size, _memory("MemAvailable") - RESERVE_BYTES)
+    block = bytes(BLOCK)
+    path = place / "warm"
+    try:
+        with path.open("wb", buffering=0) as file:
+            while left > 0:
+                left -= file.write(block[: min(left, BLOCK)])
+    finally:
+        path.unlink()
+
+
+def _memory(name: str) -> int:
+    text = Path("/proc/meminfo").read_text(encoding="ascii")
+    found = re.search(rf"^{name}: *([0-9]+) kB$", text, re.MULTILINE)
+    return int(found[1]) << 10 if found else 0

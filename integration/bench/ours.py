@@ -1,0 +1,88 @@
+"""dray, every way that is compared."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dray.testing.endpoints import Endpoint, Root
+from integration.bench.tools import CLEAR, COPY, ENCRYPTED, THIRD, Command, Scene, Tool
+from integration.harness.program import Bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Word
+
+
+def _copy(scene: Scene, *words: Word) -> list[Word]:
+    return [scene.program, "cp", "--json", "--quiet", "-r", *words]
+
+
+def _local(scene: Scene) -> Command:
+    return Command(_copy(scene, f"{scene.data.path}/", scene.sink))
+
+
+def _served(scene: Scene, *, is_clear: bool) -> Command:
+    folder = scene.folder / "dray"
+    folder.mkdir()
+    bench = Bench(folder, scene.program)
+    scene.at_end.callback(bench.close)
+    may = ["--allow-clear-data"] if is_clear else []
+    server = bench.serve(scene.sink, *may, wrap=scene.processes.wrap)
+    far = f"dray://{server.address}/"
+    asked = ["--clear-data"] if is_clear else []
+    return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *bench.peer(server)))
+
+
+def _between(scene: Scene, *, is_clear: bool) -> Command:
+    config = {"clear_data": True} if is_clear else {}
+    ends = []
+    words: list[Word] = []
+    for name, path in (("from", scene.data.path), ("to", scene.sink)):
+        root = Root("data", {"path": str(path.resolve())})
+        end = Endpoint(
+            scene.folder / name, name, roots=[root], config=config, program=scene.program
+        )
+        scene.at_end.callback(end.close)
+        end.start()
+        scene.processes.add(end.pid)
+        token = _secret(scene.folder / f"{name}.token", end.token())
+        words += ["--token-file", f"{end.address}={token}"]
+        words += ["--peer-key", f"{end.address}={end.key}"]
+        ends.append(end)
+    words += ["--clear-data"] if is_clear else []
+    return Command(_copy(scene, ends[0].place(""), ends[1].place(""), *words))
+
+
+def _secret(path: Path, text: str) -> Path:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+    return path
+
+
+TOOLS = (
+    Tool("dray", "dray", CLEAR, lambda scene: _served(scene, is_clear=True), is_ours=True),
+    Tool(
+        "dray-tls",
+        "dray, encrypted (default)",
+        ENCRYPTED,
+        lambda scene: _served(scene, is_clear=False),
+        is_ours=True,
+    ),
+    Tool(
+        "dray-third",
+        "dray between two endpoints",
+        THIRD,
+        lambda scene: _between(scene, is_clear=True),
+        is_ours=True,
+    ),
+    Tool(
+        "dray-third-tls",
+        "dray between two endpoints, encrypted (default)",
+        THIRD,
+        lambda scene: _between(scene, is_clear=False),
+        is_ours=True,
+    ),
+    Tool("dray-one", "dray, one process", COPY, _local, is_ours=True),
+)

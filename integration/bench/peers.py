@@ -1,0 +1,409 @@
+"""The others: what they are started with, and what they leave out."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import machine
+from integration.bench.tools import (
+    CLEAR,
+    COPY,
+    ENCRYPTED,
+    HERE,
+    LIMIT,
+    NOBODY,
+    PATH,
+    THIRD,
+    Command,
+    Scene,
+    Tool,
+)
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.harness.program import Word
+
+#: the newer rclone, where tools/bootstrap.sh puts it
+RCLONE = ROOT / ".tools" / "go" / "bin" / "rclone"
+CIPHER = "aes128-gcm@openssh.com"
+BLOCK_BYTES = 4 << 20
+#: GridFTP's data connections; the network is ours alone
+PORTS = "30000,31999"
+
+MEMORY = """
+import ctypes, json, sys, time
+left, block = int(sys.argv[1]), 64 << 20
+source, sink = (ctypes.create_string_buffer(b"x" * block, block) for _ in range(2))
+began = time.monotonic()
+while left > 0:
+    ctypes.memmove(sink, source, min(left, block))
+    left -= block
+print(json.dumps({"seconds": time.monotonic() - began}))
+"""
+
+
+# --- what the machine can do ----------------------------------------------------------------------
+
+
+def _memory(scene: Scene) -> Command:
+    words: list[Word] = [sys.executable, "-c", MEMORY, str(scene.data.size)]
+    return Command(words, seconds=lambda said: float(json.loads(said)["seconds"]))
+
+
+def _iperf(streams: int) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        port = machine.free_port()
+        scene.serve("iperf3", port, ["iperf3", "-s", "-B", HERE, "-p", str(port)])
+        words: list[Word] = ["iperf3", "-c", HERE, "-p", str(port), "-P", str(streams)]
+        words += ["-n", str(scene.data.size), "-J"]
+        return Command(words, seconds=_iperf_seconds)
+
+    return prepare
+
+
+def _iperf_seconds(said: str) -> float:
+    return float(json.loads(said)["end"]["sum_received"]["seconds"])
+
+
+# --- on one host, and by the daemons of one's own user --------------------------------------------
+
+
+def _cp(scene: Scene) -> Command:
+    return Command(["cp", "-r", f"{scene.data.path}/.", f"{scene.sink}/"])
+
+
+def _rsync(scene: Scene) -> Command:
+    port = machine.free_port()
+    lines = [f"address = {HERE}", f"port = {port}", "use chroot = no", "reverse lookup = no"]
+    lines += [f"uid = {os.getuid()}", f"gid = {os.getgid()}"] if os.getuid() == 0 else []
+    lines += ["[sink]", f"path = {scene.sink}", "read only = no", "munge symlinks = no"]
+    config = scene.write("rsyncd.conf", lines)
+    scene.serve("rsync", port, ["rsync", "--daemon", "--no-detach", f"--config={config}"])
+    words: list[Word] = ["rsync", "-a", "--whole-file", "--inplace", f"{scene.data.path}/"]
+    return Command([*words, f"rsync://{HERE}:{port}/sink/"])
+
+
+# --- GridFTP --------------------------------------------------------------------------------------
+
+
+def _gridftp_server(scene: Scene, name: str) -> int:
+    port = machine.free_port()
+    home = scene.folder / name
+    words: list[Word] = [*scene.give_to_nobody(home), "globus-gridftp-server", "-aa"]
+    words += ["-p", str(port), "-control-interface", HERE, "-data-interface", HERE]
+    home.mkdir(exist_ok=True)
+    env = {"HOME": str(home), "GLOBUS_TCP_PORT_RANGE": PORTS}
+    scene.serve(name, port, [*words, "-log-level", "ERROR"], env=env)
+    return port
+
+
+def _gridftp(scene: Scene, source: str, sink: str, *more: Word) -> Command:
+    words: list[Word] = ["globus-url-copy", "-fast", *more, "-p", "4"]
+    words += ["-cc", str(scene.data.workers), "-r", "-cd", "-bs", str(BLOCK_BYTES)]
+    env = {"GLOBUS_TCP_PORT_RANGE": PORTS}
+    return Command([*words, f"{source}{scene.data.path}/", f"{sink}{scene.sink}/"], env)
+
+
+def _gridftp_client(scene: Scene) -> Command:
+    port = _gridftp_server(scene, "gridftp")
+    return _gridftp(scene, "file://", f"ftp://{HERE}:{port}")
+
+
+def _gridftp_third(scene: Scene) -> Command:
+    near, far = (_gridftp_server(scene, name) for name in ("gridftp-from", "gridftp-to"))
+    return _gridftp(scene, f"ftp://{HERE}:{near}", f"ftp://{HERE}:{far}", "-pp")
+
+
+# --- XRootD ---------------------------------------------------------------------------------------
+
+
+def _xrootd_server(scene: Scene, name: str, root: Path, *more: str) -> int:
+    port = machine.free_port()
+    state = scene.folder / name
+    state.mkdir()
+    lines = [f"xrd.port {port}", "xrd.network nodnr cache 0", "all.export /"]
+    lines += [f"oss.localroot {root}", f"all.adminpath {state}", f"all.pidpath {state}", *more]
+    config = scene.write(f"{name}.cf", lines)
+    words: list[Word] = ["xrootd", "-I", "v4", "-c", config, "-n", name]
+    if os.geteuid() == 0:
+        os.chown(state, NOBODY, NOBODY)
+        words += ["-R", "nobody"]
+    scene.serve(name, port, words)
+    return port
+
+
+def _xrdcp(scene: Scene, url: str, env: dict[str, str]) -> Command:
+    words: list[Word] = ["xrdcp", "--nopbar", "--force"]
+    if scene.data.is_one_file:
+        (file,) = scene.data.path.iterdir()
+        return Command([*words, "--streams", "4", file, f"{url}//{file.name}"], env)
+    words += ["--recursive", "--parallel", "4", scene.data.path, f"{url}//"]
+    return Command(words, env, below=scene.data.path.name)
+
+
+def _xrootd(env: dict[str, str]) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        port = _xrootd_server(scene, "xrootd", scene.sink, "xrootd.async off")
+        return _xrdcp(scene, f"root://{HERE}:{port}", env)
+
+    return prepare
+
+
+def _xrootd_tls(scene: Scene) -> Command:
+    key, certificate = scene.folder / "tls.key", scene.folder / "tls.pem"
+    words: list[Word] = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=localhost", "-addext", f"subjectAltName=DNS:localhost,IP:{HERE}"]
+    subprocess.run(
+        [*words, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60
+    )
+    if os.geteuid() == 0:
+        os.chown(key, NOBODY, NOBODY)
+    tls = ["xrootd.async off", f"xrd.tls {certificate} {key}", f"xrd.tlsca certfile {certificate}"]
+    port = _xrootd_server(scene, "xrootd", scene.sink, *tls, "xrootd.tls all")
+    env = {"X509_CERT_FILE": str(certificate), "XRD_CPUSEPGWRTRD": "0"}
+    return _xrdcp(scene, f"roots://localhost:{port}", env)
+
+
+# --- from a web server ----------------------------------------------------------------------------
+
+
+def _nginx(scene: Scene) -> int:
+    port = machine.free_port()
+    folder = scene.folder / "nginx"
+    folder.mkdir()
+    user = ["user root;"] if os.geteuid() == 0 else []
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    config = scene.write(
+        "nginx.conf",
+        [
+            "daemon off;",
+            f"worker_processes {os.cpu_count() or 1};",
+            f"pid {folder}/pid;",
+            *user,
+            "events { worker_connections 512; }",
+            "http {",
+            "access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;",
+            # With it one connection leaves others a turn.
+            "sendfile_max_chunk 4m;",
+            *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
+            f"server {{ listen {HERE}:{port}; root {scene.data.path}; autoindex on; }}",
+            "}",
+        ],
+    )
+    scene.serve("nginx", port, ["nginx", "-e", folder / "errors", "-c", config])
+    return port
+
+
+def _rclone(program: Word) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        url = f"http://{HERE}:{_nginx(scene)}/"
+        config = scene.write("rclone.conf", [""])
+        words: list[Word] = [program, "copy", "--config", config, "--checkers", "8"]
+        words += ["--transfers", str(scene.data.workers), "--multi-thread-streams", "4"]
+        return Command([*words, f':http,url="{url}":', scene.sink])
+
+    return prepare
+
+
+def _aria2(scene: Scene) -> Command:
+    port = _nginx(scene)
+    lines = []
+    for path in scene.data.path.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            below = path.relative_to(scene.data.path)
+            lines += [f"http://{HERE}:{port}/{below}", f"  out={below}"]
+    asked = scene.write("aria2.list", lines)
+    words: list[Word] = ["aria2c", "--quiet", "--no-conf", "--input-file", asked]
+    words += ["--dir", scene.sink, "-x", "4", "-s", "4", "-j", str(scene.data.workers)]
+    return Command([*words, "--file-allocation=none", "--disk-cache=64M"])
+
+
+# --- over ssh -------------------------------------------------------------------------------------
+
+
+def _sshd(scene: Scene) -> Path:
+    """Start a server with keys of its own; give the client's configuration."""
+    port = machine.free_port()
+    for name in ("host", "user"):
+        words: list[Word] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
+        subprocess.run([*words, "-f", scene.folder / name], check=True, timeout=60)
+    if os.geteuid() == 0:
+        # Debian's server wants it, and what starts that server makes it.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    config = scene.write(
+        "sshd.conf",
+        [
+            f"ListenAddress {HERE}",
+            f"Port {port}",
+            f"HostKey {scene.folder}/host",
+            f"AuthorizedKeysFile {scene.folder}/user.pub",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "PermitRootLogin prohibit-password",
+            f"PidFile {scene.folder}/sshd.pid",
+            "Subsystem sftp internal-sftp",
+        ],
+    )
+    # It starts itself again for each connection, and wants its whole name for that.
+    program = shutil.which("sshd", path=PATH) or "sshd"
+    scene.serve("sshd", port, [program, "-D", "-e", "-f", config])
+    return scene.write(
+        "ssh.conf",
+        [
+            "Host *",
+            f"HostName {HERE}",
+            f"Port {port}",
+            f"User {getpass.getuser()}",
+            f"IdentityFile {scene.folder}/user",
+            "IdentitiesOnly yes",
+            "StrictHostKeyChecking no",
+            "UserKnownHostsFile /dev/null",
+            "LogLevel ERROR",
+            f"Ciphers {CIPHER}",
+        ],
+    )
+
+
+def _tar(scene: Scene) -> Command:
+    config = _sshd(scene)
+    # A tar that keeps hard links would carry some of the data only.
+    pack = f"tar --hard-dereference -C {scene.data.path} -cf - ."
+    return Command(["sh", "-c", f"{pack} | ssh -F {config} there tar -C {scene.sink} -xf -"])
+
+
+def _scp(scene: Scene) -> Command:
+    config = _sshd(scene)
+    words: list[Word] = ["scp", "-q", "-r", "-F", config]
+    return Command([*words, f"{scene.data.path}/.", f"there:{scene.sink}/"])
+
+
+# --- what cannot be had ---------------------------------------------------------------------------
+
+
+def _nothing(_: Scene) -> Command:
+    raise AssertionError("a peer that cannot be had is never started")
+
+
+def _absent(name: str, title: str, kind: str, why: str) -> Tool:
+    return Tool(name, title, kind, _nothing, unavailable=why)
+
+
+GRIDFTP = ("globus-gridftp-server", "globus-url-copy")
+SSH = ("sshd", "ssh", "ssh-keygen")
+UNPACKAGED = "in no package registry; taken by hand once, on another hour of such a machine:"
+
+TOOLS = (
+    Tool("memory", "copy in memory, one thread", LIMIT, _memory, is_checked=False),
+    *(
+        Tool(
+            f"iperf3-{streams}",
+            f"iperf3, {streams} stream{'s' if streams > 1 else ''}",
+            LIMIT,
+            _iperf(streams),
+            needs=("iperf3",),
+            version=("iperf3", "--version"),
+            is_checked=False,
+        )
+        for streams in (1, 4)
+    ),
+    Tool("cp", "cp -r", COPY, _cp, needs=("cp",), version=("cp", "--version")),
+    Tool("rsync", "rsync daemon", CLEAR, _rsync, ("rsync",), ("rsync", "--version")),
+    Tool(
+        "gridftp",
+        "GridFTP, client to server",
+        CLEAR,
+        _gridftp_client,
+        GRIDFTP,
+        ("globus-gridftp-server", "--version"),
+        drops_links=True,
+    ),
+    Tool(
+        "gridftp-third",
+        "GridFTP between two servers",
+        THIRD,
+        _gridftp_third,
+        GRIDFTP,
+        ("globus-url-copy", "-version"),
+        drops_links=True,
+    ),
+    Tool(
+        "xrootd",
+        "XRootD, as shipped",
+        CLEAR,
+        _xrootd({}),
+        ("xrootd", "xrdcp"),
+        ("xrdcp", "--version"),
+        is_open=True,
+        drops_links=True,
+    ),
+    Tool(
+        "xrootd-plain",
+        "XRootD, XRD_CPUSEPGWRTRD=0",
+        CLEAR,
+        _xrootd({"XRD_CPUSEPGWRTRD": "0"}),
+        ("xrootd", "xrdcp"),
+        ("xrdcp", "--version"),
+        is_open=True,
+        drops_links=True,
+    ),
+    Tool(
+        "xrootd-tls",
+        "XRootD, roots://",
+        ENCRYPTED,
+        _xrootd_tls,
+        ("xrootd", "xrdcp", "openssl"),
+        ("xrdcp", "--version"),
+        is_open=True,
+        drops_links=True,
+    ),
+    Tool(
+        "rclone",
+        "rclone from nginx",
+        CLEAR,
+        _rclone("rclone"),
+        ("rclone", "nginx"),
+        ("rclone", "version"),
+        hides_dots=True,
+        drops_links=True,
+    ),
+    Tool(
+        "rclone-new",
+        "rclone, newer, from nginx",
+        CLEAR,
+        _rclone(RCLONE),
+        (str(RCLONE), "nginx"),
+        (str(RCLONE), "version"),
+        hides_dots=True,
+        drops_links=True,
+    ),
+    Tool(
+        "aria2",
+        "aria2 from nginx",
+        CLEAR,
+        _aria2,
+        ("aria2c", "nginx"),
+        ("aria2c", "--version"),
+        drops_links=True,
+    ),
+    Tool("tar-ssh", "tar, ssh, tar", ENCRYPTED, _tar, (*SSH, "tar"), ("ssh", "-V")),
+    Tool("scp", "scp -r", ENCRYPTED, _scp, (*SSH, "scp"), ("ssh", "-V"), drops_links=True),
+    _absent(
+        "escp",
+        "EScp 0.9",
+        ENCRYPTED,
+        f"{UNPACKAGED} 2.06, 1.79, 1.74 and 2.00 times cp -r on a, b, c and d",
+    ),
+    _absent("bbcp", "bbcp", CLEAR, f"{UNPACKAGED} 2.2 and 1.6 times cp -r on a and b, and 11 on d"),
+    _absent("fdt", "FDT", CLEAR, f"{UNPACKAGED} 4.4, 3.3 and 12 times cp -r on a, b and d"),
+    _absent("mdtmftp", "mdtmFTP", CLEAR, "neither its source nor a package can be had"),
+)

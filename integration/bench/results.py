@@ -1,0 +1,179 @@
+"""What came of the runs, and what is computed from it; the same from a file as from the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MB = 1e6
+GB = 1e9
+MIB = 1 << 20
+#: the tool whose time the others are compared with
+BASE = "cp"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tool, as results remember it."""
+
+    name: str
+    title: str
+    kind: str
+    is_ours: bool
+    version: str
+    #: why it was not run
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Set:
+    """A data set, as results remember it."""
+
+    name: str
+    title: str
+    size: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run of one tool."""
+
+    set: str
+    where: str
+    congestion: str
+    round: int
+    tool: str
+    seconds: float
+    #: of all its processes
+    cpu_seconds: float
+    #: bytes, of all its processes together
+    memory_peak: int
+    #: what everything else on the machine has used meanwhile
+    foreign_seconds: float
+    notes: tuple[str, ...] = ()
+    #: why it does not count
+    error: str = ""
+
+
+@dataclass
+class Results:
+    """All there is to say."""
+
+    machine: dict[str, Any]
+    rows: list[Row]
+    sets: list[Set] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    command: str = ""
+    scale: float = 1.0
+
+    def text(self) -> str:
+        """Write them down."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    @staticmethod
+    def read(text: str) -> Results:
+        """Read what :meth:`text` wrote."""
+        value = json.loads(text)
+        samples = [{**each, "notes": tuple(each["notes"])} for each in value["samples"]]
+        return Results(
+            machine=value["machine"],
+            rows=[Row(**each) for each in value["rows"]],
+            sets=[Set(**each) for each in value["sets"]],
+            samples=[Sample(**each) for each in samples],
+            command=value["command"],
+            scale=value["scale"],
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: medians over the rounds."""
+
+    row: Row
+    #: MB per second: median, lowest, highest; zero when there is none
+    rate: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    #: per GB
+    cpu_seconds: float = 0.0
+    peak_mib: float = 0.0
+    foreign_seconds: float = 0.0
+    #: its time over that of ``cp -r``, round by round; zero when there is none
+    of_base: float = 0.0
+    #: how many times as fast as the fastest peer of its kind, round by round
+    of_peer: float = 0.0
+    notes: tuple[str, ...] = ()
+    rounds: int = 0
+
+
+def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
+    """Give the order of a round: over the rounds each is early once, and late once."""
+    if not names:
+        return []
+    begin = turn * len(names) // max(1, turns) % len(names)
+    return [*names[begin:], *names[:begin]]
+
+
+def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
+    """Give the times of one over those of another, in the rounds that both have."""
+    base = {sample.round: sample.seconds for sample in to}
+    return [each.seconds / base[each.round] for each in of if each.round in base]
+
+
+def lines(results: Results, set_name: str, where: str, congestion: str) -> list[Line]:
+    """Compute a table: every tool's line, in the order of the rows."""
+    size = next(each.size for each in results.sets if each.name == set_name)
+    good: dict[str, list[Sample]] = {row.name: [] for row in results.rows}
+    errors: dict[str, str] = {}
+    for sample in results.samples:
+        if (sample.set, sample.where, sample.congestion) == (set_name, where, congestion):
+            if sample.error:
+                errors[sample.tool] = sample.error
+            else:
+                good[sample.tool].append(sample)
+    best = _fastest_peers(results.rows, good)
+    found = []
+    for row in results.rows:
+        samples = good[row.name]
+        if not samples:
+            why = row.missing or errors.get(row.name, "not run")
+            found.append(Line(row, notes=(why,)))
+            continue
+        rates = sorted(size / MB / sample.seconds for sample in samples)
+        to_base = ratios(samples, good.get(BASE, []))
+        to_peer = ratios(good.get(best.get(row.kind, ""), []), samples)
+        notes = [note for sample in samples for note in sample.notes]
+        notes += [errors[row.name]] if row.name in errors else []
+        found.append(
+            Line(
+                row,
+                rate=statistics.median(rates),
+                low=rates[0],
+                high=rates[-1],
+                cpu_seconds=statistics.median(s.cpu_seconds for s in samples) / (size / GB),
+                peak_mib=statistics.median(s.memory_peak for s in samples) / MIB,
+                foreign_seconds=statistics.median(s.foreign_seconds for s in samples),
+                of_base=statistics.median(to_base) if to_base else 0.0,
+                of_peer=statistics.median(to_peer) if to_peer else 0.0,
+                notes=tuple(dict.fromkeys(notes)),
+                rounds=len(samples),
+            )
+        )
+    return found
+
+
+def _fastest_peers(rows: list[Row], good: dict[str, list[Sample]]) -> dict[str, str]:
+    """Name the fastest of each kind that is not ours."""
+    best: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        if not row.is_ours and good[row.name]:
+            seconds = statistics.median(sample.seconds for sample in good[row.name])
+            best[row.kind] = min(best.get(row.kind, (seconds, row.name)), (seconds, row.name))
+    return {kind: name for kind, (_, name) in best.items()}

@@ -1,0 +1,216 @@
+"""The runs: every tool by turns, each in a fresh place, with warm memory, judged afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import account, check, datasets, machine
+from integration.bench.results import MB, Results, Sample, Set, rotated
+from integration.bench.tools import Command, Scene, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from integration.bench.datasets import Data
+
+#: of memory warmed beside what the copy itself takes: buffers and servers
+BESIDE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be run."""
+
+    tools: list[Tool]
+    sets: list[str]
+    scale: float
+    rounds: int
+    congestions: list[str]
+    #: folders to copy in
+    places: list[Path]
+    #: a tmpfs, whose memory is warmed
+    memory: Path
+    #: seconds that one run may take
+    limit: float
+    program: Path
+
+
+def say(words: str) -> None:
+    """Tell whoever waits."""
+    print(words, flush=True)
+
+
+def run_all(
+    asked: Asked, network: machine.Network, results: Results, keep: Callable[[], None]
+) -> None:
+    """Run everything; ``keep`` is called after each round."""
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    for place in asked.places:
+        where = machine.file_system(place.resolve(), mounts)
+        for name in asked.sets:
+            with _folder(place) as folder:
+                say(f"\n{where}: making set {name}")
+                data = datasets.make(folder, name, asked.scale)
+                say(f"set {name}: {data.title}")
+                if all(each.name != name for each in results.sets):
+                    results.sets.append(Set(name, data.title, data.size, data.files))
+                _run_set(asked, network, results, keep, _Ground(folder, where, data))
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """Where a set lies."""
+
+    folder: Path
+    where: str
+    data: Data
+
+
+def _run_set(
+    asked: Asked,
+    network: machine.Network,
+    results: Results,
+    keep: Callable[[], None],
+    ground: _Ground,
+) -> None:
+    wanted = check.Content.of(ground.data.path)
+    by_name = {tool.name: tool for tool in asked.tools}
+    missing = {row.name for row in results.rows if row.missing}
+    lost: set[tuple[str, str]] = set()
+    for turn in range(asked.rounds):
+        for congestion in asked.congestions:
+            network.use(congestion)
+            names = [name for name in by_name if name not in missing]
+            for name in rotated(names, turn, asked.rounds):
+                if (name, congestion) in lost:
+                    continue
+                sample = _run(asked, by_name[name], ground, wanted)
+                sample = replace(sample, congestion=congestion, round=turn)
+                results.samples.append(sample)
+                _tell(ground.data, sample)
+                if sample.error:
+                    # It would fail again, and take its time for that.
+                    lost.add((name, congestion))
+            keep()
+
+
+def _tell(data: Data, sample: Sample) -> None:
+    head = f"{sample.where} {sample.set} {sample.congestion} {sample.round + 1} {sample.tool:15}"
+    if sample.error:
+        say(f"{head} FAILED: {sample.error}")
+        return
+    say(
+        f"{head} {sample.seconds:7.2f} s {data.size / MB / sample.seconds:6.0f} MB/s"
+        f" {sample.cpu_seconds:6.2f} CPU s {sample.memory_peak >> 20:5} MiB"
+        f" foreign {sample.foreign_seconds:.2f} s {'; '.join(sample.notes)}"
+    )
+
+
+def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:
+    """Run a tool once."""
+    data = ground.data
+    sample = Sample(data.name, ground.where, "", 0, tool.name, 0.0, 0.0, 0, 0.0)
+    with contextlib.ExitStack() as at_end:
+        folder = at_end.enter_context(_folder(ground.folder))
+        sink = folder / "sink"
+        sink.mkdir()
+        sink.chmod(0o777)
+        processes = account.processes()
+        at_end.callback(processes.close)
+        scene = Scene(data, sink, folder, processes, asked.program, at_end)
+        try:
+            command = tool.prepare(scene)
+        except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
+            return replace(sample, error=f"its servers do not start: {_first(error)}")
+        # What earlier runs left to be written is no part of this one.
+        os.sync()
+        machine.warm(asked.memory, data.room + BESIDE_BYTES)
+        sample = _measure(scene, command, sample, asked.limit)
+        if tool.is_checked and not sample.error:
+            found = check.Content.of(sink / command.below)
+            verdict = check.compare(
+                wanted, found, hides_dots=tool.hides_dots, drops_links=tool.drops_links
+            )
+            sample = replace(sample, error=verdict.fault, notes=verdict.notes)
+        return sample
+
+
+def _measure(scene: Scene, command: Command, sample: Sample, limit: float) -> Sample:
+    """Time the command, and count what it and its servers use."""
+    log = scene.folder / "command.log"
+    is_durable = sample.where != "tmpfs"
+    of = scene.processes
+    with account.Memory(of) as memory:
+        busy, own = account.busy_seconds(), account.own_seconds()
+        cpu = of.cpu_seconds()
+        began = time.monotonic()
+        code = _await(scene.start(log, command.words, command.env), limit)
+        if is_durable and code == 0:
+            # What is not on stable storage has not arrived: dray waits for that by itself.
+            code = _await(scene.start(log, ["sync", "-f", scene.sink], {}), limit)
+        seconds = time.monotonic() - began
+        cpu = of.cpu_seconds() - cpu
+        busy, own = account.busy_seconds() - busy, account.own_seconds() - own
+    said = log.read_text(encoding="utf-8", errors="replace")
+    if code is None:
+        return replace(sample, error=f"stopped after {limit:.0f} s")
+    if code != 0:
+        return replace(sample, error=f"ended with {code}: {said[-300:].strip()}")
+    if command.seconds is not None:
+        seconds = command.seconds(said)
+    foreign = max(0.0, busy - cpu - own)
+    return replace(
+        sample,
+        seconds=seconds,
+        cpu_seconds=cpu,
+        memory_peak=memory.peak,
+        foreign_seconds=foreign,
+    )
+
+
+def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Wait for a process; give its code, or ``None`` if it was ended because it took too long.
+
+    Not by ``Popen.wait``, which with a limit looks only now and then.
+    """
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        ready = select.select([descriptor], [], [], seconds)[0]
+    finally:
+        os.close(descriptor)
+    if ready:
+        return process.wait()
+    # Its session is its own: this reaches what a shell has started, and nothing else.
+    os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(account.END_SECONDS)
+        return None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return None
+
+
+@contextlib.contextmanager
+def _folder(place: Path) -> Iterator[Path]:
+    """Make a folder that servers of other users can pass through, and remove it."""
+    path = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=place))
+    try:
+        path.chmod(0o755)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,160 @@
+"""What is compared: how a tool is started, what it needs, what it does not copy by nature."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.bench.account import Processes
+    from integration.bench.datasets import Data
+    from integration.harness.program import Word
+
+HERE = "127.0.0.1"
+READY_SECONDS = 20.0
+#: who serves where a server refuses to run as root
+NOBODY = 65534
+#: Debian keeps a server's programs off the PATH of some users
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+LIMIT = "the machine"
+COPY = "on one host"
+CLEAR = "clear"
+ENCRYPTED = "encrypted"
+THIRD = "third party"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is timed."""
+
+    words: list[Word]
+    env: dict[str, str] = field(default_factory=dict)
+    #: what has arrived lies here below the sink
+    below: str = ""
+    #: reads the seconds from what it prints, where its start is none of the matter
+    seconds: Callable[[str], float] | None = None
+
+
+@dataclass
+class Scene:
+    """One run's place."""
+
+    data: Data
+    #: empty, everybody may write there
+    sink: Path
+    #: for configurations and logs
+    folder: Path
+    processes: Processes
+    #: dray's
+    program: Path
+    at_end: contextlib.ExitStack
+
+    def serve(
+        self, name: str, port: int, words: list[Word], *, env: dict[str, str] | None = None
+    ) -> None:
+        """Start a server and wait until it listens.
+
+        :raises RuntimeError: when it ends, or does not listen in time.
+        """
+        log = self.folder / f"{name}.log"
+        server = self.start(log, words, env or {})
+        until = time.monotonic() + READY_SECONDS
+        while not machine.listens(port):
+            if time.monotonic() > until or (server.poll() or 0) != 0:
+                said = log.read_text(encoding="utf-8", errors="replace")[-500:]
+                raise RuntimeError(f"{name} does not listen: {said}")
+            time.sleep(0.01)
+
+    def start(self, log: Path, words: list[Word], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start a process of the tool, counted from its first moment."""
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                [*self.processes.wrap, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PATH": PATH, "HOME": str(self.folder), **env},
+                cwd=self.folder,
+                # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
+                start_new_session=True,
+            )
+
+    def write(self, name: str, lines: list[str]) -> Path:
+        """Write a file of configuration."""
+        path = self.folder / name
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    def give_to_nobody(self, *folders: Path) -> list[Word]:
+        """Let a server that refuses root have folders; give the words before its own."""
+        if os.geteuid() != 0:
+            return []
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            os.chown(folder, NOBODY, NOBODY)
+        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One row of the table."""
+
+    name: str
+    title: str
+    #: what it is compared with
+    kind: str
+    prepare: Callable[[Scene], Command]
+    #: programs it consists of
+    needs: tuple[str, ...] = ()
+    #: words that print its version
+    version: tuple[str, ...] = ()
+    is_ours: bool = False
+    #: whether its server listens on every address there is
+    is_open: bool = False
+    hides_dots: bool = False
+    drops_links: bool = False
+    #: whether anything arrives that could be compared
+    is_checked: bool = True
+    #: only with these sets; empty: with all
+    sets: str = ""
+    #: why it cannot be had, whatever is installed
+    unavailable: str = ""
+
+    def missing(self, network: machine.Network) -> str:
+        """Say why it cannot run here; empty if it can."""
+        if self.unavailable:
+            return self.unavailable
+        for need in self.needs:
+            if shutil.which(need, path=PATH) is None:
+                return f"no program {Path(need).name} on this host"
+        if self.is_open and not network.is_own:
+            return "listens on all addresses, and this host allows us no network of our own"
+        return ""
+
+    def find_version(self) -> str:
+        """Ask it for its version; empty when it does not say."""
+        if not self.version:
+            return ""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            said = subprocess.run(
+                self.version,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                env={**os.environ, "PATH": PATH},
+            )
+            lines = [line.strip() for line in (said.stdout + said.stderr).splitlines()]
+            return next((line for line in lines if any(map(str.isdigit, line))), "")
+        return ""
