@@ -26,15 +26,15 @@ SEEDS ?= 2000
 WORKERS ?= 3
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
-.PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench wheel develop
-.PHONY: develop-release fmt clean
+.PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
+.PHONY: setup-bench develop develop-release fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
 	@echo "             WORKERS=3 (integration: tests side by side);"
-	@echo "             ARGS=... (unit, integration: more words for pytest; bench: options)"
+	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers: options)"
 
 setup: ## Install what is missing on this host (apt when root) and fill .venv
 	@tools/bootstrap.sh test
@@ -47,6 +47,9 @@ setup-demo:
 
 setup-celery:
 	@tools/bootstrap.sh celery
+
+setup-bench:
+	@tools/bootstrap.sh bench
 
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
@@ -116,8 +119,13 @@ demo-down: ## End what `make demo` has left running
 demo-engine: build ## The engine alone: two processes, a real tree (DATA=DIR), kill -9 in the middle, resume
 	$(ENV) tools/demo-engine.sh
 
+BENCH = $(ENV) PYTHONPATH=engine/python:operators:. python -m integration.bench
+
 bench: setup build ## Measure against cp and rsync on this host; ARGS=--help lists the options
-	$(ENV) python integration/bench/bench_copy.py $(ARGS)
+	$(BENCH) --short --congestion system $(ARGS)
+
+bench-peers: setup-bench build ## Measure against GridFTP, XRootD, rclone and others; an hour or more
+	$(BENCH) $(ARGS)
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist

@@ -6,6 +6,8 @@
 #   tools/bootstrap.sh demo     that, and Airflow
 #   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
 #   tools/bootstrap.sh celery   that, and PostgreSQL and Redis
+#   tools/bootstrap.sh bench    what building needs, and the movers that dray is compared with, as far
+#                               as they can be had; without them their rows say so
 #
 # It looks for Rust, a C compiler, Python with venv and a few programs. What is missing it installs
 # by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
@@ -23,6 +25,10 @@ python=
 venv=$root/.venv
 requirements=$root/tools/requirements-dev.txt
 requirements_airflow=$root/tools/requirements-airflow.txt
+# The tree of many small files that is copied; integration/bench/datasets.py knows its name.
+linux_source=/usr/src/linux-source-6.1.tar.xz
+# rclone as its makers ship it; Debian's is years older. Beside the packaged one, not instead of it.
+rclone=github.com/rclone/rclone@v1.75.1
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() {
@@ -31,8 +37,8 @@ die() {
 }
 
 case $level in
-build | demo | test | celery) ;;
-*) die "unknown level '$level': say build, demo, test or celery" ;;
+build | demo | test | celery | bench) ;;
+*) die "unknown level '$level': say build, demo, test, celery or bench" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -132,6 +138,22 @@ find_missing() {
     fi
 }
 
+# find_peers: set `peers` to the packages of the movers that this host lacks.
+find_peers() {
+    peers=()
+    local each words
+    for each in "rsync rsync" "globus-gridftp-server globus-gridftp-server-progs" \
+        "globus-url-copy globus-gass-copy-progs" "xrootd xrootd-server xrootd-server-plugins" \
+        "xrdcp xrootd-client xrootd-client-plugins" "rclone rclone" "aria2c aria2" \
+        "nginx nginx-light" "sshd openssh-server" "ssh openssh-client" "iperf3 iperf3" \
+        "openssl openssl" "setpriv util-linux"; do
+        read -ra words <<<"$each"
+        # Debian keeps a server's programs off the PATH of some users.
+        PATH="$PATH:/usr/sbin:/sbin" has "${words[0]}" || peers+=("${words[@]:1}")
+    done
+    [ -e "$linux_source" ] || peers+=(linux-source-6.1)
+}
+
 # --- getting it ---------------------------------------------------------------------------------
 
 explain_missing() {
@@ -156,6 +178,43 @@ install_missing() {
             apt-get install -q -y --no-remove --no-install-recommends "${missing[@]}" 2>&1); then
         printf '%s\n' "$output" | tail -n 15 >&2
         explain_missing
+    fi
+}
+
+# install_peers: a mover that cannot be had is a row that says so, never an error.
+install_peers() {
+    local policy=/usr/sbin/policy-rc.d each
+    find_peers
+    if [ "${#peers[@]}" -gt 0 ]; then
+        if [ "${DRAY_NO_INSTALL:-}" = 1 ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
+            say "not on this host: ${peers[*]}"
+            say "install them as root:  apt-get install --no-install-recommends ${peers[*]}"
+        else
+            say "installing ${peers[*]}"
+            # Their packages would start servers on all addresses of this host. The benchmark starts
+            # its own on the loopback.
+            if [ ! -e "$policy" ]; then
+                printf '#!/bin/sh\nexit 101\n' >"$policy"
+                chmod 755 "$policy"
+                trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+            fi
+            apt-get update -q >/dev/null 2>&1 || say "apt-get update fails; trying with what is known"
+            # One by one: another release of Debian lacks one of them, and not therefore all.
+            for each in "${peers[@]}"; do
+                DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove \
+                    --no-install-recommends "$each" >/dev/null 2>&1 ||
+                    say "apt-get cannot install $each"
+            done
+        fi
+    fi
+    if [ ! -x "$root/.tools/go/bin/rclone" ]; then
+        if has go && [ "${DRAY_NO_INSTALL:-}" != 1 ]; then
+            say "building $rclone, which takes minutes"
+            GOBIN="$root/.tools/go/bin" go install "$rclone" >/dev/null 2>&1 ||
+                say "Go cannot fetch or build $rclone"
+        else
+            say "no Go on this host: no newer rclone"
+        fi
     fi
 }
 
@@ -196,7 +255,7 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
 fi
 
 # A stamp of its own: building alone never waits for Airflow, and does not throw it away either.
-if [ "$level" != build ]; then
+if [ "$level" != build ] && [ "$level" != bench ]; then
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "adding Airflow to .venv from tools/requirements-airflow.txt"
@@ -210,6 +269,8 @@ if [ "$level" != build ]; then
         printf '%s\n' "$stamp" >"$venv/dray-airflow-stamp"
     fi
 fi
+
+[ "$level" != bench ] || install_peers
 
 environment=$(
     printf 'export PATH=%q:%q:"$PATH"\n' "$venv/bin" "$rust"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from integration.bench import datasets, machine, ours, peers, report, runs
 from integration.bench.results import BASE, Results, Row
-from integration.harness.program import find_program
+from integration.harness.program import ROOT, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,9 +73,14 @@ def options() -> argparse.ArgumentParser:
         help="tmpfs, disk (the temporary folder) or a folder; by commas",
     )
     words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
-    words.add_argument("--json", type=Path, help="write every sample here")
-    words.add_argument("--markdown", type=Path, help="write the tables here")
-    words.add_argument("--pictures", type=Path, help="write the pictures into this folder")
+    words.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "integration" / "out" / "bench",
+        help="folder for tables.md, pictures, and results.json with every sample",
+    )
+    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
+    words.add_argument("--page", action="store_true", help="write the manual's page anew")
     return words
 
 
@@ -148,19 +153,21 @@ def main(arguments: list[str]) -> int:
             program=program,
         )
 
+        given.out.mkdir(parents=True, exist_ok=True)
+
         def keep() -> None:
-            if given.json:
-                given.json.write_text(results.text(), encoding="utf-8")
-            if given.markdown:
-                given.markdown.write_text(report.page(results), encoding="utf-8")
+            text = results.text()
+            for path in (given.out / "results.json", *([given.json] if given.json else [])):
+                path.write_text(text, encoding="utf-8")
+            (given.out / "tables.md").write_text(report.tables(results), encoding="utf-8")
+            for name, picture in report.pictures(results).items():
+                (given.out / name).write_text(picture, encoding="utf-8")
 
         runs.run_all(asked, network, results, keep)
-    keep()
-    runs.say("\n" + report.page(results))
-    if given.pictures:
-        given.pictures.mkdir(parents=True, exist_ok=True)
-        for name, picture in report.pictures(results).items():
-            (given.pictures / name).write_text(picture, encoding="utf-8")
+    runs.say("\n" + report.tables(results))
+    runs.say(f"bench: results, tables and pictures are in {given.out}")
+    if given.page:
+        report.publish(results.text())
     return 0
 
 

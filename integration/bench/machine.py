@@ -11,6 +11,7 @@ import platform
 import re
 import socket
 import struct
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,14 +193,11 @@ def warm(place: Path, size: int) -> None:
     :param place: a folder on a tmpfs
     """
     left = min(size, _memory("MemAvailable") - RESERVE_BYTES)
-    block = bytes(BLOCK)
-    path = place / "warm"
-    try:
-        with path.open("wb", buffering=0) as file:
-            while left > 0:
-                left -= file.write(block[: min(left, BLOCK)])
-    finally:
-        path.unlink()
+    block = memoryview(bytes(BLOCK))
+    # Without a name: freed whatever ends this process.
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        while left > 0:
+            left -= file.write(block[: min(left, BLOCK)])
 
 
 def _memory(name: str) -> int:

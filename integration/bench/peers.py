@@ -126,12 +126,14 @@ def _gridftp_third(scene: Scene) -> Command:
 # --- XRootD ---------------------------------------------------------------------------------------
 
 
-def _xrootd_server(scene: Scene, name: str, root: Path, *more: str) -> int:
+def _xrootd_server(scene: Scene, name: str, *more: str) -> int:
     port = machine.free_port()
     state = scene.folder / name
     state.mkdir()
     lines = [f"xrd.port {port}", "xrd.network nodnr cache 0", "all.export /"]
-    lines += [f"oss.localroot {root}", f"all.adminpath {state}", f"all.pidpath {state}", *more]
+    # Not the sink itself: what is copied into the root of all it takes for no folder.
+    lines += [f"oss.localroot {scene.sink.parent}", f"all.adminpath {state}"]
+    lines += [f"all.pidpath {state}", *more]
     config = scene.write(f"{name}.cf", lines)
     words: list[Word] = ["xrootd", "-I", "v4", "-c", config, "-n", name]
     if os.geteuid() == 0:
@@ -145,14 +147,14 @@ def _xrdcp(scene: Scene, url: str, env: dict[str, str]) -> Command:
     words: list[Word] = ["xrdcp", "--nopbar", "--force"]
     if scene.data.is_one_file:
         (file,) = scene.data.path.iterdir()
-        return Command([*words, "--streams", "4", file, f"{url}//{file.name}"], env)
-    words += ["--recursive", "--parallel", "4", scene.data.path, f"{url}//"]
+        return Command([*words, "--streams", "4", file, f"{url}//sink/{file.name}"], env)
+    words += ["--recursive", "--parallel", "4", scene.data.path, f"{url}//sink/"]
     return Command(words, env, below=scene.data.path.name)
 
 
 def _xrootd(env: dict[str, str]) -> Callable[[Scene], Command]:
     def prepare(scene: Scene) -> Command:
-        port = _xrootd_server(scene, "xrootd", scene.sink, "xrootd.async off")
+        port = _xrootd_server(scene, "xrootd")
         return _xrdcp(scene, f"root://{HERE}:{port}", env)
 
     return prepare
@@ -167,9 +169,14 @@ def _xrootd_tls(scene: Scene) -> Command:
     )
     if os.geteuid() == 0:
         os.chown(key, NOBODY, NOBODY)
-    tls = ["xrootd.async off", f"xrd.tls {certificate} {key}", f"xrd.tlsca certfile {certificate}"]
-    port = _xrootd_server(scene, "xrootd", scene.sink, *tls, "xrootd.tls all")
-    env = {"X509_CERT_FILE": str(certificate), "XRD_CPUSEPGWRTRD": "0"}
+    # Clients look for authorities in a folder, by names that are made of hashes.
+    authorities = scene.folder / "authorities"
+    authorities.mkdir()
+    (authorities / "here.pem").symlink_to(certificate)
+    subprocess.run(["openssl", "rehash", authorities], check=True, capture_output=True, timeout=60)
+    tls = [f"xrd.tls {certificate} {key}", f"xrd.tlsca certfile {certificate}"]
+    port = _xrootd_server(scene, "xrootd", *tls, "xrootd.tls all")
+    env = {"X509_CERT_DIR": str(authorities), "XRD_CPUSEPGWRTRD": "0"}
     return _xrdcp(scene, f"roots://localhost:{port}", env)
 
 
@@ -383,6 +390,7 @@ TOOLS = (
         _rclone(RCLONE),
         (str(RCLONE), "nginx"),
         (str(RCLONE), "version"),
+        remedy="tools/bootstrap.sh bench builds it where Go can fetch it",
         hides_dots=True,
         drops_links=True,
     ),

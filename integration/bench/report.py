@@ -1,15 +1,19 @@
-"""Tables and pictures of results, as text, Markdown and SVG."""
+"""Tables, pictures and the page of results, all made from what was written down."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import results as of
+from integration.bench.results import Results
 from integration.bench.tools import CLEAR, COPY, ENCRYPTED, LIMIT, THIRD
+from integration.harness.program import ROOT
 from integration.simulation import plot
 
 if TYPE_CHECKING:
-    from integration.bench.results import Line, Results
+    from integration.bench.results import Line
 
 KINDS = (LIMIT, COPY, CLEAR, ENCRYPTED, THIRD)
 HEADS = (
@@ -21,8 +25,46 @@ HEADS = (
     "time / `cp -r`",
     "x fastest peer",
     "foreign CPU s",
-    "",
+    "notes",
 )
+PAGE = ROOT / "docs" / "explanation" / "measured.md"
+FOLDER = PAGE.with_suffix("")
+RESULTS = FOLDER / "results.json"
+
+INTRODUCTION = """\
+# What one run measured
+
+dray beside other movers of files: the same data, the same machine, the same hour, all by turns.
+On another machine the numbers are others; [the command](../how-to/measure.md) prints yours.
+Machines have good hours and bad ones: what counts is how the tools of one table stand to each
+other.
+"""
+
+READING = """\
+## How to read it
+
+- Each number is the median of the rounds. In each round every tool runs once, the next round
+  begins with another one. *low to high* are the slowest and the fastest round.
+- *CPU s/GB* is of all processes of a tool, its servers included, and 1 GB is 10^9 bytes; *peak
+  MiB* is what they held in memory together at the worst moment, without the data themselves on
+  the tmpfs.
+- *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The
+  fastest peer is that of the row's own kind: in clear, encrypted, or between two servers that a
+  third party asked. Above 1.00 the row is faster than that.
+- *foreign CPU s* is what everything else on the machine used during the run. Where it is large,
+  the row is worth less.
+- All servers stand on this host's loopback, in a network of their own: no distance, no losses,
+  and sender and receiver share the processors.
+- Every file that arrived was compared by SHA-256 after each run. *notes* say what a tool leaves
+  out by nature; a row without numbers did not run, and says why.
+- dray checksums every object at both ends, and logs what is safe; GridFTP, rclone from a web
+  server and aria2 verify nothing here beyond TCP.
+- On tmpfs nothing waits for a disk. On a disk the time ends when everything is on stable storage:
+  dray waits for that by itself, for the others a `sync` of the destination's file system runs
+  within the time.
+- On a virtual machine the first touch of memory can cost more than the copy. Before each run as
+  much memory was written and freed as the run would use.
+"""
 
 
 def cases(results: Results) -> list[tuple[str, str, str]]:
@@ -33,12 +75,11 @@ def cases(results: Results) -> list[tuple[str, str, str]]:
 
 def cells(line: Line) -> list[str]:
     """Write a line's cells."""
-    title = f"**{line.row.title}**" if line.row.is_ours else line.row.title
-    notes = "; ".join(line.notes).replace("|", "\\|").replace("\n", " ")
+    notes = plain("; ".join(line.notes))
     if line.rounds == 0:
-        return [title, *[""] * 7, notes]
+        return [title(line), *[""] * 7, notes]
     return [
-        title,
+        title(line),
         f"{line.rate:.0f}",
         f"{line.low:.0f} to {line.high:.0f}",
         f"{line.cpu_seconds:.2f}",
@@ -50,12 +91,26 @@ def cells(line: Line) -> list[str]:
     ]
 
 
+def title(line: Line) -> str:
+    """Write a tool's title."""
+    return f"**{line.row.title}**" if line.row.is_ours else line.row.title
+
+
+def plain(words: str) -> str:
+    """Make words fit into a cell."""
+    return " ".join(words.replace("|", "\\|").split())
+
+
 def table(results: Results, set_name: str, where: str, congestion: str) -> list[str]:
-    """Write one table in Markdown, by kinds, the fastest first."""
-    found = of.lines(results, set_name, where, congestion)
-    title = next(each.title for each in results.sets if each.name == set_name)
+    """Write one table in Markdown, by kinds, the fastest first, without those that never ran."""
+    found = [
+        line
+        for line in of.lines(results, set_name, where, congestion)
+        if line.rounds or not line.row.missing
+    ]
     rounds = max(line.rounds for line in found)
-    head = f"{title}; {where}, {congestion}, {rounds} round{'s' if rounds != 1 else ''}"
+    name = next(each.title for each in results.sets if each.name == set_name)
+    head = f"{name}; {where}, {congestion}, {rounds} round{'s' if rounds != 1 else ''}:"
     text = [head, "", f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     for kind in KINDS:
         there = sorted(
@@ -68,33 +123,93 @@ def table(results: Results, set_name: str, where: str, congestion: str) -> list[
     return text
 
 
-def page(results: Results) -> str:
+def absent(results: Results) -> list[str]:
+    """Write the table of tools that could not be had."""
+    rows = [row for row in results.rows if row.missing]
+    if not rows:
+        return []
+    text = ["Not run:", "", "| tool | why |", "|---|---|"]
+    return [*text, *(f"| {row.title} | {plain(row.missing)} |" for row in rows)]
+
+
+def tables(results: Results) -> str:
     """Write the tables of all cases."""
     parts = [line for case in cases(results) for line in ["", *table(results, *case)]]
-    return "\n".join(parts).lstrip("\n") + "\n"
+    return "\n".join([*parts, "", *absent(results)]).strip("\n") + "\n"
+
+
+def picture_name(set_name: str, where: str) -> str:
+    """Name the file of a picture."""
+    return f"{set_name}-{where}.svg"
 
 
 def pictures(results: Results) -> dict[str, str]:
     """Draw a picture for each set and file system: a group of bars for each tool that ran."""
     found: dict[str, str] = {}
-    places = list(dict.fromkeys((name, where) for name, where, _ in cases(results)))
-    for name, where in places:
+    for name, where in dict.fromkeys((name, where) for name, where, _ in cases(results)):
         congestions = [each for a, b, each in cases(results) if (a, b) == (name, where)]
-        by_case = {each: of.lines(results, name, where, each) for each in congestions}
         rates = {
-            each: {line.row.title: line.rate for line in lines} for each, lines in by_case.items()
+            each: {line.row.title: line.rate for line in of.lines(results, name, where, each)}
+            for each in congestions
         }
-        ran = [
-            line.row.title
-            for line in max(by_case.values(), key=lambda lines: sum(line.rate for line in lines))
-            if line.rate and line.row.kind != LIMIT
-        ]
-        if not ran:
-            continue
-        title = next(each.title for each in results.sets if each.name == name)
-        found[f"{name}-{where}.svg"] = plot.across(
-            plot.Frame(f"{title}, {where}", "MB per second", ""),
-            ran,
-            [plot.Bars(each, [rates[each][tool] for tool in ran]) for each in congestions],
+        limits = {row.title for row in results.rows if row.kind == LIMIT}
+        best = {
+            tool: max(rates[each][tool] for each in congestions) for tool in rates[congestions[0]]
+        }
+        ran = sorted(
+            (tool for tool in best if best[tool] and tool not in limits),
+            key=lambda tool: -best[tool],
         )
+        if ran:
+            what = next(each.title for each in results.sets if each.name == name)
+            found[picture_name(name, where)] = plot.across(
+                plot.Frame(f"{what}, {where}", "MB per second", ""),
+                ran,
+                [plot.Bars(each, [rates[each][tool] for tool in ran]) for each in congestions],
+            )
     return found
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    machine = results.machine
+    where = (
+        f"{machine['cpus']} processors ({machine['processor']}),"
+        f" {machine['memory_mib'] / 1024:.0f} GiB, {machine['system']}, Linux {machine['kernel']}"
+    )
+    parts = [INTRODUCTION, f"The machine: {where}. The day: {machine['date']}. The command:\n"]
+    parts += [f"    {results.command}\n"]
+    drawn = pictures(results)
+    seen: set[tuple[str, str]] = set()
+    for name, at, congestion in cases(results):
+        if (name, at) not in seen:
+            seen.add((name, at))
+            what = next(each.title for each in results.sets if each.name == name)
+            parts.append(f"## Set {name} on {at}: {what}\n")
+            if picture_name(name, at) in drawn:
+                parts.append(f"![{what}, {at}]({FOLDER.name}/{picture_name(name, at)})\n")
+        parts.append("\n".join(table(results, name, at, congestion)) + "\n")
+    versions = [f"| {row.title} | {plain(row.version)} |" for row in results.rows if row.version]
+    parts.append(
+        "\n".join(["## Versions", "", "| tool | it says |", "|---|---|", *versions]) + "\n"
+    )
+    if absent(results):
+        parts.append("\n".join(absent(results)) + "\n")
+    return "\n".join([*parts, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page and its pictures into the manual."""
+    results = Results.read(text)
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.svg"):
+        old.unlink()
+    RESULTS.write_text(text, encoding="utf-8")
+    PAGE.write_text(page(results), encoding="utf-8")
+    for name, picture in pictures(results).items():
+        (FOLDER / name).write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    # The page anew, from the results beside it or from those of another run.
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))

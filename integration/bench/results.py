@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MB = 1e6
 GB = 1e9
 MIB = 1 << 20
+#: what stands between two processes: others are no peers of a mover
+KINDS_OF_PEERS = ("clear", "encrypted", "third party")
 #: the tool whose time the others are compared with
 BASE = "cp"
 
@@ -173,7 +175,7 @@ def _fastest_peers(rows: list[Row], good: dict[str, list[Sample]]) -> dict[str, 
     """Name the fastest of each kind that is not ours."""
     best: dict[str, tuple[float, str]] = {}
     for row in rows:
-        if not row.is_ours and good[row.name]:
+        if row.kind in KINDS_OF_PEERS and not row.is_ours and good[row.name]:
             seconds = statistics.median(sample.seconds for sample in good[row.name])
             best[row.kind] = min(best.get(row.kind, (seconds, row.name)), (seconds, row.name))
     return {kind: name for kind, (_, name) in best.items()}

@@ -128,6 +128,8 @@ class Tool:
     is_checked: bool = True
     #: only with these sets; empty: with all
     sets: str = ""
+    #: how to have what it needs, where apt-get does not
+    remedy: str = ""
     #: why it cannot be had, whatever is installed
     unavailable: str = ""
 
@@ -137,7 +139,8 @@ class Tool:
             return self.unavailable
         for need in self.needs:
             if shutil.which(need, path=PATH) is None:
-                return f"no program {Path(need).name} on this host"
+                why = f"no program {Path(need).name} on this host"
+                return f"{why}: {self.remedy}" if self.remedy else why
         if self.is_open and not network.is_own:
             return "listens on all addresses, and this host allows us no network of our own"
         return ""

@@ -28,7 +28,12 @@ RUNS = re.compile(r"^(?:\S*\$ +)?(?:until |while |if )?(?:[A-Z_]+=\S+ )*(dray [a
 #: every command has these
 COMMON = {"--help", "-h", "--version", "-V"}
 #: what speaks of the options, and of the words, of other programs too
-ABOUT_OTHERS = ("docs/explanation/compared.md", "docs/design/", "docs/decisions/")
+ABOUT_OTHERS = (
+    "docs/explanation/compared.md",
+    "docs/how-to/measure.md",
+    "docs/design/",
+    "docs/decisions/",
+)
 
 Reference = dict[str, set[str]]
 

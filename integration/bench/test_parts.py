@@ -1,0 +1,149 @@
+"""What stands beneath the runs: verdicts on copies, the machine, control groups, data sets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from integration.bench import account, datasets, machine, peers
+from integration.bench.check import Content, compare
+from integration.bench.tools import Scene, Tool
+
+
+def make(top: Path) -> Path:
+    (top / "folder").mkdir(parents=True)
+    (top / "one").write_bytes(b"1")
+    (top / ".hidden").write_bytes(b"h")
+    (top / "folder" / "two").write_bytes(b"22")
+    (top / "link").symlink_to("one")
+    (top / "folder-link").symlink_to("folder")
+    return top
+
+
+def copy(tmp_path: Path) -> tuple[Content, Path]:
+    source = make(tmp_path / "source")
+    shutil.copytree(source, tmp_path / "sink", symlinks=True)
+    return Content.of(source), tmp_path / "sink"
+
+
+def fault(wanted: Content, sink: Path, *, is_lax: bool = False) -> str:
+    return compare(wanted, Content.of(sink), hides_dots=is_lax, drops_links=is_lax).fault
+
+
+def test_an_exact_copy_is_good(tmp_path: Path) -> None:
+    wanted, sink = copy(tmp_path)
+    verdict = compare(wanted, Content.of(sink), hides_dots=False, drops_links=False)
+    assert (verdict.fault, verdict.notes) == ("", ())
+
+
+def test_another_content_a_lost_file_and_a_strange_one_are_faults(tmp_path: Path) -> None:
+    wanted, sink = copy(tmp_path)
+    (sink / "one").write_bytes(b"x")
+    assert "1 files differ: one" in fault(wanted, sink, is_lax=True)
+    (sink / "one").unlink()
+    assert "1 files are missing: one" in fault(wanted, sink, is_lax=True)
+    (sink / "one").write_bytes(b"1")
+    (sink / "three").write_bytes(b"")
+    assert "1 files nobody sent: three" in fault(wanted, sink, is_lax=True)
+
+
+def test_a_hard_link_is_no_copy(tmp_path: Path) -> None:
+    wanted, sink = copy(tmp_path)
+    (sink / "one").unlink()
+    os.link(tmp_path / "source" / "one", sink / "one")
+    assert "hard links" in fault(wanted, sink)
+
+
+def test_what_a_tool_leaves_out_by_nature_is_said_and_else_a_fault(tmp_path: Path) -> None:
+    wanted, sink = copy(tmp_path)
+    (sink / ".hidden").unlink()
+    assert "missing: .hidden" in fault(wanted, sink)
+    (sink / "link").unlink()
+    (sink / "folder-link").unlink()
+    verdict = compare(wanted, Content.of(sink), hides_dots=True, drops_links=True)
+    assert verdict.notes == ("leaves out 1 dot files", "leaves out links")
+    (sink / ".hidden").write_bytes(b"h")
+    assert "links are missing" in fault(wanted, sink)
+
+
+def test_links_that_were_followed_are_said(tmp_path: Path) -> None:
+    wanted, _ = copy(tmp_path)
+    shutil.copytree(tmp_path / "source", tmp_path / "followed")
+    verdict = compare(wanted, Content.of(tmp_path / "followed"), hides_dots=False, drops_links=True)
+    assert verdict.fault == ""
+    assert verdict.notes == ("follows links: 2 files more",)
+
+
+def test_debug_builds_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "debug").mkdir()
+    (tmp_path / "debug" / "dray").write_bytes(b"")
+    (tmp_path / "release").symlink_to("debug")
+    with pytest.raises(SystemExit, match="debug build"):
+        machine.refuse_debug(tmp_path / "release" / "dray")
+    machine.refuse_debug(tmp_path / "dray")
+
+
+def test_the_file_system_is_named_as_the_kernel_does() -> None:
+    mounts = "\n".join(
+        [
+            "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+            "23 22 0:20 / /dev/shm rw - tmpfs tmpfs rw",
+            "24 22 8:1 / /mnt/a\\040b rw master:1 shared:2 - xfs /dev/sda1 rw",
+            "25 22 0:30 / /mnt/twice rw - ext3 /dev/sdb rw",
+            "26 25 0:31 / /mnt/twice rw - btrfs /dev/sdc rw",
+        ]
+    )
+    for place, kind in {
+        "/": "ext4",
+        "/home/x": "ext4",
+        "/dev/shm/dray-bench-1": "tmpfs",  # noqa: S108
+        "/dev/shmem": "ext4",  # noqa: S108
+        "/mnt/a b/c": "xfs",
+        "/mnt/twice": "btrfs",
+    }.items():
+        assert machine.file_system(Path(place), mounts) == kind, place
+    assert machine.file_system(Path("/x"), "") == "unknown"
+
+
+def test_a_group_is_made_where_processor_time_is_counted() -> None:
+    old = "3:cpuset:/\n2:cpu,cpuacct:/user\n0::/user.slice/me\n"
+    root = Path("/sys/fs/cgroup")
+    assert account.places(old) == [
+        root / "cpu,cpuacct" / "user",
+        root / "unified" / "user.slice" / "me",
+        root / "user.slice" / "me",
+    ]
+
+
+def test_a_tool_says_what_it_lacks() -> None:
+    def never(_: Scene) -> object:
+        raise AssertionError
+
+    def tool(**more: object) -> Tool:
+        return Tool("x", "x", "clear", never, **more)  # type: ignore[arg-type]
+
+    network = machine.Network()
+    assert tool(needs=("sh",)).missing(network) == ""
+    assert tool(needs=("sh", "no-such")).missing(network) == "no program no-such on this host"
+    assert tool(needs=("no-such",), remedy="make it").missing(network).endswith(": make it")
+    assert "all addresses" in tool(is_open=True).missing(network)
+    assert tool(is_open=True).missing(machine.OwnNetwork()) == ""
+    assert tool(unavailable="lost").missing(machine.OwnNetwork()) == "lost"
+
+
+def test_every_tool_has_a_name_of_its_own_and_the_base_is_one() -> None:
+    names = [tool.name for tool in peers.TOOLS]
+    assert len(set(names)) == len(names)
+    assert "cp" in names
+
+
+def test_sets_scale_and_share_content(tmp_path: Path) -> None:
+    large = datasets.make(tmp_path, "b", 0.0001)
+    assert (large.files, large.size) == (30, 30 * round(200 * 2**20 * 0.0001))
+    assert len({path.stat().st_ino for path in large.path.iterdir()}) == 5
+    many = datasets.make(tmp_path, "d", 0.004)
+    assert (many.files, many.size) == (20, 20 << 20)
+    assert datasets.make(tmp_path, "a", 0.0001).is_one_file

@@ -1,0 +1,123 @@
+"""What is computed from runs: order, medians, ratios, tables, the page in the manual."""
+
+from __future__ import annotations
+
+import dataclasses
+from xml.etree import ElementTree
+
+import pytest
+
+from integration.bench import report
+from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
+from integration.simulation import plot
+
+SVG = "{http://www.w3.org/2000/svg}"
+ROWS = [
+    Row("cp", "cp -r", "on one host", is_ours=False, version="cp 9.1"),
+    Row("fast", "a fast peer", "clear", is_ours=False, version=""),
+    Row("slow", "a slow peer", "clear", is_ours=False, version=""),
+    Row("dray", "dray", "clear", is_ours=True, version="dray 1"),
+    Row("gone", "a lost peer", "clear", is_ours=False, version="", missing="no program gone"),
+]
+
+
+def sample(tool: str, turn: int, seconds: float, **more: object) -> Sample:
+    base = Sample("a", "tmpfs", "cubic", turn, tool, seconds, 2 * seconds, 64 << 20, 0.1)
+    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
+
+
+def some_results() -> Results:
+    machine = {"processor": "one", "cpus": 2, "memory_mib": 2048, "system": "Debian", "kernel": "6"}
+    found = Results({**machine, "date": "2026-11-22"}, ROWS, command="python -m integration.bench")
+    found.sets.append(Set("a", "one file: 1 file, 954 MiB", 10**9, 1))
+    # The machine is twice as slow in the second round, and again as it was in the third.
+    for turn, slow in enumerate((1, 2, 1)):
+        for tool, seconds in (("cp", 1.0), ("fast", 2.0), ("slow", 4.0), ("dray", 1.25)):
+            found.samples.append(sample(tool, turn, seconds * slow))
+    return found
+
+
+def line(found: Results, name: str) -> Line:
+    return next(each for each in lines(found, "a", "tmpfs", "cubic") if each.row.name == name)
+
+
+@pytest.mark.parametrize(("count", "turns"), [(1, 3), (3, 3), (5, 3), (20, 3), (4, 1), (2, 5)])
+def test_every_round_runs_every_tool_and_begins_elsewhere(count: int, turns: int) -> None:
+    names = [f"tool{at}" for at in range(count)]
+    orders = [rotated(names, turn, turns) for turn in range(turns)]
+    assert all(sorted(order) == sorted(names) for order in orders)
+    assert orders[0] == names
+    assert len({order[0] for order in orders}) == min(count, turns)
+
+
+def test_no_tool_is_no_order() -> None:
+    assert rotated([], 0, 3) == []
+
+
+def test_medians_ratios_and_costs_are_per_round() -> None:
+    ours = line(some_results(), "dray")
+    assert (ours.rate, ours.low, ours.high) == (800.0, 400.0, 800.0)
+    # Twice as slow a round makes the peers twice as slow too.
+    assert ours.of_base == 1.25
+    assert ours.of_peer == 1.6
+    assert ours.cpu_seconds == 2.5
+    assert ours.peak_mib == 64
+    assert ours.rounds == 3
+
+
+def test_the_fastest_peer_is_no_copy_on_one_host_and_not_ours() -> None:
+    found = some_results()
+    assert line(found, "fast").of_peer == 1.0
+    assert line(found, "slow").of_peer == 0.5
+    assert line(found, "cp").of_peer == 0.0
+
+
+def test_rounds_that_one_of_two_lost_are_not_compared() -> None:
+    there = [sample("x", 0, 2.0), sample("x", 2, 9.0)]
+    assert ratios(there, [sample("cp", 0, 1.0), sample("cp", 1, 3.0)]) == [2.0]
+
+
+def test_a_failed_run_counts_nowhere_and_says_why() -> None:
+    found = some_results()
+    found.samples.append(sample("fast", 3, 0.001, error="3 files are missing"))
+    assert line(found, "fast").rate == 500.0
+    assert line(found, "fast").notes == ("3 files are missing",)
+    found.samples = [each for each in found.samples if each.tool != "slow"]
+    found.samples.append(sample("slow", 0, 0.0, error="stopped after 9 s"))
+    cells = report.cells(line(found, "slow"))
+    assert cells == ["a slow peer", *[""] * 7, "stopped after 9 s"]
+
+
+def test_a_peer_that_cannot_be_had_is_a_row_that_says_why() -> None:
+    found = some_results()
+    assert line(found, "gone").notes == ("no program gone",)
+    assert "| a lost peer | no program gone |" in report.tables(found).splitlines()
+
+
+def test_the_table_is_sorted_and_complete() -> None:
+    text = report.table(some_results(), "a", "tmpfs", "cubic")
+    assert text[0] == "one file: 1 file, 954 MiB; tmpfs, cubic, 3 rounds:"
+    titles = [row.split(" | ")[0].strip("| ") for row in text[4:]]
+    assert titles == ["*on one host*", "cp -r", "*clear*", "**dray**", "a fast peer", "a slow peer"]
+    assert "| **dray** | 800 | 400 to 800 | 2.50 | 64 | 1.25 | 1.60 | 0.1 |  |" in text
+    assert all(row.count("|") == len(report.HEADS) + 1 for row in text[2:])
+
+
+def test_results_are_read_as_they_were_written() -> None:
+    found = some_results()
+    found.samples.append(sample("dray", 3, 1.0, notes=("leaves out links",)))
+    assert Results.read(found.text()) == found
+
+
+def test_a_picture_has_a_bar_for_each_tool_and_congestion_control() -> None:
+    found = some_results()
+    found.samples += [dataclasses.replace(each, congestion="bbr") for each in found.samples]
+    (picture,) = report.pictures(found).values()
+    bars = ElementTree.fromstring(picture).findall(f"{SVG}rect")  # noqa: S314 - our own text
+    legend = [bar for bar in bars if bar.get("y") == "12"]
+    assert len(bars) - len(legend) - 1 == 4 * 2
+
+
+def test_a_picture_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="one value for each name"):
+        plot.across(plot.Frame("t", "x", ""), ["a", "b"], [plot.Bars("one", [1.0])])
