@@ -126,7 +126,7 @@ def main(arguments: list[str]) -> int:
         tools = [tool for tool in TOOLS if tool.name in wanted or tool.name == BASE]
         sets = []
         for name in given.sets:
-            why = datasets.missing(name)
+            why = datasets.missing(name, given.scale, machine.free_memory())
             if why:
                 runs.say(f"bench: without set {name}: {why}")
             else:

@@ -99,10 +99,20 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
 }
 
 
-def missing(name: str) -> str:
-    """Say why a set cannot be made; empty if it can."""
+#: bytes that the source and a copy of it take together
+ROOM = {"a": 8 * tree.GIB, "b": 7 * tree.GIB, "c": 3 * tree.GIB, "d": 6 * tree.GIB}
+
+
+def missing(name: str, scale: float, memory: int) -> str:
+    """Say why a set cannot be made; empty if it can.
+
+    :param memory: bytes there are
+    """
     if name == "c" and not LINUX.exists():
         return f"no {LINUX}: apt-get install linux-source-6.1"
+    room = round(ROOM[name] * min(scale, 1.0 if name == "c" else scale))
+    if room > memory:
+        return f"it takes {room >> 20} MiB of memory, and {memory >> 20} are free: --scale"
     return ""
 
 

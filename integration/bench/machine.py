@@ -23,7 +23,7 @@ CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 BLOCK = 4 << 20
-#: what stays free when memory is warmed
+#: of memory that is never taken
 RESERVE_BYTES = 1 << 30
 IPV4 = Path("/proc/sys/net/ipv4")
 DEFAULT = IPV4 / "tcp_congestion_control"
@@ -192,12 +192,17 @@ def warm(place: Path, size: int) -> None:
 
     :param place: a folder on a tmpfs
     """
-    left = min(size, _memory("MemAvailable") - RESERVE_BYTES)
+    left = min(size, free_memory())
     block = memoryview(bytes(BLOCK))
     # Without a name: freed whatever ends this process.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         while left > 0:
             left -= file.write(block[: min(left, BLOCK)])
+
+
+def free_memory() -> int:
+    """Bytes of memory that may be taken."""
+    return _memory("MemAvailable") - RESERVE_BYTES
 
 
 def _memory(name: str) -> int:

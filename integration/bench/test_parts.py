@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from integration.bench import account, datasets, machine, peers
 from integration.bench.check import Content, compare
 from integration.bench.tools import Scene, Tool
+from integration.harness.program import ROOT
 
 
 def make(top: Path) -> Path:
@@ -138,6 +141,49 @@ def test_every_tool_has_a_name_of_its_own_and_the_base_is_one() -> None:
     names = [tool.name for tool in peers.TOOLS]
     assert len(set(names)) == len(names)
     assert "cp" in names
+
+
+def test_a_set_that_does_not_fit_is_left_out() -> None:
+    assert "MiB of memory" in datasets.missing("a", 1.0, 2**30)
+    assert datasets.missing("a", 0.01, 2**30) == ""
+
+
+#: a daemon: whoever started it is gone when it works
+BURN = """
+import subprocess, sys, time
+from integration.bench import account
+counted = getattr(account, sys.argv[1])()
+work = "import time\\nwhile time.process_time() < 0.3: pass\\ntime.sleep(60)"
+words = ["sh", "-c", '"$@" & exit 0', "sh", sys.executable, "-c", work]
+subprocess.Popen([*counted.wrap, *words]).wait()
+until = time.monotonic() + 60
+with account.Memory(counted) as memory:
+    while counted.cpu_seconds() < 0.2:
+        assert time.monotonic() < until, counted.cpu_seconds()
+        time.sleep(0.01)
+assert memory.peak > 1 << 20, memory.peak
+assert len(counted.pids()) == 1, counted.pids()
+counted.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["processes", "Processes"])
+def test_what_a_daemon_uses_is_counted_and_it_is_ended(way: str) -> None:
+    before = set(pids_of("time.process_time()"))
+    subprocess.run([sys.executable, "-c", BURN, way], check=True, cwd=ROOT, timeout=120)
+    assert set(pids_of("time.process_time()")) <= before
+
+
+def pids_of(words: str) -> list[int]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if words.encode() in line:
+            found.append(int(pid))
+    return found
 
 
 def test_sets_scale_and_share_content(tmp_path: Path) -> None:
