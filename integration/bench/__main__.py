@@ -98,6 +98,19 @@ def find_engine() -> Path:
     return program.resolve()
 
 
+def command(given: argparse.Namespace, known: argparse.ArgumentParser) -> str:
+    """Write the command that does the same again, without the places of results."""
+    words = []
+    for name, value in vars(given).items():
+        if value == known.get_default(name) or name in {"out", "json", "page"}:
+            continue
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        words += [f"--{name}"] if value is True else [f"--{name}", text]
+    return (
+        f"make bench-peers ARGS={shlex.quote(shlex.join(words))}" if words else "make bench-peers"
+    )
+
+
 def row(tool: Tool, network: machine.Network, program: Path) -> Row:
     """Describe a tool, and why it will not run if so."""
     version = tool.find_version()
@@ -134,7 +147,7 @@ def main(arguments: list[str]) -> int:
         results = Results(
             machine=dataclasses.asdict(machine.Machine.this()),
             rows=[row(tool, network, program) for tool in tools],
-            command=f"python -m integration.bench {shlex.join(arguments)}".strip(),
+            command=command(given, options()),
             scale=given.scale,
         )
         for each in results.rows:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.bench import account, datasets, machine, peers
+from integration.bench.__main__ import command, options
 from integration.bench.check import Content, compare
 from integration.bench.tools import Scene, Tool
 from integration.harness.program import ROOT
@@ -184,6 +185,14 @@ def pids_of(words: str) -> list[int]:
         if words.encode() in line:
             found.append(int(pid))
     return found
+
+
+def test_the_command_of_a_page_names_no_folder_of_results() -> None:
+    known = options()
+    words = ["--sets", "a,c", "--rounds", "1", "--json", "/home/me/x", "--page", "--short"]
+    said = command(known.parse_args(words), known)
+    assert said == "make bench-peers ARGS='--short --sets a,c --rounds 1'"
+    assert command(known.parse_args([]), known) == "make bench-peers"
 
 
 def test_sets_scale_and_share_content(tmp_path: Path) -> None:
