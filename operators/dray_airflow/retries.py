@@ -27,6 +27,7 @@ WAITS: Mapping[str, int] = {
     "unreachable": 15,
     "timed_out": 15,
     "busy": 30,
+    "no_place": 30,
     "cancelled": 15,
     # The lease of an orphan runs out by itself.
     "lease_held": 60,

@@ -58,6 +58,7 @@ ErrorKind = Literal[
     "busy",
     "internal",
     "not_admitted",
+    "no_place",
 ]
 """What went wrong, in one word."""
 

@@ -195,6 +195,8 @@ kinds! {
     Internal = 29, Permanent, "an internal error";
     /// What was asked for cannot be promised beside what is promised already.
     NotAdmitted = 30, Permanent, "cannot be promised";
+    /// All places for sessions are taken. It says nothing of the transfer, nor of the storage.
+    NoPlace = 31, Temporary, "no place for a session";
 }
 
 /// An error with everything a person needs.

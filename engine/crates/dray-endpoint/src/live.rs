@@ -74,12 +74,12 @@ impl Live {
     /// Takes a session in.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when there is no place, or the owner has as many as one may have.
+    /// [`ErrorKind::NoPlace`] when there is none, or the owner has as many as one may have.
     pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
         let bounds = self.0.0;
         let mut table = self.table();
-        let busy = |cause: String| {
-            Error::new(ErrorKind::Busy, End::Here, "begin a session")
+        let full = |cause: String| {
+            Error::new(ErrorKind::NoPlace, End::Here, "begin a session")
                 .cause(cause)
                 .remedy("try again later")
         };
@@ -87,12 +87,12 @@ impl Live {
             None => {}
             Some(Lack::InAll) => {
                 let count = table.sessions.len();
-                return Err(busy(format!("{count} sessions run already")));
+                return Err(full(format!("{count} sessions run already")));
             }
             Some(Lack::OfOwner) => {
                 let owner = &moving.owner;
                 let count = table.count(|other| other.owner == *owner);
-                return Err(busy(format!("{count} sessions of {owner} run already")));
+                return Err(full(format!("{count} sessions of {owner} run already")));
             }
         }
         let count = u32::try_from(table.sessions.len()).unwrap_or(u32::MAX);
@@ -304,7 +304,7 @@ mod tests {
             .enter(moving("a"))
             .err()
             .expect("too many of one owner");
-        assert_eq!(error.kind, ErrorKind::Busy);
+        assert_eq!(error.kind, ErrorKind::NoPlace);
         assert_eq!(live.lack("a"), Some(Lack::OfOwner));
         let third = live.enter(moving("b")).expect("room");
         assert!(live.enter(moving("c")).is_err(), "full");

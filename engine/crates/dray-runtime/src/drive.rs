@@ -408,7 +408,7 @@ pub fn is_lost(error: &Error) -> bool {
     error.status == Status::Temporary
         && matches!(
             error.kind,
-            ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Busy
+            ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Busy | ErrorKind::NoPlace
         )
 }
 

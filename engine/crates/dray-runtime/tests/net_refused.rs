@@ -168,7 +168,7 @@ fn streams_and_sessions_are_granted_up_to_a_limit() {
     let (source, _sink, _) = site.push(&site.dial(), connect(9, false));
     assert_eq!(source.streams, 2);
     let error = refusal(push(&site.dial(), connect(1, false)));
-    assert_eq!(error.kind, ErrorKind::Busy);
+    assert_eq!(error.kind, ErrorKind::NoPlace);
 }
 
 /// A TLS connection past its preamble, and what the test may do with it.

@@ -79,7 +79,7 @@ pub const fn code_of(kind: ErrorKind) -> StatusCode {
         | K::NotAdmitted => StatusCode::CONFLICT,
         K::LimitExceeded => StatusCode::PAYLOAD_TOO_LARGE,
         K::Unsupported => StatusCode::NOT_IMPLEMENTED,
-        K::Busy | K::Unreachable | K::TimedOut => StatusCode::SERVICE_UNAVAILABLE,
+        K::Busy | K::NoPlace | K::Unreachable | K::TimedOut => StatusCode::SERVICE_UNAVAILABLE,
         K::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }

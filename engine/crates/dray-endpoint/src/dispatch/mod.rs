@@ -261,7 +261,7 @@ impl Dispatcher {
         let allowed = shared.ask_again(chosen, &request, is_staging);
         let seat = match allowed.and_then(|()| shared.seat(chosen, &request)) {
             Ok(seat) => seat,
-            Err(error) if error.kind == ErrorKind::Busy => return Ok(()),
+            Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
             Err(error) => {
                 // It names nothing that is here any more, or what its owner may not touch: the
                 // configuration was changed.

@@ -68,14 +68,19 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
         {
             Ending::Stopped
         }
-        drive::Ending::Unreachable(error) => broken(error.clone(), true),
         drive::Ending::Refused(error)
-            if error.kind == ErrorKind::Busy
-                && error.end != End::Here
-                && job.request.sources.len() == 1 =>
+        | drive::Ending::Unreachable(error)
+        | drive::Ending::Interrupted(error)
+            if error.kind == ErrorKind::NoPlace =>
         {
-            Ending::TurnedAway(error.clone())
+            let count = u32::try_from(job.request.sources.len()).unwrap_or(1);
+            Ending::TurnedAway {
+                error: error.clone(),
+                // Another replica may have one.
+                source: (error.end != End::Sink).then(|| (job.source + 1) % count.max(1)),
+            }
         }
+        drive::Ending::Unreachable(error) => broken(error.clone(), true),
         drive::Ending::Refused(error) | drive::Ending::Interrupted(error) => {
             let is_sources = matches!(error.end, End::Source | End::Network);
             broken(error.clone(), is_sources && job.request.sources.len() > 1)
@@ -85,7 +90,147 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, has_let_go};
+    use super::{Ending, Report, ending, has_let_go};
+    use crate::api::types::Request;
+    use crate::queue::{Counters, Job};
+    use dray_core::{End, Error, ErrorKind, Status, TransferId};
+    use dray_runtime::drive::{self, Ended};
+    use dray_session::Progress;
+
+    /// With so many sources, of which the one of that number was tried.
+    fn job(sources: u32, source: u32) -> Job {
+        let place = |at: u32| serde_json::json!({"url": format!("dray://s{at}.example/data/x")});
+        let request = serde_json::json!({
+            "id": "t",
+            "sources": (0..sources).map(place).collect::<Vec<_>>(),
+            "destination": {"url": "/data/x"},
+        });
+        let request: Request = serde_json::from_value(request).expect("good");
+        Job {
+            id: TransferId::new("t").expect("good"),
+            version: 1,
+            owner: "alice".to_owned(),
+            principal: "alice@test".to_owned(),
+            attempt: 1,
+            tries: 1,
+            source,
+            request,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What it means in a word, and the source to begin with next.
+    fn said(job: &Job, ended: drive::Ending, is_stopped: bool) -> (&'static str, Option<u32>) {
+        let ended = Ended {
+            ending: ended,
+            progress: Progress::default(),
+        };
+        match ending(job, &ended, &Report::default(), is_stopped) {
+            Ending::Done => ("done", None),
+            Ending::Incomplete => ("incomplete", None),
+            Ending::Failed(_) => ("failed", None),
+            Ending::Stopped => ("stopped", None),
+            Ending::TurnedAway { source, .. } => ("turned away", source),
+            Ending::Broken { error, source, .. } => match error.status {
+                Status::Temporary => ("again", source),
+                Status::Permanent | Status::Exhausted => ("for good", source),
+            },
+        }
+    }
+
+    #[test]
+    fn how_a_session_ended_says_how_its_transfer_goes_on() {
+        use drive::Ending::{Cancelled, Done, Interrupted, Refused, Unreachable};
+        let error = |kind, end| Error::new(kind, end, "begin a session");
+        let full = |end| error(ErrorKind::NoPlace, end);
+        let one = job(1, 0);
+        let (first, last) = (job(2, 0), job(2, 1));
+        let table = [
+            // Who has no place: whatever else is said of the session.
+            (&one, Refused(full(End::Network)), ("turned away", Some(0))),
+            (&one, Refused(full(End::Source)), ("turned away", Some(0))),
+            (&one, Refused(full(End::Sink)), ("turned away", None)),
+            (&one, Interrupted(full(End::Sink)), ("turned away", None)),
+            (
+                &one,
+                Unreachable(full(End::Source)),
+                ("turned away", Some(0)),
+            ),
+            // Another replica has its turn, and after the last the first: none costs a try.
+            (&first, Refused(full(End::Source)), ("turned away", Some(1))),
+            (
+                &first,
+                Refused(full(End::Network)),
+                ("turned away", Some(1)),
+            ),
+            (&last, Refused(full(End::Source)), ("turned away", Some(0))),
+            (&last, Refused(full(End::Sink)), ("turned away", None)),
+            // Busy storage, a process without threads or one that stops is no place that is taken.
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Sink)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Source)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Network)),
+                ("again", None),
+            ),
+            (
+                &one,
+                Refused(error(ErrorKind::Busy, End::Here)),
+                ("again", None),
+            ),
+            (
+                &first,
+                Refused(error(ErrorKind::Busy, End::Source)),
+                ("again", Some(1)),
+            ),
+            // What is refused for good is, unless another replica may have it.
+            (
+                &one,
+                Refused(error(ErrorKind::NotFound, End::Source)),
+                ("for good", None),
+            ),
+            (
+                &first,
+                Refused(error(ErrorKind::NotFound, End::Source)),
+                ("again", Some(1)),
+            ),
+            (
+                &last,
+                Refused(error(ErrorKind::NotFound, End::Source)),
+                ("for good", Some(0)),
+            ),
+            (
+                &first,
+                Refused(error(ErrorKind::NotFound, End::Sink)),
+                ("for good", None),
+            ),
+            (
+                &one,
+                Unreachable(error(ErrorKind::Unreachable, End::Network)),
+                ("again", Some(0)),
+            ),
+            (&one, Cancelled, ("again", Some(0))),
+            (&one, Done { failed: 0 }, ("done", None)),
+            (&one, Done { failed: 2 }, ("incomplete", None)),
+        ];
+        for (job, ended, expected) in table {
+            let words = format!("{ended:?}");
+            assert_eq!(said(job, ended.clone(), false), expected, "{words}");
+            let stopped = match &ended {
+                Done { .. } => expected,
+                _ => ("stopped", None),
+            };
+            assert_eq!(said(job, ended, true), stopped, "{words}");
+        }
+    }
 
     #[test]
     fn who_was_done_before_it_could_leave_has_let_nothing_go() {

@@ -80,7 +80,12 @@ pub enum Ending {
         source: Option<u32>,
     },
     /// The other end had no place for a session: that says nothing of this transfer.
-    TurnedAway(Error),
+    TurnedAway {
+        /// In its words.
+        error: Error,
+        /// The source to begin with next time.
+        source: Option<u32>,
+    },
     /// It was stopped: as somebody wished, or because the endpoint ends.
     Stopped,
 }
@@ -563,8 +568,9 @@ fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Moment) -> EndKi
             row.source = source.unwrap_or(row.source);
             judged(row, error, verdict, retry, now)
         }
-        Ending::TurnedAway(error) => {
+        Ending::TurnedAway { error, source } => {
             let retry = row.request.retry.unwrap_or(retry);
+            row.source = source.unwrap_or(row.source);
             let verdict = after_turned_away(retry, row.barren);
             judged(row, error, verdict, retry, now)
         }

@@ -51,19 +51,21 @@ impl Sessions {
     /// Reserves room before anything is opened for a session.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] when there is none, or the end is about to stop.
+    /// [`ErrorKind::NoPlace`] when there is none, `Busy` when the end is about to stop.
     pub(super) fn reserve(&self) -> Result<Seat<'_>> {
         let mut table = self.table();
-        let busy = |cause: String| {
-            Err(Error::new(ErrorKind::Busy, End::Network, "begin a session")
+        let refused = |kind, cause: String| {
+            Err(Error::new(kind, End::Network, "begin a session")
                 .cause(cause)
                 .remedy("run the same command again later"))
         };
         if table.is_stopping {
-            return busy("the other end is about to stop".to_owned());
+            let cause = "the other end is about to stop".to_owned();
+            return refused(ErrorKind::Busy, cause);
         }
         if table.reserved >= self.max {
-            return busy(format!("the other end has {} sessions already", self.max));
+            let cause = format!("the other end has {} sessions already", self.max);
+            return refused(ErrorKind::NoPlace, cause);
         }
         table.reserved += 1;
         Ok(Seat {

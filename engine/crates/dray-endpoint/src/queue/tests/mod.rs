@@ -558,17 +558,9 @@ fn partial_data_of_what_failed_can_be_given_up() {
 fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     let queue = queue();
     let alice = who("alice");
-    let full = |end| {
-        let error = Error::new(ErrorKind::Busy, end, "begin a session");
-        match end {
-            // Storage that is busy, at whichever end, is no place that is taken.
-            End::Here => Ending::Broken {
-                error,
-                has_progressed: false,
-                source: None,
-            },
-            _ => Ending::TurnedAway(error),
-        }
+    let full = Ending::TurnedAway {
+        error: Error::new(ErrorKind::NoPlace, End::Sink, "begin a session"),
+        source: None,
     };
     let tries = |name: &str, ending: &Ending| {
         begin(&queue, name);
@@ -577,7 +569,7 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
         queue.tick(soon).expect("looked after");
         queue.show(&alice, name).expect("there").state
     };
-    for name in ["there", "here", "once"] {
+    for name in ["there", "two", "once"] {
         let mut wanted = request(name);
         if name == "once" {
             wanted.retry = Some(crate::api::types::RetryWish {
@@ -587,18 +579,21 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
         }
         queue.submit(by("alice", wanted)).expect("taken");
     }
-    for _ in 0..5 {
-        for end in [End::Sink, End::Source, End::Network] {
-            assert_eq!(tries("there", &full(end)), State::Queued);
-        }
+    for _ in 0..15 {
+        assert_eq!(tries("there", &full), State::Queued);
     }
     // Nor does it count among those that follow: one more is tried, as ever.
     assert_eq!(tries("there", &broken(false)), State::Queued);
     assert_eq!(tries("there", &broken(false)), State::Failed);
-    // What this end lacks is as before, and who wants one try has one.
-    assert_eq!(tries("here", &full(End::Here)), State::Queued);
-    assert_eq!(tries("here", &full(End::Here)), State::Failed);
-    assert_eq!(tries("once", &full(End::Sink)), State::Failed);
+    // Who wants one try has one.
+    assert_eq!(tries("once", &full), State::Failed);
+    // Of several sources the next has its turn.
+    let next = Ending::TurnedAway {
+        error: Error::new(ErrorKind::NoPlace, End::Source, "begin a session"),
+        source: Some(1),
+    };
+    assert_eq!(tries("two", &next), State::Queued);
+    assert_eq!(begin(&queue, "two").source, 1);
 }
 
 #[test]
