@@ -352,17 +352,45 @@ fn version_before_end(asked: &Value, purge: bool) -> u64 {
     (number(asked, "", "version") + steps).saturating_sub(1)
 }
 
+/// What a URL names.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// An endpoint, and with it all its roots.
+    Roots(String),
+    /// A path at an endpoint.
+    Path(String, String),
+}
+
+/// What a URL names; for an endpoint alone its name is enough.
+fn place(url: &str) -> Result<Place> {
+    let rest = match url.strip_prefix("dray://") {
+        None if url.trim_end_matches('/').contains('/') => return Err(no_place(url)),
+        rest => rest.unwrap_or(url),
+    };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if host.is_empty() {
+        return Err(no_place(url));
+    }
+    let address = peer::endpoint(Some(host))?;
+    Ok(match path.trim_end_matches('/').is_empty() {
+        true => Place::Roots(address),
+        false => Place::Path(address, path.to_owned()),
+    })
+}
+
+fn no_place(url: &str) -> Error {
+    usage(
+        format!("{url:?} is no place at an endpoint"),
+        "write dray://HOST[:PORT]/ROOT/PATH",
+    )
+}
+
 /// The endpoint and the path of a URL.
 pub(crate) fn split(url: &str) -> Result<(String, String)> {
-    let wrong = || {
-        usage(
-            format!("{url:?} is no place at an endpoint"),
-            "write dray://HOST[:PORT]/ROOT/PATH",
-        )
-    };
-    let rest = url.strip_prefix("dray://").ok_or_else(wrong)?;
-    let (host, path) = rest.split_at(rest.find('/').ok_or_else(wrong)?);
-    Ok((peer::endpoint(Some(host))?, path.to_owned()))
+    match place(url)? {
+        Place::Path(address, path) => Ok((address, path)),
+        Place::Roots(_) => Err(no_place(url)),
+    }
 }
 
 fn at(at: &At) -> Result<(Client, String)> {
@@ -371,12 +399,12 @@ fn at(at: &At) -> Result<(Client, String)> {
 }
 
 /// Runs `dray ls`.
-pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
-    let host = place.url.strip_prefix("dray://").unwrap_or("/");
-    if !host.trim_end_matches('/').contains('/') {
-        return roots(place);
-    }
-    let (client, path) = at(place)?;
+pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
+    let (address, path) = match place(&at.url)? {
+        Place::Roots(address) => return roots(at, &address),
+        Place::Path(address, path) => (address, path),
+    };
+    let client = peer::client(&at.ask.who, &address)?;
     let mut cursor = String::new();
     let mut all = Vec::new();
     loop {
@@ -387,7 +415,7 @@ pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
         let answer = client.call_and_wait(Method::GET, &query, None)?;
         let entries = answer.get("entries").and_then(Value::as_array);
         for entry in entries.ok_or_else(|| odd_answer("entries"))? {
-            if place.ask.json {
+            if at.ask.json {
                 all.push(entry.clone());
             } else {
                 output::result(&entry_line(entry));
@@ -397,19 +425,19 @@ pub(crate) fn list(place: &At) -> Result<Exit, Stop> {
         let Some(next) = next else { break };
         cursor = format!("&cursor={}", quoted(next));
     }
-    if place.ask.json {
+    if at.ask.json {
         output::result(&json!({"entries": all}).to_string());
     }
     Ok(Exit::Safe)
 }
 
 /// An endpoint's roots: what a path begins with.
-fn roots(place: &At) -> Result<Exit, Stop> {
-    let client = peer::client(&place.ask.who, &peer::endpoint(Some(&place.url))?)?;
+fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
+    let client = peer::client(&at.ask.who, address)?;
     let about = client.call_and_wait(Method::GET, "/v1/endpoint", None)?;
     let roots = about.get("roots").and_then(Value::as_array);
     let roots = roots.ok_or_else(|| odd_answer("roots"))?;
-    if place.ask.json {
+    if at.ask.json {
         let entries = roots.iter().map(|root| {
             let name = root.get("name").cloned().unwrap_or_default();
             let path = format!("/{}", name.as_str().unwrap_or_default());
@@ -500,7 +528,7 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 
 #[cfg(test)]
 mod tests {
-    use super::{line, moments, quoted, split};
+    use super::{Place, line, moments, place, quoted, split};
     use serde_json::json;
 
     #[test]
@@ -552,8 +580,34 @@ mod tests {
             "/data/x",
             "http://a/data",
             "dray:///data/x",
+            "a.example/data/x",
         ] {
-            assert!(split(wrong).is_err(), "{wrong}");
+            let error = split(wrong).expect_err(wrong);
+            assert!(error.remedy.contains("dray://HOST"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_alone_is_asked_for_its_roots_and_nothing_else_is() {
+        for all in [
+            "dray://a.example",
+            "dray://a.example/",
+            "a.example",
+            "a.example/",
+        ] {
+            let roots = Place::Roots("a.example:4735".to_owned());
+            assert_eq!(place(all).expect("an endpoint"), roots, "{all}");
+        }
+        for wrong in [
+            "a.example/data/x",
+            "/data",
+            "/",
+            "",
+            "dray://",
+            "http://a.example/x",
+        ] {
+            let error = place(wrong).expect_err(wrong);
+            assert!(error.remedy.contains("dray://HOST"), "{error:?}");
         }
     }
 }
