@@ -3,6 +3,12 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+/// A length of time in nanoseconds; of 584 years and more the largest number.
+#[must_use]
+pub fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// A point on a monotonic clock, in nanoseconds since a start that only its owner knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
@@ -33,8 +39,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
     fn add(self, length: Duration) -> Self {
-        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        Self(self.0.saturating_add(nanos(length)))
     }
 }
 

@@ -156,6 +156,26 @@ impl Broker {
         Some((&taken.wish, taken.is_promised))
     }
 
+    /// When a transfer has to begin at the latest to be done in time, as fast as what it passes allows
+    /// now; at once when it has no deadline, and when nothing of what it passes is known: nobody can say
+    /// that it may wait.
+    #[must_use]
+    pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
+        let wish = &self.transfers.get(&key)?.wish;
+        let at_once = wish.start(now);
+        let (Some(deadline), Some(bytes)) = (wish.deadline, wish.bytes) else {
+            return Some(at_once);
+        };
+        let passed = wish.resources.iter();
+        let passed = passed.filter_map(|id| self.capacity(*id)?.present());
+        let rate = passed.chain(wish.ceiling.map(|rate| rate.0)).min();
+        let lasts = rate.and_then(|rate| BytesPerSecond(rate).time_for(bytes));
+        Some(lasts.map_or(at_once, |lasts| {
+            let left = deadline.since(Time::ZERO).saturating_sub(lasts);
+            Time::ZERO + left
+        }))
+    }
+
     fn insert(&mut self, wish: Wish, is_promised: bool) {
         let taken = Taken {
             is_promised,

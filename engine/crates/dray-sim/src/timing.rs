@@ -2,6 +2,7 @@
 //! after the other, at a speed that may change while it is under way. Without this module's times a
 //! world draws its delays.
 
+use dray_core::time::nanos;
 use dray_core::{FileIndex, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -126,7 +127,7 @@ impl Timing {
             Slow::Nowhere => false,
             Slow::Fixed(slow) => slow == target,
             Slow::Moving(count, period) => {
-                let turn = now.as_nanos() / nanos(period);
+                let turn = now.as_nanos() / nanos(period).max(1);
                 turn % u64::from(count.max(1)) == u64::from(target)
             }
         }
@@ -136,13 +137,9 @@ impl Timing {
         let Slow::Moving(_, period) = self.slow else {
             return None;
         };
-        let turn = now.as_nanos() / nanos(period);
-        Some(Time::from_nanos((turn + 1) * nanos(period)))
+        let turn = now.as_nanos() / nanos(period).max(1);
+        Some(Time::from_nanos((turn + 1) * nanos(period).max(1)))
     }
-}
-
-fn nanos(period: Duration) -> u64 {
-    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Promises {
             .map(|(key, held)| Mover {
                 id: Arc::clone(&held.id),
                 owner: Arc::clone(&held.owner),
-                latest_start: desk.latest_start(*key, at).unwrap_or(at),
+                latest_start: desk.broker.latest_start(*key, at).unwrap_or(at),
             })
             .collect();
         drop(desk);
@@ -101,7 +101,8 @@ impl Promises {
             };
             let old = before.remove(&key);
             let since = old.map_or(at, |old| old.since);
-            let is_late = (desk.latest_start(key, at)).is_some_and(|start| start <= at + SEATLESS);
+            let is_late =
+                (desk.broker.latest_start(key, at)).is_some_and(|start| start <= at + SEATLESS);
             let was_told = old.is_some_and(|old| old.is_told);
             let is_told = was_told || is_late && at.since(since) >= SEATLESS;
             is_news |= is_told != was_told;
@@ -120,22 +121,6 @@ impl Promises {
 }
 
 impl Desk {
-    fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
-        let (wish, _) = self.broker.wish(key)?;
-        let (Some(deadline), Some(bytes)) = (wish.deadline, wish.bytes) else {
-            return Some(wish.start(now));
-        };
-        let passed = wish.resources.iter();
-        let passed = passed.filter_map(|id| self.broker.capacity(*id)?.present());
-        let rate = passed.chain(wish.ceiling.map(|rate| rate.0)).min();
-        let length = rate.map_or(Duration::ZERO, |rate| {
-            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-        });
-        let nanos = deadline.since(Time::ZERO).saturating_sub(length);
-        Some(Time::ZERO + nanos)
-    }
-
     /// Adds those that will be missed for want of a place, in the place of another cause.
     pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {
         for (key, unseated) in self.unseated.iter().filter(|(_, one)| one.is_told) {

@@ -2,6 +2,7 @@
 
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
+use dray_core::time::nanos;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -119,10 +120,6 @@ impl Capacity {
         });
         tenth.map(|(rate, _)| *rate)
     }
-}
-
-fn nanos(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

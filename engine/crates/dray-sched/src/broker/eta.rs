@@ -5,7 +5,7 @@ use super::wish::{TransferKey, Wish};
 use super::{Broker, Outlook};
 use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
-use std::time::Duration;
+use dray_core::time::nanos;
 
 /// Changes of rates that are followed for an estimate. What comes after happens at the last rates.
 const STEPS_MAX: usize = 64;
@@ -181,8 +181,4 @@ impl Left {
         }
         None
     }
-}
-
-fn nanos(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }

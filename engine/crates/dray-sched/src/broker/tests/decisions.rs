@@ -418,3 +418,35 @@ fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
     assert!(given(1) + given(2) >= 199 && given(3) == 0, "{rates:?}");
     assert_eq!(rates.misses, []);
 }
+
+#[test]
+fn the_latest_start_leaves_time_for_every_byte_and_none_is_put_off_for_want_of_knowledge() {
+    let mut broker = broker(&[100, 30]);
+    let take = |broker: &mut Broker, wish: Wish| {
+        assert!(broker.take_on(&[wish], at(10)).is_some());
+    };
+    take(&mut broker, due(1, 1_000, 500, &[0]));
+    take(&mut broker, due(2, 300, 500, &[0, 1]));
+    let mut slow = due(3, 200, 500, &[0]);
+    slow.ceiling = Some(rate(10));
+    take(&mut broker, slow);
+    let starts = |broker: &Broker, key| broker.latest_start(TransferKey(key), at(10));
+    assert_eq!(starts(&broker, 1), Some(at(490)));
+    assert_eq!(starts(&broker, 2), Some(at(490)), "the slower of both");
+    assert_eq!(starts(&broker, 3), Some(at(480)), "its own bound");
+    assert_eq!(starts(&broker, 4), None);
+    // Rounded up: a part of a nanosecond is one.
+    broker.progress(TransferKey(1), 1_000 * MEGA + 1);
+    assert!(starts(&broker, 1) < Some(at(490)));
+    // A rate is owed at once, and so is what passes nothing that is known, or nothing that moves.
+    let mut owed = background(5, 100, &[1]);
+    owed.floor = rate(1);
+    owed.not_before = Some(at(20));
+    take(&mut broker, owed);
+    assert_eq!(starts(&broker, 5), Some(at(20)));
+    broker.set_resource(ResourceId(7), None);
+    broker.restore([due(6, 100, 500, &[7])]);
+    assert_eq!(starts(&broker, 6), Some(at(10)));
+    broker.set_resource(ResourceId(0), Some(rate(0)));
+    assert_eq!(starts(&broker, 1), Some(at(10)));
+}
