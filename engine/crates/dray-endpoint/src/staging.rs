@@ -185,11 +185,13 @@ impl Stager<'_> {
         }
         if matches!(staged.state, StagedState::Failed | StagedState::Evicted) || row.request.bypass
         {
-            let cause = match row.request.bypass {
-                true => "it went past the fast root".to_owned(),
-                false => format!("it is {}", staged.state.word()),
+            let (cause, remedy) = match row.request.bypass {
+                true => (
+                    "it went past the fast root, so there is no copy".to_owned(),
+                    "stage it without bypass, to have one",
+                ),
+                false => (format!("it is {}", staged.state.word()), "stage it again"),
             };
-            let remedy = "stage it again";
             return Err(refused(
                 ErrorKind::AlreadyExists,
                 "pin the copy",

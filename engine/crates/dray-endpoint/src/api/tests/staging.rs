@@ -278,7 +278,8 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
     let (code, refused) = house.post("alice", "/v1/staging/x/pin", pin).await;
     assert_eq!(code, 409);
     assert!(
-        refused.to_string().contains("past the fast root"),
+        refused.to_string().contains("past the fast root")
+            && refused.to_string().contains("without bypass"),
         "{refused}"
     );
     // It ends, and what was brought stays.

@@ -252,9 +252,14 @@ fn check_names(request: &Request) -> Result<()> {
     };
     for other in others {
         if name(other)? != first {
+            let remedy = match request.selection.recursive {
+                // Then what is in them goes there, whatever they are called.
+                true => "End each with a slash: then what is in it goes into the destination",
+                false => "Name the file as the destination, without a slash at its end",
+            };
             let cause = "replicas that go into a folder have one name, the one they get there; \
-                         these differ. Name the file, or the folder, as the destination";
-            return Err(refused("sources", cause));
+                         these differ";
+            return Err(refused("sources", format!("{cause}. {remedy}")));
         }
     }
     Ok(())
@@ -346,7 +351,10 @@ mod tests {
         let differing = ["/data/a", "dray://b/data/other"];
         assert!(with(&differing, "/data/into", false).is_ok(), "named there");
         assert!(with(&differing, "/data/into/", false).is_err());
-        assert!(with(&differing, "/data/into", true).is_err());
+        let refused = with(&differing, "/data/into", true).expect_err("differing");
+        assert!(refused.to_string().contains("slash"), "{refused}");
+        let slashes = ["/data/a/", "dray://b/data/other/"];
+        assert!(with(&slashes, "/data/into", true).is_ok(), "as it says");
         let alike = ["/data/a%20b", "dray://b/else/a b"];
         assert!(with(&alike, "/data/into/", false).is_ok());
         assert!(with(&["/data/a/", "dray://b/x/"], "/data/into/", true).is_ok());
