@@ -31,7 +31,7 @@ use crate::moment::Moment;
 use ask::Places;
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
-use dray_sched::broker::{Answer, Broker, Rate, Reason, ResourceId, TransferKey, Wish};
+use dray_sched::broker::{Answer, Broker, Grant, Rate, Reason, ResourceId, TransferKey, Wish};
 use link::Link;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -202,24 +202,41 @@ impl Promises {
 
     /// The same of a broker; why not is not asked.
     fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Moment) -> Option<Vec<Given>> {
-        let at = time(now);
+        let ask = |broker: &mut Broker, _: &[usize], wishes: &[Wish]| {
+            broker.take_on(wishes, time(now)).ok_or(())
+        };
+        self.walk(broker, asks, ask, |_, ()| Given::no_room()).ok()
+    }
+
+    /// Asks a broker for those that must be promised what they ask for, all or none, then for those that
+    /// are taken on all the same, one by one. `ask` is told which they are; `without` says what one of
+    /// the latter gets that was refused.
+    fn walk<R>(
+        &self,
+        broker: &mut Broker,
+        asks: &[Ask<'_>],
+        mut ask: impl FnMut(&mut Broker, &[usize], &[Wish]) -> Result<Vec<Grant>, R>,
+        without: impl Fn(usize, R) -> Given,
+    ) -> Result<Vec<Given>, R> {
         let (must, may) = sorted(asks);
         let mut given: Vec<Given> = asks.iter().map(|_| Given::default()).collect();
-        let wishes = must.iter().map(|at| self.places.wish(&asks[*at]));
-        let wishes: Vec<Wish> = wishes.collect();
-        let grants = broker.take_on(&wishes, at)?;
-        for ((index, wish), grant) in must.iter().zip(&wishes).zip(&grants) {
-            given[*index] = self.given(broker, &asks[*index], wish, grant);
+        let mut set = |set: &[usize]| {
+            let wishes = set.iter().map(|at| self.places.wish(&asks[*at]));
+            let wishes: Vec<Wish> = wishes.collect();
+            let grants = ask(broker, set, &wishes)?;
+            for ((at, wish), grant) in set.iter().zip(&wishes).zip(&grants) {
+                given[*at] = self.given(broker, &asks[*at], wish, grant);
+            }
+            Ok(())
+        };
+        set(&must)?;
+        let refused: Vec<(usize, R)> = (may.into_iter())
+            .filter_map(|at| Some((at, set(&[at]).err()?)))
+            .collect();
+        for (at, refused) in refused {
+            given[at] = without(at, refused);
         }
-        for index in may {
-            let wish = [self.places.wish(&asks[index])];
-            let grants = broker.take_on(&wish, at);
-            given[index] = match grants.as_ref().and_then(|grants| grants.first()) {
-                Some(grant) => self.given(broker, &asks[index], &wish[0], grant),
-                None => Given::no_room(),
-            };
-        }
-        Some(given)
+        Ok(given)
     }
 
     /// What those that were refused are told. What is offered to them is kept free for a while.
@@ -291,56 +308,30 @@ impl Promises {
         asks: &[Ask<'_>],
         now: Moment,
     ) -> Result<Vec<Given>, Box<NotAdmitted>> {
-        let at = time(now);
-        let wishes: Vec<Wish> = asks.iter().map(|ask| self.places.wish(ask)).collect();
         let names = answer::Names::new(&self.places, held, asks);
-        let (must, may) = sorted(asks);
-        let mut given: Vec<Given> = asks.iter().map(|_| Given::default()).collect();
-        let set: Vec<Wish> = must.iter().map(|at| wishes[*at].clone()).collect();
-        match broker.admit(&set, at) {
-            Answer::Accepted(grants) => {
-                for (index, grant) in must.iter().zip(&grants) {
-                    given[*index] = self.given(broker, &asks[*index], &wishes[*index], grant);
-                }
-            }
-            Answer::Refused(refusal) => {
-                let asked: Vec<&Ask<'_>> = must.iter().map(|at| &asks[*at]).collect();
-                let mut refused = names.refused(&asked, &refusal);
-                // In the order of the requests.
-                refused.at = must.get(refused.at).copied().unwrap_or(0);
-                let mut answers: Vec<Admitted> = asks.iter().map(|_| Admitted::default()).collect();
-                for (index, answer) in must.iter().zip(refused.answers) {
-                    answers[*index] = answer;
-                }
-                refused.answers = answers;
-                return Err(Box::new(refused));
-            }
-        }
-        for index in may {
-            let wish = std::slice::from_ref(&wishes[index]);
-            given[index] = match broker.admit(wish, at) {
-                Answer::Accepted(grants) => {
-                    self.given(broker, &asks[index], &wishes[index], &grants[0])
-                }
-                Answer::Refused(refusal) => {
-                    let mut refused = names.refused(&[&asks[index]], &refusal);
-                    Given {
-                        answer: refused.answers.pop().unwrap_or_default(),
-                        ..Given::default()
-                    }
-                }
+        let ask = |broker: &mut Broker, set: &[usize], wishes: &[Wish]| {
+            let refusal = match broker.admit(wishes, time(now)) {
+                Answer::Accepted(grants) => return Ok(grants),
+                Answer::Refused(refusal) => refusal,
             };
-        }
-        Ok(given)
+            let asked: Vec<&Ask<'_>> = set.iter().map(|at| &asks[*at]).collect();
+            let mut refused = names.refused(&asked, &refusal);
+            // In the order of the requests.
+            refused.at = set.get(refused.at).copied().unwrap_or(0);
+            let mut answers: Vec<Admitted> = asks.iter().map(|_| Admitted::default()).collect();
+            for (index, answer) in set.iter().zip(refused.answers) {
+                answers[*index] = answer;
+            }
+            refused.answers = answers;
+            Err(Box::new(refused))
+        };
+        self.walk(broker, asks, ask, |at, mut refused| Given {
+            answer: refused.answers.swap_remove(at),
+            ..Given::default()
+        })
     }
 
-    fn given(
-        &self,
-        broker: &mut Broker,
-        ask: &Ask<'_>,
-        wish: &Wish,
-        grant: &dray_sched::broker::Grant,
-    ) -> Given {
+    fn given(&self, broker: &mut Broker, ask: &Ask<'_>, wish: &Wish, grant: &Grant) -> Given {
         if !grant.is_promised {
             // It is asked again when more is known.
             broker.end(wish.key);
