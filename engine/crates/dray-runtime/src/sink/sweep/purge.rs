@@ -8,7 +8,7 @@
 
 use super::super::destination::DestinationRequest;
 use super::super::look::{LogPlace, find};
-use super::remove::{clear, take};
+use super::remove::{clear, remove_remnant, take};
 use super::survey::{self, survey};
 use super::{Found, What};
 use dray_core::{ErrorKind, Result, TransferId};
@@ -65,7 +65,7 @@ impl DestinationRequest {
         // Somebody may have held it between the look and the lease.
         let Some(survey) = look(survey::Lease::Ours)?.filter(|now| now.found.what == What::Log)
         else {
-            at.remove()?;
+            remove_remnant(&at, &lease)?;
             return Ok(Purged::Nothing);
         };
         if let Some(stays) = self.stays(&survey.found, is_own) {
@@ -98,12 +98,7 @@ impl DestinationRequest {
             Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(()),
             Err(error) => return Err(error),
         };
-        // Nobody makes a log without the lease; one that came before it was ours is somebody's.
-        if at.store.list_control(&at.folder)?.contains(&at.log) {
-            return Ok(());
-        }
-        lease.check()?;
-        at.remove()
+        remove_remnant(at, &lease)
     }
 
     /// Whether a log there is made for this very destination.

@@ -99,8 +99,7 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     let is_ended = |now: &Found| now.what == What::Remnant && found.what == What::Log;
     if survey.as_ref().is_none_or(|now| is_ended(&now.found)) {
         // The lease is our own: made anew, where another has removed all of it.
-        lease.check()?;
-        at.remove()?;
+        remove_remnant(&at, &lease)?;
         return Ok(Removed::Left);
     }
     let Some(survey) = survey.filter(|survey| is_as_found(&survey.found)) else {
@@ -111,6 +110,17 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         files: survey.found.files,
         bytes: survey.found.bytes,
     })
+}
+
+/// Removes what is left behind a log that is gone: the lease, which is ours, and the folder, if nothing
+/// else is in it. Nobody makes a log without the lease; one that came before it was ours is somebody's,
+/// and all of it stays.
+pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
+    if at.store.list_control(&at.folder)?.contains(&at.log) {
+        return Ok(());
+    }
+    lease.check()?;
+    at.remove()
 }
 
 /// Removes what the log speaks of, the log, and the lease.
