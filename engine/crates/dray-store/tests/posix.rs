@@ -123,6 +123,28 @@ fn followed_links_stay_beneath_what_is_read() {
 }
 
 #[test]
+fn links_are_followed_whatever_the_folders_above_the_root_are_called() {
+    let folder = TempDir::new().expect("a folder");
+    let root = folder.path().join(".dray-site/data");
+    fs::create_dir_all(root.join("own")).expect("folders");
+    fs::create_dir_all(root.join(".dray-left")).expect("folders");
+    fs::write(root.join("own/file"), b"bytes").expect("a file");
+    fs::write(root.join(".dray-left/file"), b"bytes").expect("a file");
+    symlink("own", root.join("inside")).expect("a link");
+    symlink(".dray-left", root.join("left")).expect("a link");
+    let tops = LinkScope::Beneath([RelPath::root()].into());
+    let store = open(&root, End::Source, tops);
+    let kind = |at: &str| {
+        let opened = store.open_read(&path(at), ReadPurpose::Transfer);
+        opened.map(|_| ()).map_err(|error| error.kind)
+    };
+    assert_eq!(kind("own/file"), Ok(()));
+    assert_eq!(kind("inside/file"), Ok(()));
+    assert_eq!(kind("left/file"), Err(ErrorKind::PathEscapes));
+    assert_eq!(kind(".dray-left/file"), Err(ErrorKind::PathEscapes));
+}
+
+#[test]
 fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let outside = TempDir::new().expect("a folder");
     fs::write(outside.path().join("secret"), b"secret").expect("a file");

@@ -74,11 +74,32 @@ impl Root {
                 let Some((top, rest)) = tops.iter().find_map(within) else {
                     return self.open_from(None, path, flags, STRAIGHT);
                 };
+                // Mostly no link leads there, and nothing has to be asked of where one has led.
+                if !rest.split(|byte| *byte == b'/').any(is_own) {
+                    match self.open_from(None, path, flags, STRAIGHT) {
+                        Err(Errno::LOOP) => {}
+                        straight => return straight,
+                    }
+                }
                 let top = self.open_from(None, top.as_bytes(), PASSAGE, STRAIGHT)?;
                 let opened = self.open_from(Some(top), rest, flags, ResolveFlags::BENEATH)?;
-                refuse_own(&opened)?;
+                self.refuse_own(&opened)?;
                 Ok(opened)
             }
+        }
+    }
+
+    /// Refuses what a link led to when it lies among dray's own files: what others have left unfinished
+    /// is nobody's to read. How the folders above the root are called is no matter of a link's.
+    fn refuse_own(&self, fd: &OwnedFd) -> Result<()> {
+        // Without /proc nobody can say where it lies: that is no link's fault.
+        let place = |fd| place_of(fd).ok_or(Errno::NOSYS);
+        let (root, place) = (place(self.fd.as_fd())?, place(fd.as_fd())?);
+        let behind = place.strip_prefix(&root).unwrap_or(&place);
+        let is_own = |part: Component<'_>| is_own(part.as_os_str().as_bytes());
+        match behind.components().any(is_own) {
+            true => Err(Errno::LOOP),
+            false => Ok(()),
         }
     }
 
@@ -163,17 +184,9 @@ fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Refuses what a link led to when it lies among dray's own files: what others have left unfinished
-/// is nobody's to read.
-fn refuse_own(fd: &OwnedFd) -> Result<()> {
-    let place = place_of(fd.as_fd()).ok_or(Errno::LOOP)?;
-    let is_own = |part: Component<'_>| {
-        Name::new(part.as_os_str().as_bytes()).is_ok_and(|name| name.is_reserved())
-    };
-    match place.components().any(is_own) {
-        true => Err(Errno::LOOP),
-        false => Ok(()),
-    }
+/// Whether a name is dray's own.
+fn is_own(name: &[u8]) -> bool {
+    Name::new(name).is_ok_and(|name| name.is_reserved())
 }
 
 /// Opens component by component, following nothing.
