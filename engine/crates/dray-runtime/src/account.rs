@@ -250,6 +250,8 @@ mod tests {
         if check_rights().is_err() {
             // Without the right to, that is all there is to see.
             assert!(refusal("alice").contains("CAP_SETUID"));
+            let is_said = std::env::var_os("DRAY_TEST_ACCOUNTS").is_some();
+            assert!(!is_said, "DRAY_TEST_ACCOUNTS is set, and this may not");
             eprintln!("left out: acting as another account, which this process may not");
             return;
         }

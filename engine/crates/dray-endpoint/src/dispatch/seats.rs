@@ -5,7 +5,8 @@
 //! promised, the background before the rest, then what is promised and has time.
 //!
 //! Invariant owned here: nobody gives up a session to somebody who would give it back: what is
-//! promised gives way only to what is in a hurry, by more than that hurry.
+//! promised gives way only to what is in a hurry, by more than that hurry. Only a link that gives more
+//! since than it gave then makes another of it.
 
 use super::{Dispatcher, Shared, time};
 use crate::live::Lack;
@@ -253,11 +254,14 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
-    use crate::live::{Bounds, Lack, Live, Moving, Seat, Way, Wish};
+    use crate::live::{self, Bounds, Lack, Live, Moving, Seat, Way};
     use crate::moment::Moment;
     use crate::promises::Mover;
-    use dray_core::rate::Class;
+    use dray_core::rate::{BytesPerSecond, Class};
     use dray_core::{Time, TransferId};
+    use dray_sched::broker::{Broker, Config, ResourceId, TransferKey, Wish};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     const NOW: u64 = 1_000;
@@ -435,7 +439,13 @@ mod tests {
     fn enter(live: &Live, one: &Mover) -> Seat {
         let id = TransferId::new(&*one.id).expect("good");
         let peer = "b.example".to_owned();
-        let mut moving = Moving::new(id, one.owner.to_string(), peer, Way::In, Wish::default());
+        let mut moving = Moving::new(
+            id,
+            one.owner.to_string(),
+            peer,
+            Way::In,
+            live::Wish::default(),
+        );
         moving.is_own = true;
         live.enter(moving).expect("asked before")
     }
@@ -476,5 +486,96 @@ mod tests {
             },
         );
         assert_eq!((seats.len(), seatless.len()), (BEGUN_MAX, 0));
+    }
+
+    const LINK: ResourceId = ResourceId(0);
+    const STEP: u64 = 20;
+
+    /// Promised transfers on one link, and the one place there is.
+    struct OnePlace {
+        broker: Broker,
+        left: BTreeMap<u64, u64>,
+        sits: Option<u64>,
+        /// Who took its place from whom, the link's rate then, and the most it gave since.
+        taken: BTreeMap<(u64, u64), (u64, u64)>,
+    }
+
+    impl OnePlace {
+        /// Of each so many bytes, and when it is due.
+        fn new(wishes: &[(u64, u64)]) -> Self {
+            let mut broker = Broker::new(Config::default());
+            broker.set_resource(LINK, Some(BytesPerSecond(100)));
+            let numbered = (0..).zip(wishes);
+            let promised = numbered.clone().map(|(key, (bytes, due))| {
+                Wish::new(TransferKey(key), *bytes, &[LINK]).due(at(NOW + due))
+            });
+            broker.restore(promised);
+            Self {
+                broker,
+                left: numbered.map(|(key, (bytes, _))| (key, *bytes)).collect(),
+                sits: None,
+                taken: BTreeMap::new(),
+            }
+        }
+
+        fn start(&self, key: u64, now: Time) -> Time {
+            let start = self.broker.latest_start(TransferKey(key), now);
+            start.expect("it is promised")
+        }
+
+        /// Goes on for a step, in which so many hundredths of the rate are used.
+        fn step(&mut self, now: Time, rate: u64, hundredths: u64) {
+            self.broker.set_resource(LINK, Some(BytesPerSecond(rate)));
+            self.taken
+                .values_mut()
+                .for_each(|(_, most)| *most = rate.max(*most));
+            let mut waiting: Vec<u64> = self.left.keys().copied().collect();
+            waiting.retain(|key| Some(*key) != self.sits);
+            waiting.sort_by_key(|key| self.start(*key, now));
+            let Some(sits) = self.sits else {
+                self.sits = waiting.first().copied();
+                return;
+            };
+            let sitting = Sitting {
+                latest_start: Some(self.start(sits, now)),
+                ..sitting("sits", "alice", Class::Deadline, 0)
+            };
+            let comes = waiting.into_iter().find(|key| {
+                let one = Newcomer {
+                    owner: "alice",
+                    lack: Lack::InAll,
+                    latest_start: Some(self.start(*key, now)),
+                };
+                !give_way(vec![sitting.clone()], &[one], Vec::new(), now).is_empty()
+            });
+            if let Some(comes) = comes {
+                if let Some((then, most)) = self.taken.remove(&(sits, comes)) {
+                    assert!(most > then, "{comes} takes back what {sits} took at {then}");
+                }
+                self.taken.insert((comes, sits), (rate, rate));
+                self.sits = Some(comes);
+                return;
+            }
+            let left = self.left.entry(sits).or_default();
+            *left = left.saturating_sub(rate * STEP * hundredths / 100);
+            self.broker.progress(TransferKey(sits), *left);
+            if *left == 0 {
+                self.left.remove(&sits);
+                self.sits = None;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_takes_a_place_back_unless_the_link_has_given_more_since(
+            wishes in prop::collection::vec((100_u64..400_000, 10_u64..8_000), 2..6),
+            steps in prop::collection::vec((10_u64..400, 1_u64..=100), 1..300),
+        ) {
+            let mut place = OnePlace::new(&wishes);
+            for (number, (rate, hundredths)) in (0..).zip(steps) {
+                place.step(at(NOW + STEP * number), rate, hundredths);
+            }
+        }
     }
 }

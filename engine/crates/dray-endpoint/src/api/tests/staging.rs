@@ -2,7 +2,7 @@
 
 use super::{House, house, with_a_third_root};
 use crate::accounts::Accounts;
-use crate::accounts::tests::{ALICE, Made};
+use crate::accounts::tests::{ALICE, Made, may_act};
 use crate::audit::Audit;
 use crate::moment::Moment;
 use crate::queue::Ending;
@@ -293,8 +293,7 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
 
 #[tokio::test]
 async fn a_copy_is_evicted_as_its_owners_account() {
-    if dray_runtime::account::check_rights().is_err() {
-        eprintln!("left out: acting as another account, which this process may not");
+    if !may_act() {
         return;
     }
     let house = with_a_third_root("", |_| Accounts::made(Box::new(Made)));
