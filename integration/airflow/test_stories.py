@@ -11,6 +11,7 @@ import pytest
 
 from integration.airflow.conftest import MIB, files
 from integration.harness import tree
+from integration.harness.airflow import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,3 +133,31 @@ def test_beamline_day_archives_what_the_detector_writes(story: Site) -> None:
         name.removesuffix(".h5") for name in samples
     ]
     assert {each.state for each in moved} == {"done"}
+
+
+@pytest.mark.parametrize("story", ["detector/today"], indirect=True)
+def test_beamline_day_tells_of_a_sample_that_cannot_be_archived(story: Site) -> None:
+    # A folder where a file should be, which no retry mends.
+    (story.here / "broken.h5").mkdir(parents=True)
+    tree.make_file(story.here / "good.h5", 3 * MIB, seed=1)
+    airflow = story.world.airflow
+
+    def told() -> str:
+        found = airflow.ask("GET", "dags/beamline_day/dagRuns", limit=100)["dag_runs"]
+        for each in found:
+            run = Run(airflow, "beamline_day", each["dag_run_id"])
+            for task in run.tasks():
+                lines = run.log(task.task_id, task.map_index).splitlines()
+                said = [line for line in lines if "of beamline_day failed" in line]
+                if said:
+                    return f"{task.task_id}[{task.map_index}] {len(said)} {said[0]}"
+        return ""
+
+    line = airflow.wait_for(told, "somebody is told")
+    where, count, said = line.split(" ", 2)
+    assert count == "1"
+    assert f"task {where} of run " in said
+    assert "cannot copy at the source: broken.h5: a folder stands here" in said
+    assert "will not be sent again: clear the task to go on from there" in said
+    airflow.wait_for(lambda: (story.there / "good.h5").is_file(), "the good one is archived")
+    assert not (story.there / "broken.h5").exists()

@@ -507,6 +507,10 @@ class Run:
         """Say that the whole run has failed, as a user does."""
         self.airflow.ask("PATCH", self._path, {"state": "failed"})
 
+    def delete(self) -> None:
+        """Delete it; Airflow refuses that of one that runs."""
+        self.airflow.ask("DELETE", self._path)
+
     def log(self, task_id: str, map_index: int = -1) -> str:
         """Give what a task wrote, all tries together, the triggerer's part included."""
         folder = self.airflow.folder / "logs" / f"dag_id={self.dag_id}" / f"run_id={self.run_id}"

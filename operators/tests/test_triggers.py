@@ -16,6 +16,7 @@ from dray.errors import DrayPermanentError
 from dray_airflow.errors import DrayTaskFailure
 from dray_airflow.sensors.file import DrayFileSensor
 from dray_airflow.submission import FIRST_LABEL
+from dray_airflow.triggers import transfer as transfer_trigger
 from dray_airflow.triggers.file import DrayFileTrigger, DrayFolderTrigger
 from dray_airflow.triggers.transfer import DrayTransferTrigger
 from dray_airflow.triggers.watching import Watch
@@ -117,6 +118,33 @@ def test_a_user_who_ends_the_task_ends_the_transfer_and_keeps_what_is_safe(site:
         client.change("t", rate_max=None)
         ended = client.wait("t", timeout_seconds=30)
     assert (ended.state, ended.bytes.sent + ended.bytes.resumed) == ("done", SIZE)
+
+
+def test_an_ending_goes_on_behind_a_triggerer_that_waits_no_longer_and_an_endpoint_that_is_away(
+    site: Endpoint, connect: Callable[..., str]
+) -> None:
+    with site.client() as client:
+        client.change("t", rate_max=SLOW // 20)
+    connect("site", site, extra={"pin": site.key, "seconds": 1, "outage_seconds": 60})
+
+    async def ended() -> None:
+        await asyncio.to_thread(site.kill)
+        one = trigger()
+        ending = asyncio.create_task(one.on_kill())
+        await asyncio.sleep(1.0)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        await one.cleanup()
+        await asyncio.to_thread(site.start)
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            if not transfer_trigger._ENDINGS:
+                return
+
+    asyncio.run(ended())
+    with site.client() as client:
+        assert client.wait("t", timeout_seconds=10).state == "cancelled"
 
 
 def test_an_endpoint_that_restarts_is_waited_for(site: Endpoint) -> None:

@@ -38,6 +38,28 @@ with DAG("move_deferred", schedule=None, catchup=False):
         **COMMON,
     )
 
+#: Both ways to wait in one run; in one that may not take long, too.
+WAYS: dict[str, dict[str, Any]] = {
+    "waiting": {"deferrable": False},
+    "deferred": {"grace_seconds": 0},
+}
+for dag_id, seconds in (("move_both", 3600), ("move_brief", 40)):
+    with DAG(
+        dag_id, schedule=None, catchup=False, dagrun_timeout=timedelta(seconds=seconds)
+    ) as dag:
+        for task_id, how in (
+            ("waiting", {"deferrable": False}),
+            ("deferred", {"grace_seconds": 0}),
+        ):
+            DrayTransferOperator(
+                task_id=task_id,
+                sources=f"{{{{ dag_run.conf['source'] }}}}{task_id}/",
+                destination=f"{{{{ dag_run.conf['destination'] }}}}/{task_id}",
+                **how,
+                **COMMON,
+            )
+    globals()[dag_id] = dag
+
 #: A dataset by shards, each a task of its own.
 with DAG("move_mapped", schedule=None, catchup=False):
 

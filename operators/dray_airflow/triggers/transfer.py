@@ -28,6 +28,11 @@ SETTLE_SECONDS = 5.0
 """A trigger that fires sooner after the deferral can meet a scheduler that has not seen the
 deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with PostgreSQL)."""
 
+AWAY_PAUSE_SECONDS = 2.0
+"""Between looks for an endpoint that is away; each look has tries of its own."""
+#: a task that nobody holds may be collected before its end
+_ENDINGS: set[asyncio.Task[None]] = set()
+
 
 class DrayTransferTrigger(OfFields, BaseTrigger):
     """Fires when a transfer has ended, or cannot be asked for.
@@ -88,16 +93,46 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
     async def on_kill(self) -> None:
         """Cancel the transfer and keep what is safe: a user has ended the task.
 
-        Not when a later try goes on with it already.
+        Not when a later try goes on with it already. An endpoint that is away is looked for, for
+        the connection's ``outage_seconds``.
         """
-        from dray_airflow.submission import cancel_own_async
-
         if not self.mark:
             return
+        ending = asyncio.create_task(self._end())
+        _ENDINGS.add(ending)
+        ending.add_done_callback(_ENDINGS.discard)
+        # The triggerer cancels this when it looks again who is to go, a second later (seen, Airflow
+        # 3.3.2), whatever its on_kill_timeout says; the ending goes on behind it.
+        await asyncio.shield(ending)
+
+    async def _end(self) -> None:
+        from dray.errors import DrayError
+        from dray_airflow.errors import DrayTaskFailure
+        from dray_airflow.submission import cancel_own_async
+
         hook, gate = DrayHook(self.dray_conn_id), watch_of(self.dray_conn_id).gate
-        async with gate, await hook.get_async_conn() as client:
-            said = await cancel_own_async(client, self.transfer_id, self.mark)
-        self.log.info("transfer %s: %s", self.transfer_id, said)
+        begun = time.monotonic()
+        while True:
+            try:
+                async with gate, await hook.get_async_conn() as client:
+                    said = await cancel_own_async(client, self.transfer_id, self.mark)
+            except (DrayError, DrayTaskFailure) as error:
+                is_over = (
+                    isinstance(error, DrayTaskFailure)
+                    or error.status == "permanent"
+                    or time.monotonic() - begun >= hook.settings.outage_seconds
+                )
+                if is_over:
+                    self.log.warning(
+                        "transfer %s goes on, it could not be cancelled: %s",
+                        self.transfer_id,
+                        error,
+                    )
+                    return
+            else:
+                self.log.info("transfer %s: %s", self.transfer_id, said)
+                return
+            await asyncio.sleep(AWAY_PAUSE_SECONDS)
 
     async def cleanup(self) -> None:
         """Leave the transfer alone: this is called whenever a triggerer stops, too."""
