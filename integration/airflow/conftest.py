@@ -7,6 +7,7 @@ what the endpoints, or Airflow, say of themselves.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ LIMITS = {"memory": "64MiB", "transfers_active": 4}
 #: What an endpoint's end may cost at the most: the buffers, and one group of syncs
 #: (docs/explanation/what-is-safe.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
+#: what OpenLineage is told, beside the Airflow's folder: an event on each line
+LINEAGE = "lineage.jsonl"
 DATA_BYTES = 96 * MIB
 #: of the large scene's small files; each is sent again or adopted whole, never gone on with
 SMALL_FILES, SMALL_BYTES = 40, 999
@@ -93,6 +96,13 @@ def make_world(
         options = {
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(a) for name in ("A", "SITE", "BEAMLINE")},
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(b) for name in ("B", "PARTNER", "ARCHIVE")},
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+            # Only of DAGs that ask for it.
+            "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+            "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "append": True, "log_file_path": str(folder / LINEAGE)}
+            ),
             **(services(stack, folder) if services is not None else {}),
         }
         dags = [Path(__file__).parent / "dags", ROOT / "dags"]
