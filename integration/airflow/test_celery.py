@@ -5,11 +5,14 @@ Run by ``make test-celery``; the servers are Debian's.
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.airflow.conftest import MIB, Scene, make_world
+from dray.testing.endpoints import Endpoint, Root
+from integration.airflow.conftest import LIMITS, MIB, Scene, make_world
+from integration.harness.airflow import connection
 from integration.harness.services import start_postgresql, start_redis
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from dray.client import Client, Transfer
     from integration.airflow.conftest import World
     from integration.harness.airflow import Airflow
 
@@ -54,8 +58,22 @@ def begin(airflow: Airflow) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(request: pytest.FixtureRequest) -> Iterator[World]:
-    with make_world(request, begin, servers) as world:
+def others() -> list[Endpoint]:
+    """Hold the second endpoint of ``b``'s storage, ``c``."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest, others: list[Endpoint]) -> Iterator[World]:
+    def services(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
+        shared = Root("data", {"path": str(folder / "b" / "roots" / "data")})
+        c = Endpoint(folder / "c", "c", roots=(shared,), config={"limits": LIMITS})
+        stack.callback(c.kill)
+        c.start()
+        others.append(c)
+        return {**servers(stack, folder), "AIRFLOW_CONN_DRAY_C": connection(c)}
+
+    with make_world(request, begin, services) as world:
         for name in WORKERS:
             world.airflow.wait_for(
                 lambda name=name: (
@@ -101,7 +119,56 @@ def test_two_workers_share_a_dataset(scene: Scene, site: World) -> None:
     check_each_once(scene)
 
 
+def refusals(client: Client, id: str) -> list[str]:
+    """Say what kept a transfer that is done from its end before, try by try."""
+    kinds = []
+    for event in client.events(transfer=id, after=0):
+        if event.type == "state" and event.fields.get("error"):
+            kinds.append(str(event.fields["error"]["kind"]))
+        if event.state == "done":
+            break
+    return kinds
+
+
+def test_two_endpoints_of_one_storage_never_write_at_the_same_time(
+    scene: Scene, site: World, others: list[Endpoint]
+) -> None:
+    """Each shard is wanted by two tasks, each through an endpoint of its own, side by side."""
+    (other,) = others
+    site.airflow.await_dags("move_contended")
+    before = {name: finished(site, name) for name in WORKERS}
+    begun = datetime.now(timezone.utc)
+    with scene.watched():
+        scene.begin("move_contended", rate=RATE, shards=SHARDS).await_end(seconds=500)
+    for name in WORKERS:
+        assert finished(site, name) > before[name], f"worker {name} has done nothing"
+    moved: dict[str, list[Transfer]] = {}
+    refused: list[str] = []
+    for endpoint in (site.b, other):
+        with endpoint.client() as client:
+            place = f"/data/{scene.name}"
+            for transfer in client.transfers(destination=place, submitted_after=begun):
+                shard = str(transfer.request["destination"]["url"]).rpartition("/")[2]
+                moved.setdefault(shard, []).append(transfer)
+                refused += refusals(client, transfer.id)
+    assert sorted(moved) == SHARDS
+    for shard, pair in moved.items():
+        assert [each.state for each in pair] == ["done", "done"], shard
+        assert {each.request["labels"]["map_index"] for each in pair} == {
+            str(2 * SHARDS.index(shard)),
+            str(2 * SHARDS.index(shard) + 1),
+        }
+        # One has brought every file, the other has found them.
+        sent = sorted(each.bytes.sent for each in pair)
+        assert sent == [0, sum(MIB + number for number in range(FILES))], shard
+        assert sum(each.files.adopted for each in pair) == FILES, shard
+    print(f"{len(refused)} times one met the other")
+    assert set(refused) == {"lease_held"}
+    scene.check()
+
+
 def test_what_a_killed_worker_had_the_other_goes_on_with(scene: Scene, site: World) -> None:
+    site.airflow.await_dags("move_mapped")
     with scene.watched():
         run = scene.begin("move_mapped", rate=RATE // 2, shards=SHARDS)
         site.airflow.wait_for(
@@ -116,4 +183,4 @@ def test_what_a_killed_worker_had_the_other_goes_on_with(scene: Scene, site: Wor
     assert sorted(each.request["labels"]["map_index"] for each in scene.transfers()) == list(
         "012345"
     )
-    scene.check()
+    check_each_once(scene)

@@ -76,3 +76,24 @@ with DAG("move_mapped", schedule=None, catchup=False):
         ]
 
     DrayTransferOperator.partial(task_id="move", deferrable=False, **COMMON).expand_kwargs(shards())
+
+#: The same files to the same place by two endpoints that write to one storage.
+with DAG("move_contended", schedule=None, catchup=False):
+
+    @task
+    def ways(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
+        """Give each shard twice, once for each endpoint."""
+        conf = context["dag_run"].conf
+        return [
+            {
+                "sources": f"{conf['source']}{name}/",
+                "destination": f"{conf['destination']}/{name}",
+                "destination_conn_id": conn_id,
+            }
+            for name in conf["shards"]
+            for conn_id in ("dray_b", "dray_c")
+        ]
+
+    each_way: dict[str, Any] = {**COMMON, "retries": 10}
+    del each_way["destination_conn_id"]
+    DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
