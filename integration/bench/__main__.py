@@ -74,6 +74,12 @@ def options() -> argparse.ArgumentParser:
     )
     words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
     words.add_argument(
+        "--tries", type=int, default=2, help="runs of a tool in a round until others leave it alone"
+    )
+    words.add_argument(
+        "--wait", type=float, default=20.0, help="seconds before a run to wait for a quiet machine"
+    )
+    words.add_argument(
         "--out",
         type=Path,
         default=ROOT / "integration" / "out" / "bench",
@@ -163,6 +169,8 @@ def main(arguments: list[str]) -> int:
             places=[places.get(word, Path(word)) for word in given.where.split(",")],
             memory=TMPFS,
             limit=given.limit,
+            tries=given.tries,
+            wait=given.wait,
             program=program,
         )
 

@@ -80,6 +80,11 @@ def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: b
     if hidden and hides_dots:
         missing -= hidden
         notes.append(f"leaves out {len(hidden)} dot files")
+    if missing and drops_links:
+        strays = _under_links(wanted, found, missing)
+        if strays:
+            missing -= strays
+            notes.append(f"puts {len(strays)} files under links to their folders only")
     if missing:
         return Verdict(f"{len(missing)} files are missing: {_some(missing)}")
     links = {path for path, to in wanted.links.items() if found.links.get(path) != to}
@@ -97,6 +102,22 @@ def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: b
     if strange:
         return Verdict(f"{len(strange)} files nobody sent: {_some(strange)}")
     return Verdict("", tuple(notes))
+
+
+def _under_links(wanted: Content, found: Content, missing: set[bytes]) -> set[bytes]:
+    """Find missing files that came with a link to a folder of theirs, and only with that.
+
+    GridFTP's client follows links, and copies a folder once, by the first way that led there.
+    """
+    strays = set()
+    for link, target in wanted.links.items():
+        folder = os.path.normpath(os.path.join(os.path.dirname(link), target))
+        for path in missing:
+            if _is_below(path, folder):
+                there = link + path[len(folder) :]
+                if found.files.get(there) == wanted.files[path]:
+                    strays.add(path)
+    return strays
 
 
 def _is_hidden(path: bytes) -> bool:

@@ -12,9 +12,12 @@ import re
 import socket
 import struct
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from integration.bench import account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +28,9 @@ IFF_UP, IFF_RUNNING = 0x1, 0x40
 BLOCK = 4 << 20
 #: of memory that is never taken
 RESERVE_BYTES = 1 << 30
+#: of one processor's time: what a machine without work uses
+QUIET = 0.2
+LOOK_SECONDS = 0.5
 IPV4 = Path("/proc/sys/net/ipv4")
 DEFAULT = IPV4 / "tcp_congestion_control"
 ALLOWED = IPV4 / "tcp_allowed_congestion_control"
@@ -198,6 +204,16 @@ def warm(place: Path, size: int) -> None:
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         while left > 0:
             left -= file.write(block[: min(left, BLOCK)])
+
+
+def await_quiet(seconds: float) -> None:
+    """Wait until others leave the processors alone, but no longer than ``seconds``."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        busy = account.busy_seconds()
+        time.sleep(LOOK_SECONDS)
+        if account.busy_seconds() - busy < QUIET * LOOK_SECONDS:
+            return
 
 
 def free_memory() -> int:

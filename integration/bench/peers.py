@@ -83,8 +83,12 @@ def _cp(scene: Scene) -> Command:
 
 def _rsync(scene: Scene) -> Command:
     port = machine.free_port()
-    lines = [f"address = {HERE}", f"port = {port}", "use chroot = no", "reverse lookup = no"]
-    lines += [f"uid = {os.getuid()}", f"gid = {os.getgid()}"] if os.getuid() == 0 else []
+    lines = [f"address = {HERE}", f"port = {port}", "reverse lookup = no"]
+    if os.getuid() == 0:
+        # Without a root of its own it writes other targets into some of the links.
+        lines += ["uid = 0", "gid = 0", "use chroot = yes"]
+    else:
+        lines += ["use chroot = no"]
     lines += ["[sink]", f"path = {scene.sink}", "read only = no", "munge symlinks = no"]
     config = scene.write("rsyncd.conf", lines)
     scene.serve("rsync", port, ["rsync", "--daemon", "--no-detach", f"--config={config}"])

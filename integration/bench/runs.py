@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: of memory warmed beside what the copy itself takes: buffers and servers
 BESIDE_BYTES = 1 << 30
+#: of all processors' time, used by others: from here on a run is disturbed
+DISTURBED = 0.1
+CPUS = len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Asked:
     memory: Path
     #: seconds that one run may take
     limit: float
+    #: of a run that others disturb
+    tries: int
+    #: seconds before each run to wait for others to be done
+    wait: float
     program: Path
 
 
@@ -94,7 +101,7 @@ def _run_set(
             for name in rotated(names, turn, asked.rounds):
                 if (name, congestion) in lost:
                     continue
-                sample = _run(asked, by_name[name], ground, wanted)
+                sample = _run_quietly(asked, by_name[name], ground, wanted)
                 sample = replace(sample, congestion=congestion, round=turn)
                 results.samples.append(sample)
                 _tell(ground.data, sample)
@@ -114,6 +121,27 @@ def _tell(data: Data, sample: Sample) -> None:
         f" {sample.cpu_seconds:6.2f} CPU s {sample.memory_peak >> 20:5} MiB"
         f" foreign {sample.foreign_seconds:.2f} s {'; '.join(sample.notes)}"
     )
+
+
+def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:
+    """Run a tool, again if others took too much of the processors; the quietest run counts."""
+    tried = []
+    for _ in range(asked.tries):
+        machine.await_quiet(asked.wait)
+        tried.append(_run(asked, tool, ground, wanted))
+        if tried[-1].error or disturbance(tried[-1]) <= DISTURBED:
+            break
+    best = min(tried, key=lambda sample: (bool(sample.error), disturbance(sample)))
+    if len(tried) > 1:
+        # Nothing is dropped silently.
+        note = f"{len(tried) - 1} disturbed run{'s' if len(tried) > 2 else ''} not counted"
+        best = replace(best, notes=(*best.notes, note))
+    return best
+
+
+def disturbance(sample: Sample) -> float:
+    """Say which part of all processors' time others have used during a run."""
+    return sample.foreign_seconds / (sample.seconds * CPUS) if sample.seconds else 0.0
 
 
 def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:

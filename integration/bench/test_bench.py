@@ -22,7 +22,18 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def words(folder: Path, *more: str) -> list[str]:
-    few = ["--congestion", "system", "--scale", "0.002", "--out", str(folder / "out")]
+    few = [
+        "--congestion",
+        "system",
+        "--scale",
+        "0.002",
+        "--wait",
+        "0",
+        "--tries",
+        "1",
+        "--out",
+        str(folder / "out"),
+    ]
     return [sys.executable, "-m", "integration.bench", *few, "--where", str(folder), *more]
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.bench import account, datasets, machine, peers
+from integration.bench import account, datasets, machine, peers, runs
 from integration.bench.__main__ import command, options
 from integration.bench.check import Content, compare
+from integration.bench.results import Sample
 from integration.bench.tools import Scene, Tool
 from integration.harness.program import ROOT
 
@@ -79,6 +80,18 @@ def test_links_that_were_followed_are_said(tmp_path: Path) -> None:
     verdict = compare(wanted, Content.of(tmp_path / "followed"), hides_dots=False, drops_links=True)
     assert verdict.fault == ""
     assert verdict.notes == ("follows links: 2 files more",)
+
+
+def test_a_folder_that_came_under_the_name_of_a_link_is_said(tmp_path: Path) -> None:
+    wanted, _ = copy(tmp_path)
+    sink = tmp_path / "followed"
+    shutil.copytree(tmp_path / "source", sink)
+    shutil.rmtree(sink / "folder")
+    verdict = compare(wanted, Content.of(sink), hides_dots=False, drops_links=True)
+    assert verdict.fault == ""
+    assert verdict.notes[0] == "puts 1 files under links to their folders only"
+    (sink / "folder-link" / "two").write_bytes(b"x")
+    assert "missing: folder/two" in fault(wanted, sink, is_lax=True)
 
 
 def test_debug_builds_are_refused(tmp_path: Path) -> None:
@@ -185,6 +198,12 @@ def pids_of(words: str) -> list[int]:
         if words.encode() in line:
             found.append(int(pid))
     return found
+
+
+def test_a_run_is_disturbed_by_the_part_of_the_machine_that_others_use() -> None:
+    run = Sample("a", "tmpfs", "cubic", 0, "cp", 2.0, 1.0, 0, foreign_seconds=0.5 * runs.CPUS)
+    assert runs.disturbance(run) == 0.25
+    assert runs.disturbance(Sample("a", "tmpfs", "cubic", 0, "cp", 0.0, 0.0, 0, 1.0)) == 0.0
 
 
 def test_the_command_of_a_page_names_no_folder_of_results() -> None:
