@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.bench import account, datasets, machine, peers, runs
+from integration.bench import account, datasets, machine, peers, runs, sendfile
 from integration.bench.__main__ import command, options
 from integration.bench.check import Content, compare
 from integration.bench.results import Sample
 from integration.bench.tools import Scene, Tool
 from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def make(top: Path) -> Path:
@@ -221,3 +227,20 @@ def test_sets_scale_and_share_content(tmp_path: Path) -> None:
     many = datasets.make(tmp_path, "d", 0.004)
     assert (many.files, many.size) == (20, 20 << 20)
     assert datasets.make(tmp_path, "a", 0.0001).is_one_file
+
+
+@pytest.mark.parametrize("send", [sendfile.copy, sendfile.sendfile])
+def test_the_trial_of_sendfile_sends_all_of_a_file(
+    tmp_path: Path, send: Callable[[socket.socket, int, int, memoryview], int]
+) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(os.urandom(sendfile.OBJECT_BYTES + 12_345))
+    buffer = memoryview(bytearray(sendfile.OBJECT_BYTES))
+    with socket.create_server(("127.0.0.1", 0)) as listener, file.open("rb") as opened:
+        with socket.create_connection(listener.getsockname()) as to, ThreadPoolExecutor() as pool:
+            taken = pool.submit(lambda: listener.accept()[0].makefile("rb").read())
+            offset = 0
+            while count := send(to, opened.fileno(), offset, buffer):
+                offset += count
+            to.shutdown(socket.SHUT_WR)
+            assert taken.result() == file.read_bytes()

@@ -1,0 +1,108 @@
+"""Try out whether ``sendfile`` would save a source anything: CPU seconds per GB of both ends.
+
+``python -m integration.bench.sendfile FILE`` sends a file over loopback TCP in objects, by turns:
+``copy`` reads each into a buffer and sends it from there, as dray does; ``sendfile`` reads each
+into a buffer, as its checksum needs it there, and has the kernel send it from its pages. Both ends'
+processor time is counted; nothing is written at the other end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import socket
+import statistics
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+OBJECT_BYTES = MIB
+#: what is read at once: it stays in the cache until it is summed, or sent
+PIECE_BYTES = 256 << 10
+GB = 1e9
+
+
+def used() -> float:
+    """Give the processor seconds of this process and of the receivers that have ended."""
+    each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in each)
+
+
+def copy(to: socket.socket, file: int, offset: int, buffer: memoryview) -> int:
+    """Read an object and send what was read."""
+    count = os.preadv(file, [buffer], offset)
+    to.sendall(buffer[:count])
+    return count
+
+
+def sendfile(to: socket.socket, file: int, offset: int, buffer: memoryview) -> int:
+    """Read an object piece by piece, and send it from the file."""
+    piece, count = buffer[:PIECE_BYTES], 0
+    while count < len(buffer) and (got := os.preadv(file, [piece], offset + count)):
+        count += got
+    sent = 0
+    while sent < count:
+        sent += os.sendfile(to.fileno(), file, offset + sent, count - sent)
+    return count
+
+
+def receive(listener: socket.socket) -> None:
+    """Take all that comes into one buffer."""
+    with listener.accept()[0] as stream:
+        buffer = bytearray(PIECE_BYTES)
+        while stream.recv_into(buffer):
+            pass
+
+
+def run(
+    send: Callable[[socket.socket, int, int, memoryview], int], file: int, congestion: str
+) -> float:
+    """Send a whole file; give CPU seconds per GB."""
+    before = used()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        child = os.fork()
+        if not child:
+            receive(listener)
+            os._exit(0)
+        with socket.create_connection(listener.getsockname()) as to:
+            to.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+            buffer = memoryview(bytearray(OBJECT_BYTES))
+            offset = 0
+            while count := send(to, file, offset, buffer):
+                offset += count
+        _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(f"sendfile: the receiver ended with {status}")
+    return (used() - before) / (offset / GB)
+
+
+def main(words: list[str]) -> None:
+    """Take turns and print the medians."""
+    parser = argparse.ArgumentParser(
+        prog="python -m integration.bench.sendfile", description=__doc__
+    )
+    parser.add_argument("file", help="what to send; on tmpfs it stays in memory")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--congestion", default="reno", help="TCP's congestion control")
+    asked = parser.parse_args(words)
+    ways = {"copy": copy, "sendfile": sendfile}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    file = os.open(asked.file, os.O_RDONLY)
+    try:
+        for _ in range(asked.rounds):
+            for name, send in ways.items():
+                found[name].append(run(send, file, asked.congestion))
+    finally:
+        os.close(file)
+    for name, each in found.items():
+        print(
+            f"{name:10} {statistics.median(each):.2f} CPU s/GB ({min(each):.2f} to {max(each):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
