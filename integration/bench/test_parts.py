@@ -236,11 +236,15 @@ def test_the_trial_of_sendfile_sends_all_of_a_file(
     file = tmp_path / "data"
     file.write_bytes(os.urandom(sendfile.OBJECT_BYTES + 12_345))
     buffer = memoryview(bytearray(sendfile.OBJECT_BYTES))
-    with socket.create_server(("127.0.0.1", 0)) as listener, file.open("rb") as opened:
-        with socket.create_connection(listener.getsockname()) as to, ThreadPoolExecutor() as pool:
-            taken = pool.submit(lambda: listener.accept()[0].makefile("rb").read())
-            offset = 0
-            while count := send(to, opened.fileno(), offset, buffer):
-                offset += count
-            to.shutdown(socket.SHUT_WR)
-            assert taken.result() == file.read_bytes()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        file.open("rb") as opened,
+        socket.create_connection(listener.getsockname()) as to,
+        ThreadPoolExecutor() as pool,
+    ):
+        taken = pool.submit(lambda: listener.accept()[0].makefile("rb").read())
+        offset = 0
+        while count := send(to, opened.fileno(), offset, buffer):
+            offset += count
+        to.shutdown(socket.SHUT_WR)
+        assert taken.result() == file.read_bytes()
