@@ -41,7 +41,7 @@ use refusal::{Answer, Told};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
-use turns::Turns;
+use turns::{TURN_TIME, Turns, busy};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
@@ -56,9 +56,6 @@ const STORAGE_CALLS_MAX: usize = 16;
 /// Renewals of tickets at once. Anybody may ask for one: those who guess must not take the places of
 /// callers who are known, and hold each other up for moments only.
 const RENEWALS_MAX: usize = 8;
-
-/// How long a storage call, or a renewal, waits for its turn.
-const TURN_TIME: Duration = Duration::from_secs(10);
 
 /// How long any call may take but those that last (below): a long poll's minute and some air.
 const CALL_TIME: Duration = Duration::from_secs(75);
@@ -185,10 +182,8 @@ impl Api {
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            return Err(Error::new(ErrorKind::Busy, End::Here, "answer")
-                .cause(format!("{CALLS_MAX} calls are being worked on"))
-                .remedy("try again in a moment")
-                .into());
+            let cause = format!("{CALLS_MAX} calls are being worked on");
+            return Err(busy("answer", cause).into());
         };
         let api = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
@@ -213,10 +208,10 @@ impl Api {
                 })
                 .await
             }
-            Ok(Err(_)) | Err(_) => Err(Error::new(ErrorKind::Busy, End::Here, "renew the ticket")
-                .cause(format!("{RENEWALS_MAX} others are being renewed"))
-                .remedy("try again in a moment")
-                .into()),
+            Ok(Err(_)) | Err(_) => {
+                let cause = format!("{RENEWALS_MAX} others are being renewed");
+                Err(busy("renew the ticket", cause).into())
+            }
         }
     }
 
@@ -245,21 +240,8 @@ impl Api {
                 self.0.up();
             }
         }
-        let turn = self.storage_calls.take(&caller.owner);
-        let Ok(turn) = tokio::time::timeout(TURN_TIME, turn).await else {
-            let own = self.storage_calls.running(&caller.owner);
-            let cause = match own {
-                0 => format!("{STORAGE_CALLS_MAX} calls are under way"),
-                own => format!("{own} of your own calls are under way"),
-            };
-            let error = Error::new(ErrorKind::Busy, End::Here, "ask the storage")
-                .cause(cause)
-                .remedy("try again in a moment");
-            return Err(match own {
-                0 => error.into(),
-                _ => Refusal::own_limit(error),
-            });
-        };
+        let entering = self.storage_calls.enter(&caller.owner, "ask the storage");
+        let turn = entering.await?;
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));

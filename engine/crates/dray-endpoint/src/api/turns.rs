@@ -7,8 +7,11 @@
 //!
 //! Invariant owned here: a place that is free and may be taken is not waited for.
 
+use super::refusal::{Answer, Refusal};
+use dray_core::{End, Error, ErrorKind};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 #[derive(Debug, Default)]
@@ -20,7 +23,23 @@ struct State {
 
 /// See the module's head.
 #[derive(Debug, Clone)]
-pub(super) struct Turns(Arc<Mutex<State>>);
+pub(super) struct Turns(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    places: usize,
+    state: Mutex<State>,
+}
+
+/// How long a call waits for its turn.
+pub(super) const TURN_TIME: Duration = Duration::from_secs(10);
+
+/// What a caller is told who finds no place among others' calls.
+pub(super) fn busy(operation: &'static str, cause: String) -> Error {
+    Error::new(ErrorKind::Busy, End::Here, operation)
+        .cause(cause)
+        .remedy("try again in a moment")
+}
 
 /// A place; given back when dropped.
 #[derive(Debug)]
@@ -82,23 +101,42 @@ impl State {
 impl Turns {
     /// So many at once.
     pub(super) fn new(places: usize) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             free: places,
             ..State::default()
-        })))
+        };
+        Self(Arc::new(Shared {
+            places,
+            state: Mutex::new(state),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls of an owner that run.
-    pub(super) fn running(&self, owner: &str) -> usize {
-        self.state().running(owner)
+    /// Waits for a turn, and not for long.
+    ///
+    /// # Errors
+    /// `Busy`, the owner's own limit where calls of theirs are what it waits for.
+    pub(super) async fn enter(&self, owner: &str, operation: &'static str) -> Answer<Turn> {
+        if let Ok(turn) = tokio::time::timeout(TURN_TIME, self.take(owner)).await {
+            return Ok(turn);
+        }
+        let own = self.state().running(owner);
+        let cause = match own {
+            0 => format!("{} calls are under way", self.0.places),
+            own => format!("{own} of your own calls are under way"),
+        };
+        let error = busy(operation, cause);
+        Err(match own {
+            0 => error.into(),
+            _ => Refusal::own_limit(error),
+        })
     }
 
     /// Waits for a turn.
-    pub(super) async fn take(&self, owner: &str) -> Turn {
+    async fn take(&self, owner: &str) -> Turn {
         let (turn, waiting) = oneshot::channel();
         {
             let mut state = self.state();

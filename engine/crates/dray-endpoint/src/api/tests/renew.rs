@@ -57,3 +57,16 @@ async fn renewals_wait_for_each_other_and_for_nobody_else() {
     drop(all);
     assert_eq!(ask().await.0, StatusCode::NOT_IMPLEMENTED);
 }
+
+#[tokio::test]
+async fn calls_are_bounded_and_who_finds_no_place_is_told_so() {
+    let house = house();
+    let all = house.api.calls.acquire_many(256).await.expect("free");
+    let (code, refused) = house.get("alice", "/v1/transfers").await;
+    assert_eq!(code, 503, "{refused}");
+    assert_eq!(refused["error"]["kind"], "busy");
+    let cause = refused["error"]["cause"].to_string();
+    assert!(cause.contains("256 calls"), "{cause}");
+    drop(all);
+    assert_eq!(house.get("alice", "/v1/transfers").await.0, 200);
+}
