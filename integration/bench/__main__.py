@@ -80,6 +80,12 @@ def options() -> argparse.ArgumentParser:
         "--wait", type=float, default=20.0, help="seconds before a run to wait for a quiet machine"
     )
     words.add_argument(
+        "--nice",
+        type=int,
+        default=0,
+        help="niceness of all tools while they are timed; below 0, as root, before others' work",
+    )
+    words.add_argument(
         "--out",
         type=Path,
         default=ROOT / "integration" / "out" / "bench",
@@ -132,6 +138,13 @@ def _ended(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all: a signal may come in the middle."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.rename(path)
+
+
 def main(arguments: list[str]) -> int:
     """Measure, print, write."""
     given = options().parse_args(arguments)
@@ -171,6 +184,7 @@ def main(arguments: list[str]) -> int:
             limit=given.limit,
             tries=given.tries,
             wait=given.wait,
+            nice=given.nice,
             program=program,
         )
 
@@ -179,10 +193,10 @@ def main(arguments: list[str]) -> int:
         def keep() -> None:
             text = results.text()
             for path in (given.out / "results.json", *([given.json] if given.json else [])):
-                path.write_text(text, encoding="utf-8")
-            (given.out / "tables.md").write_text(report.tables(results), encoding="utf-8")
+                _write(path, text)
+            _write(given.out / "tables.md", report.tables(results))
             for name, picture in report.pictures(results).items():
-                (given.out / name).write_text(picture, encoding="utf-8")
+                _write(given.out / name, picture)
 
         runs.run_all(asked, network, results, keep)
     runs.say("\n" + report.tables(results))

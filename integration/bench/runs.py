@@ -49,6 +49,8 @@ class Asked:
     tries: int
     #: seconds before each run to wait for others to be done
     wait: float
+    #: added to the niceness of tools and servers while they are timed
+    nice: int
     program: Path
 
 
@@ -60,7 +62,7 @@ def say(words: str) -> None:
 def run_all(
     asked: Asked, network: machine.Network, results: Results, keep: Callable[[], None]
 ) -> None:
-    """Run everything; ``keep`` is called after each round."""
+    """Run everything; ``keep`` is called after each run."""
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     for place in asked.places:
         where = machine.file_system(place.resolve(), mounts)
@@ -108,7 +110,7 @@ def _run_set(
                 if sample.error:
                     # It would fail again, and take its time for that.
                     lost.add((name, congestion))
-            keep()
+                keep()
 
 
 def _tell(data: Data, sample: Sample) -> None:
@@ -156,15 +158,16 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
         processes = account.processes()
         at_end.callback(processes.close)
         scene = Scene(data, sink, folder, processes, asked.program, at_end)
-        try:
-            command = tool.prepare(scene)
-        except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
-            return replace(sample, error=f"its servers do not start: {_first(error)}")
-        if ground.where != "tmpfs":
-            # What earlier runs left to be written is no part of this one.
-            os.sync()
-        machine.warm(asked.memory, data.room + BESIDE_BYTES)
-        sample = _measure(scene, command, sample, asked.limit)
+        with _priority(asked.nice):
+            try:
+                command = tool.prepare(scene)
+            except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
+                return replace(sample, error=f"its servers do not start: {_first(error)}")
+            if ground.where != "tmpfs":
+                # What earlier runs left to be written is no part of this one.
+                os.sync()
+            machine.warm(asked.memory, data.room + BESIDE_BYTES)
+            sample = _measure(scene, command, sample, asked.limit)
         if tool.is_checked and not sample.error:
             found = check.Content.of(sink / command.below)
             verdict = check.compare(
@@ -227,6 +230,17 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return None
+
+
+@contextlib.contextmanager
+def _priority(nice: int) -> Iterator[None]:
+    """Put this thread, and what it starts, before or behind the rest of the machine."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, before + nice)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 @contextlib.contextmanager
