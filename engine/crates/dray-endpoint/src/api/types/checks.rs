@@ -1,8 +1,23 @@
 //! Bounds that hold when a request is read.
 
 use dray_core::{End, Error, ErrorKind, Result};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+
+/// Bytes of a ticket, a key, an address, an activity.
+pub(super) const WORD_BYTES_MAX: usize = 256;
+
+/// Sizes and rates that are promised stand in the queue as signed numbers.
+pub(super) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// Ten years: longer than any wait that is meant.
+pub(super) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+
+/// Labels of one transfer, bytes of a key and of a value.
+const LABELS_MAX: usize = 32;
+const LABEL_KEY_BYTES_MAX: usize = 64;
+const LABEL_BYTES_MAX: usize = 256;
 
 /// A request that can say whether it keeps its bounds.
 pub trait Check {
@@ -92,6 +107,32 @@ pub(super) fn page(field: &str, count: u64) -> Result<()> {
                     .remedy("ask for fewer, and go on with the cursor"),
             )
         }
+        _ => Ok(()),
+    }
+}
+
+/// Labels of a transfer.
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
+    count("labels", labels.len(), &(0..=LABELS_MAX))?;
+    for (key, value) in labels {
+        text("labels", key, LABEL_KEY_BYTES_MAX)?;
+        text("labels", value, LABEL_BYTES_MAX)?;
+        if key.is_empty() || key.contains(':') {
+            return Err(refused(
+                "labels",
+                format!("{key:?} is no key: no colon in it"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The rate that is promised, and the one that is not exceeded.
+pub(super) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
+    within_if("rate_min", low, &(1..=BYTES_MAX))?;
+    within_if("rate_max", high, &(1..=u64::MAX))?;
+    match (low, high) {
+        (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
         _ => Ok(()),
     }
 }

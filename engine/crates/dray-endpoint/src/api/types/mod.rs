@@ -19,7 +19,7 @@ pub mod words;
 pub use checks::Check;
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
-pub use parts::{AdmissionWord, Content, OrderWord, Place, Range, RetryWish, SciTag, Selection};
+pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
 pub use request::{Request, reserved_id};
 pub use rest::{
     AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,
@@ -42,6 +42,7 @@ pub use transfer::{
     FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer, QueryRequest, Rates,
     ReasonWord, State, StateWord, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
 };
+pub use words::{AdmissionWord, OrderWord};
 
 /// Items of one page at the most, and of one batch.
 pub const PAGE_MAX: u32 = 1_000;

@@ -1,10 +1,10 @@
 //! What a request is made of.
 
-use super::checks::{self, refused};
+use super::checks::{self, BYTES_MAX, WORD_BYTES_MAX, refused};
 use super::words;
 use crate::place::TEXT_BYTES_MAX;
 use crate::tickets;
-use dray_core::options::{Links, Order};
+use dray_core::options::Links;
 use dray_core::{Checksum, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,10 +12,6 @@ use utoipa::ToSchema;
 /// Patterns of one kind, and bytes of one.
 const PATTERNS_MAX: usize = 256;
 const PATTERN_BYTES_MAX: usize = 1_024;
-/// Bytes of a ticket, a key, an address, an activity.
-pub(super) const WORD_BYTES_MAX: usize = 256;
-/// Sizes and rates that are promised stand in the queue as signed numbers.
-pub(super) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// One side of a transfer.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -199,34 +195,4 @@ const fn tries_default() -> u32 {
 
 const fn interval_default() -> u64 {
     10
-}
-
-/// Which object goes next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OrderWord {
-    /// By storage target, around busy ones.
-    #[default]
-    Layout,
-    /// File after file.
-    File,
-}
-
-impl From<OrderWord> for Order {
-    fn from(word: OrderWord) -> Self {
-        match word {
-            OrderWord::Layout => Self::Layout,
-            OrderWord::File => Self::File,
-        }
-    }
-}
-
-/// What becomes of a request that cannot be promised what it asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AdmissionWord {
-    /// It is refused.
-    Required,
-    /// It is taken without a promise.
-    BestEffort,
 }

@@ -1,11 +1,8 @@
 //! A request for a transfer.
 
-use super::checks::{self, Check, refused};
-use super::parts::{
-    AdmissionWord, BYTES_MAX, Content, OrderWord, Place, RetryWish, SciTag, Selection,
-    WORD_BYTES_MAX,
-};
-use super::words;
+use super::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused};
+use super::parts::{Content, Place, RetryWish, SciTag, Selection};
+use super::words::{self, AdmissionWord, OrderWord};
 use crate::moment::Moment;
 use crate::place::decode;
 use dray_core::options::{Durability, Overwrite};
@@ -18,14 +15,8 @@ use utoipa::ToSchema;
 
 /// Replicas of one transfer at the most.
 const SOURCES_MAX: usize = 16;
-/// Labels of one transfer, bytes of a key and of a value.
-const LABELS_MAX: usize = 32;
-const LABEL_KEY_BYTES_MAX: usize = 64;
-const LABEL_BYTES_MAX: usize = 256;
 /// Addresses of one transfer.
 const BIND_MAX: usize = 16;
-/// Ten years: longer than any wait that is meant.
-pub(super) const SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 
 /// Ids that the API's own paths are called after; no transfer can have one.
 const RESERVED_IDS: [&str; 4] = [".", "..", "batch", "query"];
@@ -215,30 +206,6 @@ impl Request {
     }
 }
 
-pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
-    checks::count("labels", labels.len(), &(0..=LABELS_MAX))?;
-    for (key, value) in labels {
-        checks::text("labels", key, LABEL_KEY_BYTES_MAX)?;
-        checks::text("labels", value, LABEL_BYTES_MAX)?;
-        if key.is_empty() || key.contains(':') {
-            return Err(refused(
-                "labels",
-                format!("{key:?} is no key: no colon in it"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn check_rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
-    checks::within_if("rate_min", low, &(1..=BYTES_MAX))?;
-    checks::within_if("rate_max", high, &(1..=u64::MAX))?;
-    match (low, high) {
-        (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
-        _ => Ok(()),
-    }
-}
-
 /// Into a folder goes a file under its own name, so that replicas of one name are one file there.
 fn check_names(request: &Request) -> Result<()> {
     if !(request.selection.recursive || request.destination.url.ends_with('/')) {
@@ -293,10 +260,10 @@ impl Check for Request {
         checks::within_if("bytes_expected", self.bytes_expected, &(0..=BYTES_MAX))?;
         checks::within("priority", self.priority, &(0..=9))?;
         checks::within("weight", self.weight, &(1..=1_000))?;
-        check_rates(self.rate_min, self.rate_max)?;
+        checks::rates(self.rate_min, self.rate_max)?;
         let activity = self.activity.as_deref().unwrap_or_default();
         checks::text("activity", activity, WORD_BYTES_MAX)?;
-        check_labels(&self.labels)?;
+        checks::labels(&self.labels)?;
         if let Some(scitag) = self.scitag {
             scitag.check()?;
         }

@@ -1,9 +1,8 @@
 //! Staging: copies between the slow and the fast root, and how long they stay.
 
-use super::checks::{self, Check};
+use super::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
 use super::failure::ErrorParts;
 use super::page_default;
-use super::request::{SECONDS_MAX, check_labels};
 use super::transfer::check_seconds;
 use crate::moment::Moment;
 use crate::place::TEXT_BYTES_MAX;
@@ -11,8 +10,6 @@ use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
-
-const WORD_BYTES_MAX: usize = 256;
 
 /// A request for staging.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -132,7 +129,7 @@ impl Check for StagingRequest {
             return Err(checks::refused("bypass", cause));
         }
         checks::within("priority", self.priority, &(0..=9))?;
-        check_labels(&self.labels)
+        checks::labels(&self.labels)
     }
 }
 

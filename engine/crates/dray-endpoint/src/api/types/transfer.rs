@@ -1,8 +1,8 @@
 //! A transfer as callers see it, and what can be asked of it.
 
-use super::checks::{self, Check};
+use super::checks::{self, Check, SECONDS_MAX};
 use super::failure::{ErrorParts, PathError};
-use super::request::{Request, SECONDS_MAX, check_labels, check_rates};
+use super::request::Request;
 use super::{page_default, poll_default, words};
 use crate::moment::Moment;
 use dray_core::Result;
@@ -559,8 +559,8 @@ impl Check for Patch {
     fn check(&self) -> Result<()> {
         checks::within_if("priority", self.priority, &(0..=9))?;
         checks::within_if("weight", self.weight, &(1..=1_000))?;
-        check_rates(self.rate_min.flatten(), self.rate_max.flatten())?;
-        self.labels.as_ref().map_or(Ok(()), check_labels)
+        checks::rates(self.rate_min.flatten(), self.rate_max.flatten())?;
+        self.labels.as_ref().map_or(Ok(()), checks::labels)
     }
 }
 

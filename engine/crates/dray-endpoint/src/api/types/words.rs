@@ -1,6 +1,39 @@
-//! The core's words, for the schema alone: the core knows nothing of documents.
+//! Words that a request may say: its own, and the core's, these for the schema alone (the core knows
+//! nothing of documents).
 
+use dray_core::options::Order;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// Which object goes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderWord {
+    /// By storage target, around busy ones.
+    #[default]
+    Layout,
+    /// File after file.
+    File,
+}
+
+impl From<OrderWord> for Order {
+    fn from(word: OrderWord) -> Self {
+        match word {
+            OrderWord::Layout => Self::Layout,
+            OrderWord::File => Self::File,
+        }
+    }
+}
+
+/// What becomes of a request that cannot be promised what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdmissionWord {
+    /// It is refused.
+    Required,
+    /// It is taken without a promise.
+    BestEffort,
+}
 
 /// What a transfer is owed.
 #[derive(ToSchema)]
