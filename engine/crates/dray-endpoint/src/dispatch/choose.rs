@@ -5,7 +5,7 @@
 //! Invariant owned here: what is shown grows with the lines, not with what waits in them, and of each
 //! line as much is shown as could run.
 
-use super::rules::{at_once, limits, settings};
+use super::rules::{Place, at_once, limits, limits_beside, settings};
 use super::time;
 use crate::api::types::{Scheduling, SchedulingPatch};
 use crate::config::{Config, PolicyName, TurnsOf};
@@ -14,7 +14,7 @@ use crate::place::Side;
 use crate::queue::{Lines, QueuedTransfer, Sight};
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};
-use dray_sched::policy::{self, Limits, Pair, Phase, Transfer, View};
+use dray_sched::policy::{self, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
 /// Queued transfers that are shown for one decision: where so many lines are that this is too few,
@@ -219,7 +219,8 @@ impl Chooser {
             .iter()
             .filter(|one| !by_id.contains_key(one.id.as_str()));
         let ended: Vec<Transfer<'_>> = ended.map(Seen::transfer).collect();
-        let limits = limits_beside(limits(&self.rules, config), seen, beside);
+        let (own, taken) = (places_of(seen), places_of(beside));
+        let limits = limits_beside(limits(&self.rules, config), &own, &taken);
         let view = View {
             transfers: &transfers,
             ended: &ended,
@@ -249,23 +250,13 @@ impl Chooser {
     }
 }
 
-/// What is left of the limits beside those that have places by other rights. What runs keeps its own:
-/// they may have more than there were.
-fn limits_beside(mut limits: Limits, seen: &[Seen], beside: &[Seen]) -> Limits {
-    let left = |most: usize, is_counted: &dyn Fn(&&Seen) -> bool| {
-        let taken = beside.iter().filter(|one| one.phase != Phase::Waiting);
-        let running = seen.iter().filter(|one| one.phase == Phase::Running);
-        let left = most.saturating_sub(taken.filter(is_counted).count());
-        left.max(running.filter(is_counted).count().min(most))
-    };
-    let owners: HashSet<&str> = beside.iter().map(|one| one.owner.as_str()).collect();
-    for owner in owners {
-        let most = left(limits.owner_max, &|one| one.owner == owner);
-        let rules = limits.owners.entry(owner.to_owned()).or_default();
-        rules.running_max = Some(most);
-    }
-    limits.running_max = left(limits.running_max, &|_| true);
-    limits
+/// Whose they are, and whether they have places.
+fn places_of(all: &[Seen]) -> Vec<Place<'_>> {
+    let places = all.iter().map(|one| Place {
+        owner: &one.owner,
+        phase: one.phase,
+    });
+    places.collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use crate::api::types::Scheduling;
 use crate::config::{Config, PolicyName, TurnsOf};
-use dray_sched::policy::{self, Limits, Name, OwnerRules};
-use std::collections::BTreeMap;
+use dray_sched::policy::{self, Limits, Name, OwnerRules, Phase};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// What the rules mean to the policy.
@@ -66,11 +66,94 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     }
 }
 
+/// Whose a transfer is, and whether it has a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'p> {
+    pub(super) owner: &'p str,
+    pub(super) phase: Phase,
+}
+
+/// What is left of the limits beside those that have places by other rights. What runs keeps its own:
+/// they may have more than there were.
+pub(super) fn limits_beside(
+    mut limits: Limits,
+    seen: &[Place<'_>],
+    beside: &[Place<'_>],
+) -> Limits {
+    let left = |most: usize, is_counted: &dyn Fn(&&Place<'_>) -> bool| {
+        let taken = beside.iter().filter(|one| one.phase != Phase::Waiting);
+        let running = seen.iter().filter(|one| one.phase == Phase::Running);
+        let left = most.saturating_sub(taken.filter(is_counted).count());
+        left.max(running.filter(is_counted).count().min(most))
+    };
+    let owners: HashSet<&str> = beside.iter().map(|one| one.owner).collect();
+    for owner in owners {
+        let most = left(limits.owner_max, &|one| one.owner == owner);
+        let rules = limits.owners.entry(owner.to_owned()).or_default();
+        rules.running_max = Some(most);
+    }
+    limits.running_max = left(limits.running_max, &|_| true);
+    limits
+}
+
 #[cfg(test)]
 mod tests {
-    use super::limits;
+    use super::{Limits, Place, limits, limits_beside};
     use crate::api::types::Scheduling;
     use crate::config::Config;
+    use dray_sched::policy::Phase;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_is_left_beside_others_is_never_less_than_what_runs() {
+        let place = |phase| move |owner| Place { owner, phase };
+        let running = place(Phase::Running);
+        let (held, waiting) = (place(Phase::Held), place(Phase::Waiting));
+        let table = [
+            // Nobody has a place by other rights, or only would like one.
+            (vec![], vec![], (4, None)),
+            (vec![], vec![waiting("alice")], (4, Some(2))),
+            // Whoever has one takes it from its owner and from all.
+            (vec![], vec![running("alice")], (3, Some(1))),
+            (vec![], vec![held("alice"), running("bob")], (2, Some(1))),
+            (vec![], vec![running("bob")], (3, None)),
+            // More than there are: none is left, but to what runs.
+            (
+                vec![waiting("alice")],
+                vec![running("alice"); 5],
+                (0, Some(0)),
+            ),
+            (vec![held("alice")], vec![running("alice"); 5], (0, Some(0))),
+            (
+                vec![running("alice")],
+                vec![running("alice"); 5],
+                (1, Some(1)),
+            ),
+            (
+                vec![running("bob")],
+                vec![running("alice"); 5],
+                (1, Some(0)),
+            ),
+            (
+                vec![running("alice"); 9],
+                vec![running("alice"); 5],
+                (4, Some(2)),
+            ),
+        ];
+        for (seen, beside, expected) in table {
+            let limits = Limits {
+                running_max: 4,
+                owner_max: 2,
+                peer_max: 4,
+                held_max: 1,
+                owners: BTreeMap::new(),
+            };
+            let left = limits_beside(limits, &seen, &beside);
+            let alices = left.owners.get("alice").and_then(|rules| rules.running_max);
+            assert_eq!((left.running_max, alices), expected, "{seen:?} {beside:?}");
+            assert_eq!((left.held_max, left.peer_max), (1, 4));
+        }
+    }
 
     #[test]
     fn owners_and_their_activities_have_the_weights_of_their_share() {
