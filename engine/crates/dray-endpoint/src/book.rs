@@ -6,7 +6,7 @@ use crate::api::types::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use crate::config;
-use crate::live::{Live, Wish};
+use crate::live::{Live, RateWish};
 use crate::moment::Moment;
 use crate::passive::TicketBook;
 use crate::place::ApiPath;
@@ -148,7 +148,7 @@ impl Tickets for Book {
             expires_at: now.after(lifetime),
             renewable_until: now.after(self.lifetime_max),
             is_revoked: false,
-            wish: Wish::default(),
+            wish: RateWish::default(),
         };
         self.queue.tickets().insert(&row, digest)?;
         Ok(MintedTicket {
@@ -178,7 +178,7 @@ impl Tickets for Book {
 
     fn change(&self, caller: &Principal, id: &str, patch: &TicketPatch) -> Result<Ticket> {
         let mut row = self.find(caller, id)?;
-        let wish = Wish {
+        let wish = RateWish {
             weight: patch.weight.unwrap_or(row.wish.weight),
             rate_min: patch.rate_min.unwrap_or(row.wish.rate_min),
             rate_max: patch.rate_max.unwrap_or(row.wish.rate_max),

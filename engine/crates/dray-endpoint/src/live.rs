@@ -6,7 +6,7 @@
 
 mod moving;
 
-pub use moving::{Moving, Way, Wish};
+pub use moving::{Moving, RateWish, Way};
 
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -223,7 +223,7 @@ fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Lack, Live, Moving, Way, Wish, share};
+    use super::{Bounds, Lack, Live, Moving, RateWish, Way, share};
     use dray_core::{ErrorKind, TransferId};
 
     fn moving(owner: &str) -> Moving {
@@ -233,7 +233,7 @@ mod tests {
             owner.to_owned(),
             String::new(),
             Way::In,
-            Wish::default(),
+            RateWish::default(),
         )
     }
 

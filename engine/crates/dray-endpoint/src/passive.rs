@@ -8,7 +8,7 @@ use crate::access::{Access, Action, Credentials, Principal};
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
 use crate::config::Config;
-use crate::live::{Live, Moving, Seat, Way, Wish};
+use crate::live::{Live, Moving, RateWish, Seat, Way};
 use crate::place::ApiPath;
 use crate::roots::{Root, Roots, api_path};
 use crate::tickets::{self, Grant};
@@ -208,9 +208,9 @@ impl Passive {
         let peer = caller.peer.ip().to_string();
         let wish = match right {
             Right::Ticket(grant) => grant.wish,
-            Right::Principal(_) => Wish {
+            Right::Principal(_) => RateWish {
                 rate_max: connect.options.rate,
-                ..Wish::default()
+                ..RateWish::default()
             },
         };
         let mut moving = Moving::new(connect.transfer.clone(), owner, peer, way, wish);

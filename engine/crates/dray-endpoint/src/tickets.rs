@@ -6,7 +6,7 @@
 //! itself is kept nowhere; its SHA-256 is.
 
 use crate::api::types::Direction;
-use crate::live::Wish;
+use crate::live::RateWish;
 use crate::place::ApiPath;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -147,7 +147,7 @@ pub struct Grant {
     /// Whether somebody took it back.
     pub revoked: bool,
     /// What its sessions may take of the rate here.
-    pub wish: Wish,
+    pub wish: RateWish,
 }
 
 impl Grant {
@@ -222,7 +222,7 @@ pub fn unknown() -> Error {
 mod tests {
     use super::{Grant, Secret, digest_of, is_ticket, shown_id, without_tickets};
     use crate::api::types::Direction;
-    use crate::live::Wish;
+    use crate::live::RateWish;
     use crate::place::ApiPath;
     use dray_core::options::Overwrite;
     use dray_core::{ErrorKind, TransferId};
@@ -254,7 +254,7 @@ mod tests {
             peer_key: key('a'),
             expires_at: 10_000,
             revoked: false,
-            wish: Wish::default(),
+            wish: RateWish::default(),
         }
     }
 

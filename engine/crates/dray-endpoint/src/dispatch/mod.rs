@@ -24,7 +24,7 @@ use crate::api::types::{Request, Scheduling, SchedulingPatch, State as TransferS
 use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
 use crate::config::Config;
-use crate::live::{Live, Moving, Seat, Way, Wish as RateWish};
+use crate::live::{Live, Moving, RateWish, Seat, Way};
 use crate::moment::Moment;
 use crate::place::Side;
 use crate::ports::Scheduler;

@@ -216,7 +216,7 @@ mod tests {
     use crate::access::{Principal, Rights};
     use crate::config::Config;
     use crate::events::Hub;
-    use crate::live::{Moving, Way, Wish};
+    use crate::live::{Moving, RateWish, Way};
     use crate::moment::Moment;
     use crate::queue::{Queue, Submission};
     use dray_core::TransferId;
@@ -253,7 +253,7 @@ mod tests {
             .expect("asked")
             .expect("begun");
         let (owner, peer) = ("alice".to_owned(), "b.example".to_owned());
-        let moving = Moving::new(id, owner, peer, Way::In, Wish::default());
+        let moving = Moving::new(id, owner, peer, Way::In, RateWish::default());
         let monitor = Monitor::new(&queue, &job, Arc::new(moving));
         let deadline = Moment::now().after(Duration::from_secs(1_001));
         let patch = json!({"deadline": deadline});

@@ -254,7 +254,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::{BEGUN_MAX, HURRY, LEAVING_MAX, Newcomer, Sitting, give_way, sit_down};
-    use crate::live::{self, Bounds, Lack, Live, Moving, Seat, Way};
+    use crate::live::{Bounds, Lack, Live, Moving, RateWish, Seat, Way};
     use crate::moment::Moment;
     use crate::promises::Mover;
     use dray_core::rate::{BytesPerSecond, Class};
@@ -444,7 +444,7 @@ mod tests {
             one.owner.to_string(),
             peer,
             Way::In,
-            live::Wish::default(),
+            RateWish::default(),
         );
         moving.is_own = true;
         live.enter(moving).expect("asked before")

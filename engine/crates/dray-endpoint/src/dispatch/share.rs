@@ -3,7 +3,7 @@
 
 use crate::api::types::{Event, EventKind, PlannedRate};
 use crate::config::Config;
-use crate::live::{Live, Moving, Wish};
+use crate::live::{Live, Moving, RateWish};
 use crate::moment::Moment;
 use crate::promises::{Look, Seen, Told};
 use crate::queue::Queue;
@@ -368,7 +368,7 @@ impl Shares {
             .filter(|moving| moving.is_own && moving.take_changed());
         for moving in changed {
             match self.queue.request(&moving.transfer) {
-                Ok(Some(request)) => moving.set_wish(Wish {
+                Ok(Some(request)) => moving.set_wish(RateWish {
                     weight: request.weight,
                     rate_min: request.rate_min,
                     rate_max: request.rate_max,
@@ -493,7 +493,7 @@ fn configured(share: Option<&crate::config::Share>) -> Share {
     }
 }
 
-fn share(wish: Wish) -> Share {
+fn share(wish: RateWish) -> Share {
     Share {
         weight: wish.weight.saturating_mul(class_weight(wish.class)),
         floor: BytesPerSecond(wish.rate_min.unwrap_or(0)),
@@ -506,7 +506,7 @@ mod tests {
     use super::Shares;
     use crate::config::Config;
     use crate::events::Hub;
-    use crate::live::{Bounds, Live, Moving, Way, Wish};
+    use crate::live::{Bounds, Live, Moving, RateWish, Way};
     use crate::moment::Moment;
     use crate::promises::Look;
     use crate::queue::Queue;
@@ -586,7 +586,7 @@ mod tests {
         let shares = shares(folder.path(), &live);
         let enter = |id: &str, owner: &str, peer: &str| {
             let id = TransferId::new(id).expect("good");
-            let moving = Moving::new(id, owner.into(), peer.into(), Way::In, Wish::default());
+            let moving = Moving::new(id, owner.into(), peer.into(), Way::In, RateWish::default());
             live.enter(moving).expect("a seat")
         };
         let seats = [

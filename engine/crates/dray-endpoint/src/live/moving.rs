@@ -20,7 +20,7 @@ pub enum Way {
 
 /// What a session may take of the rate, changeable while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct RateWish {
     /// Its part of what is shared by weight.
     pub weight: u32,
     /// Bytes per second before others get more than theirs.
@@ -31,7 +31,7 @@ pub struct Wish {
     pub class: Class,
 }
 
-impl Default for Wish {
+impl Default for RateWish {
     fn default() -> Self {
         Self {
             weight: 100,
@@ -76,7 +76,7 @@ pub struct Moving {
     pub roots: Vec<String>,
     /// Changes it.
     pub handle: Handle,
-    wish: Mutex<Wish>,
+    wish: Mutex<RateWish>,
     /// Whether its request was changed since somebody looked.
     is_changed: AtomicBool,
     /// Bytes that have been sent or have arrived.
@@ -92,7 +92,13 @@ pub struct Moving {
 impl Moving {
     /// A session that begins.
     #[must_use]
-    pub fn new(transfer: TransferId, owner: String, peer: String, way: Way, wish: Wish) -> Self {
+    pub fn new(
+        transfer: TransferId,
+        owner: String,
+        peer: String,
+        way: Way,
+        wish: RateWish,
+    ) -> Self {
         Self {
             number: 0,
             transfer,
@@ -122,12 +128,12 @@ impl Moving {
 
     /// What it may take.
     #[must_use]
-    pub fn wish(&self) -> Wish {
+    pub fn wish(&self) -> RateWish {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what it may take; in force when the shares are next given out.
-    pub fn set_wish(&self, wish: Wish) {
+    pub fn set_wish(&self, wish: RateWish) {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = wish;
     }
 
@@ -238,7 +244,7 @@ impl Moving {
 
 #[cfg(test)]
 mod tests {
-    use super::{Moving, Way, Wish};
+    use super::{Moving, RateWish, Way};
     use dray_core::TransferId;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -250,7 +256,7 @@ mod tests {
             "a".to_owned(),
             String::new(),
             Way::In,
-            Wish::default(),
+            RateWish::default(),
         )
     }
 

@@ -4,7 +4,7 @@ use super::schema::sql;
 use super::{Effects, Queue, next_seq, read_cursor};
 use crate::access::Principal;
 use crate::api::types::Direction;
-use crate::live::Wish;
+use crate::live::RateWish;
 use crate::moment::Moment;
 use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -40,7 +40,7 @@ pub struct TicketRow {
     /// Whether it was taken back.
     pub is_revoked: bool,
     /// What its sessions may take of the rate here.
-    pub wish: Wish,
+    pub wish: RateWish,
 }
 
 /// The table of tickets.
@@ -75,11 +75,11 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
         expires_at: moment("expires_at")?,
         renewable_until: moment("renewable_until")?,
         is_revoked: row.get("revoked")?,
-        wish: Wish {
+        wish: RateWish {
             weight: row.get("weight")?,
             rate_min: row.get("rate_min")?,
             rate_max: row.get("rate_max")?,
-            ..Wish::default()
+            ..RateWish::default()
         },
     })
 }
@@ -250,7 +250,7 @@ impl TicketTable<'_> {
     ///
     /// # Errors
     /// Of the database.
-    pub fn set_wish(&self, id: &str, wish: Wish) -> Result<bool> {
+    pub fn set_wish(&self, id: &str, wish: RateWish) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
             let changed = connection

@@ -323,7 +323,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
         expires_at: Moment::now(),
         renewable_until: Moment::now(),
         is_revoked: false,
-        wish: crate::live::Wish::default(),
+        wish: crate::live::RateWish::default(),
     };
     let keep = |id: &str, owner: &str, secret: u8| {
         let kept = queue.tickets().insert(&ticket(id, owner), [secret; 32]);
