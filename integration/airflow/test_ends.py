@@ -1,0 +1,122 @@
+"""Runs that end before their transfers do: over their time, deleted, ended by a user.
+
+docs/explanation/airflow-faults.md tells people what these show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.airflow.conftest import MIB, RESENT_BYTES_MAX
+from integration.harness.airflow import is_marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.client import Transfer
+    from integration.airflow.conftest import Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+#: of the DAGs whose runs wait in both ways
+BOTH = ("waiting", "deferred")
+
+
+def make_both(scene: Scene) -> None:
+    """Write what each task of such a run moves: 48 MiB."""
+    scene.make({f"{task_id}/{number}": 16 * MIB for task_id in BOTH for number in range(3)})
+
+
+def both(scene: Scene) -> dict[str, Transfer]:
+    """Give the transfers of such a run, by task."""
+    return {each.request["labels"]["task_id"]: each for each in scene.transfers()}
+
+
+def await_both(scene: Scene, look: Callable[[Transfer], bool], what: str) -> dict[str, Transfer]:
+    """Wait until both transfers of such a run are so."""
+
+    def found() -> dict[str, Transfer]:
+        known = both(scene)
+        return known if len(known) == 2 and all(map(look, known.values())) else {}
+
+    return scene.airflow.wait_for(found, f"both transfers of {scene.name}: {what}")
+
+
+def is_moving(transfer: Transfer) -> bool:
+    """Look whether some of it is safe, and it goes on."""
+    assert not transfer.is_terminal, transfer
+    return transfer.bytes.durable >= 4 * MIB
+
+
+def is_cancelled(transfer: Transfer) -> bool:
+    """Look whether it was ended, and not by its own end."""
+    assert transfer.state != "done"
+    return transfer.state == "cancelled"
+
+
+def test_run_takes_longer_than_it_may(scene: Scene) -> None:
+    make_both(scene)
+    run = scene.begin("move_brief", rate=MIB)
+    with scene.watched():
+        await_both(scene, is_moving, "move")
+        run.await_end("failed")
+        await_both(scene, is_cancelled, "are cancelled")
+    assert {run.task(task_id).state for task_id in BOTH} == {"skipped"}
+    assert scene.carried() < scene.size
+
+
+def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
+    make_both(scene)
+    run = scene.begin("move_both", rate=MIB)
+    with scene.watched():
+        await_both(scene, is_moving, "move")
+        with pytest.raises(RuntimeError, match="cannot be deleted in running state"):
+            run.delete()
+        run.mark_failed()
+        # Before any process of it has been told: none of them finds its task any more.
+        run.delete()
+        stopped = await_both(scene, is_cancelled, "are cancelled")
+        assert scene.carried() < scene.size
+        safe = sum(each.bytes.durable for each in stopped.values())
+        unsafe = scene.unsafe(safe)
+        again = scene.begin("move_both").await_end()
+    assert sum(again.result(task_id)["bytes_resumed"] for task_id in BOTH) >= safe
+    assert {each.attempt for each in both(scene).values()} == {2}
+    assert unsafe <= RESENT_BYTES_MAX
+    scene.check(unsafe)
+
+
+def test_run_is_marked_failed_while_the_endpoint_is_away(scene: Scene) -> None:
+    make_both(scene)
+    run = scene.begin("move_both", rate=4 * MIB)
+    with scene.watched():
+        await_both(scene, is_moving, "move")
+        pid = run.task("waiting").pid
+        scene.world.b.kill()
+        run.mark_failed()
+        # Airflow leaves a process some seconds, and a trigger one; what the trigger has begun goes
+        # on behind it.
+        scene.airflow.wait_for(
+            lambda: not is_marked(pid, scene.airflow.mark), "the task's process has ended"
+        )
+        scene.airflow.wait_for(
+            lambda: "trigger completed" in run.log("deferred"), "the trigger has ended"
+        )
+        scene.world.b.start()
+        ended = await_both(scene, lambda each: each.is_terminal, "have ended")
+        states = {task_id: each.state for task_id, each in ended.items()}
+        assert states == {"waiting": "done", "deferred": "cancelled"}
+        # Of both, at the endpoint's end and when the one was cancelled.
+        unsafe = scene.unsafe(sum(each.bytes.durable for each in ended.values()))
+        for task_id in BOTH:
+            run.clear(task_id)
+        run.await_end()
+    # Of the one that nobody could cancel nothing was left to do.
+    assert {task_id: each.attempt for task_id, each in both(scene).items()} == {
+        "waiting": 1,
+        "deferred": 2,
+    }
+    assert unsafe <= RESENT_BYTES_MAX
+    scene.check(unsafe)
