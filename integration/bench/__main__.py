@@ -148,6 +148,8 @@ def _write(path: Path, text: str) -> None:
 def main(arguments: list[str]) -> int:
     """Measure, print, write."""
     given = options().parse_args(arguments)
+    if given.nice and os.geteuid() != 0:
+        raise SystemExit("bench: only root changes the niceness there and back: without --nice")
     program = find_engine()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _ended)

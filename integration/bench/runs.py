@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from integration.bench import account, check, datasets, machine
 from integration.bench.results import MB, Results, Sample, Set, rotated
-from integration.bench.tools import Command, Scene, Tool
+from integration.bench.tools import AUTOGROUP, Command, Scene, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,8 +157,9 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
         sink.chmod(0o777)
         processes = account.processes()
         at_end.callback(processes.close)
-        scene = Scene(data, sink, folder, processes, asked.program, at_end)
-        with _priority(asked.nice):
+        nice = asked.nice if AUTOGROUP.exists() else 0
+        scene = Scene(data, sink, folder, processes, asked.program, at_end, nice)
+        with priority(asked.nice):
             try:
                 command = tool.prepare(scene)
             except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
@@ -233,14 +234,24 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 @contextlib.contextmanager
-def _priority(nice: int) -> Iterator[None]:
+def priority(nice: int) -> Iterator[None]:
     """Put this thread, and what it starts, before or behind the rest of the machine."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    os.setpriority(os.PRIO_PROCESS, 0, before + nice)
+    if nice == 0:
+        yield
+        return
     try:
+        os.setpriority(os.PRIO_PROCESS, 0, before + nice)
+        _session(nice)
         yield
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, before)
+        _session(0)
+
+
+def _session(nice: int) -> None:
+    with contextlib.suppress(OSError):
+        AUTOGROUP.write_text(f"{nice}", encoding="ascii")
 
 
 @contextlib.contextmanager

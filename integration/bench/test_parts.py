@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -204,6 +205,15 @@ def pids_of(words: str) -> list[int]:
         if words.encode() in line:
             found.append(int(pid))
     return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may go back")
+def test_the_priority_of_a_run_is_taken_back() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(ValueError), runs.priority(1):
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before + 1
+        raise ValueError
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_a_run_is_disturbed_by_the_part_of_the_machine_that_others_use() -> None:

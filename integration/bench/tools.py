@@ -24,6 +24,9 @@ HERE = "127.0.0.1"
 READY_SECONDS = 20.0
 #: who serves where a server refuses to run as root
 NOBODY = 65534
+#: Where the kernel gives each session its share of the processors, niceness counts within a session
+#: only, and this says how nice the session is.
+AUTOGROUP = Path("/proc/self/autogroup")
 #: Debian keeps a server's programs off the PATH of some users
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -59,6 +62,8 @@ class Scene:
     #: dray's
     program: Path
     at_end: contextlib.ExitStack
+    #: added to the niceness of what is started
+    nice: int = 0
 
     def serve(
         self, name: str, port: int, words: list[Word], *, env: dict[str, str] | None = None
@@ -78,9 +83,12 @@ class Scene:
 
     def start(self, log: Path, words: list[Word], env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a process of the tool, counted from its first moment."""
+        before: list[Word] = []
+        if self.nice:
+            before = ["sh", "-c", f'echo {self.nice} > {AUTOGROUP}; exec "$@"', "sh"]
         with log.open("ab") as out:
             return subprocess.Popen(
-                [*self.processes.wrap, *words],
+                [*self.processes.wrap, *before, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
