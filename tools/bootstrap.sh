@@ -131,6 +131,7 @@ find_missing() {
         has rsync || missing+=(rsync)
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
+        has valgrind || missing+=(valgrind)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

@@ -66,7 +66,7 @@ class Host:
 
     def complete(self) -> None:
         self.rust("99.1.0")
-        for name in ("c++", "rsync", "strace", "openssl"):
+        for name in ("c++", "rsync", "strace", "openssl", "valgrind"):
             self.program(name, "exit 0")
         # It reads what it is given: else whoever writes to it may find the pipe closed.
         self.program("cc", "cat >/dev/null")
@@ -127,6 +127,7 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "rsync",
         "strace",
         "openssl",
+        "valgrind",
     ]
     assert not (host.tree / ".venv").exists()
 

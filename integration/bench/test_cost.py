@@ -1,0 +1,94 @@
+"""What a file and a byte cost, in instructions: a guard that no other load on the host disturbs.
+
+Callgrind counts the program's own instructions, the kernel's not; a run with little is taken from
+one with much, so that starting and ending fall out. The bands are wide enough for what threads meet
+by chance and for a newer compiler's taste, and narrow enough for one more pass over the bytes (a
+third of an instruction for each) or one more message, map or allocation too many for each file. Who
+makes it cheaper lowers the band.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import pytest
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Word
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
+
+SMALL_BYTES = 1_000
+FILES = (200, 2_200)
+LARGE_BYTES = (4 * tree.MIB, 36 * tree.MIB)
+End = Literal["both", "source", "sink"]
+
+
+class Band(NamedTuple):
+    """Instructions."""
+
+    low: float
+    high: float
+
+
+#: of each small file, and of each byte of a large one
+BANDS: dict[tuple[End, str], Band] = {
+    ("both", "small"): Band(34_000, 53_000),
+    ("source", "small"): Band(13_000, 21_000),
+    ("sink", "small"): Band(24_000, 37_000),
+    ("both", "large"): Band(0.70, 0.96),
+    ("source", "large"): Band(0.68, 0.94),
+    ("sink", "large"): Band(0.66, 0.92),
+}
+
+
+def counted(said: str) -> int:
+    """Read what callgrind says at its end."""
+    found = re.search(r"Collected : (\d+)", said)
+    assert found, said
+    return int(found.group(1))
+
+
+def instructions(bench: Bench, end: End, source: Path, name: str) -> int:
+    """Copy a folder and count what one end, or both in one process, does for it."""
+    wrap = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    sink = bench.folder / f"sink-{name}"
+    how: list[Word] = ["--durability", "none", "--quiet"]
+    if end == "both":
+        ran = bench.start_cp("-r", f"{source}/", sink, *how, wrap=wrap).wait(200).expect(0)
+        return counted(ran.words)
+    sink.mkdir()
+    server = bench.serve(sink, "--allow-clear-data", wrap=wrap if end == "sink" else ())
+    words: list[Word] = ["-r", f"{source}/", f"dray://{server.address}/", "--clear-data", *how]
+    words += bench.peer(server)
+    ran = bench.start_cp(*words, wrap=wrap if end == "source" else ()).wait(200).expect(0)
+    ended = server.stop()
+    return counted(ran.words if end == "source" else ended.words)
+
+
+@pytest.mark.parametrize("end", ["both", "source", "sink"])
+@pytest.mark.parametrize("what", ["small", "large"])
+def test_cost_is_within_its_band(bench: Bench, end: End, what: str) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
+    found = []
+    for amount in FILES if what == "small" else LARGE_BYTES:
+        source = bench.folder / f"source-{amount}"
+        source.mkdir()
+        if what == "small":
+            for number in range(amount):
+                tree.make_file(source / f"{number:05}", SMALL_BYTES, seed=number)
+        else:
+            tree.make_file(source / "large", amount, seed=1)
+        found.append(instructions(bench, end, source, f"{amount}"))
+    few, many = FILES if what == "small" else LARGE_BYTES
+    each = (found[1] - found[0]) / (many - few)
+    print(f"\n{what}, {end}: {each:.3f} instructions each ({found[0]}, {found[1]})")
+    band = BANDS[end, what]
+    assert band.low <= each <= band.high, "see above what this guards"
