@@ -121,3 +121,12 @@ def test_a_picture_has_a_bar_for_each_tool_and_congestion_control() -> None:
 def test_a_picture_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="one value for each name"):
         plot.across(plot.Frame("t", "x", ""), ["a", "b"], [plot.Bars("one", [1.0])])
+
+
+def test_the_manual_shows_the_results() -> None:
+    text = report.RESULTS.read_text(encoding="utf-8")
+    found = Results.read(text)
+    again = "run `python -m integration.bench.report`"
+    assert report.PAGE.read_text(encoding="utf-8") == report.page(found), again
+    shown = {path.name: path.read_text(encoding="utf-8") for path in report.FOLDER.glob("*.svg")}
+    assert shown == report.pictures(found), again
