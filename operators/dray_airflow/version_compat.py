@@ -87,3 +87,21 @@ if not TYPE_CHECKING:
 def task_state_store(context: Any) -> Any | None:  # noqa: ANN401 - the type is not in 3.1
     """Give the task's store, which outlives its tries; ``None`` before Airflow 3.3 (AIP-103)."""
     return context.get("task_state_store") if AIRFLOW_VERSION >= (3, 3) else None
+
+
+def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol in the SDK
+    """Give the state that Airflow has for the task that runs here; ``None`` if it does not say.
+
+    Heartbeats bring a user's verdict every five seconds or so; who is about to leave asks.
+    """
+    ti = context["ti"]
+    name = (
+        ti.task_id if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}_{ti.map_index}"
+    )
+    try:
+        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+        state = found[ti.run_id][name]
+    except Exception:
+        # A question by the way: without an answer all is as it was.
+        return None
+    return None if state is None else str(getattr(state, "value", state))

@@ -103,7 +103,7 @@ def test_a_retry_goes_on_from_what_is_safe(
     class Terminated(DrayTransferOperator):
         """Its first try is told to end once a third is safe, as the worker's signal does it."""
 
-        def _wait(self, client: Loose, settings: Loose, transfer: Loose) -> Loose:
+        def _wait(self, context: Loose, client: Loose, settings: Loose, transfer: Loose) -> Loose:
             def tell() -> None:
                 with sites.b.client() as other:
                     while other.transfer(transfer.id).bytes.durable < SIZE // 3:
@@ -111,11 +111,11 @@ def test_a_retry_goes_on_from_what_is_safe(
                 self.on_kill()
 
             if not self.rate_max:
-                return super()._wait(client, settings, transfer)
+                return super()._wait(context, client, settings, transfer)
             teller = threading.Thread(target=tell)
             teller.start()
             try:
-                return super()._wait(client, settings, transfer)
+                return super()._wait(context, client, settings, transfer)
             finally:
                 teller.join()
 
@@ -421,3 +421,42 @@ def test_bad_input_is_one_clear_line_each(
         assert lines, (words, said)
         assert {said[line] for line in lines} == {f"DrayTask{kind}"}, words
     assert len(said) == len(dag.task_ids)
+
+
+def test_what_was_marked_while_it_waited_is_cancelled_and_not_deferred(
+    sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow takes no deferral of such a task, so nobody would be left to cancel."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    from dray_airflow.operators.transfer import DrayTransferOperator
+
+    class Marked(DrayTransferOperator):
+        """A user marks it failed at the end of its own waiting, between two heartbeats."""
+
+        def _wait_for(
+            self, client: Loose, settings: Loose, transfer: Loose, seconds: float
+        ) -> Loose:
+            ended = super()._wait_for(client, settings, transfer, seconds)
+            with create_session() as session:
+                asked = session.query(TaskInstance).filter_by(dag_id=self.dag_id)
+                asked.update({"state": "failed"})
+            return ended
+
+    with make_dag("marked") as dag:
+        Marked(
+            task_id="move",
+            sources="/data/x.dat",
+            destination="/data/y.dat",
+            source_conn_id="site_a",
+            destination_conn_id="site_b",
+            grace_seconds=1,
+            rate_max="500KB",
+        )
+    ran = run_dag(dag)
+    assert ran.state == "failed"
+    with sites.b.client() as client:
+        [transfer] = client.transfers()
+        assert client.wait(transfer.id, timeout_seconds=30).state == "cancelled"
+    assert "the task was marked failed" in capfd.readouterr().out

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from dray_airflow import values
-from dray_airflow.errors import DrayTaskRetry, bad_input, of_error, of_transfer, translated
+from dray_airflow.errors import (
+    DrayTaskFailure,
+    DrayTaskRetry,
+    bad_input,
+    of_error,
+    of_transfer,
+    translated,
+)
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of, transfer_id
 from dray_airflow.links.transfer import DrayTransferLink
 from dray_airflow.submission import Clients, begin
-from dray_airflow.version_compat import TaskDeferralTimeout, task_state_store
+from dray_airflow.version_compat import TaskDeferralTimeout, task_state, task_state_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +55,8 @@ AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
+ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
+"""Of a task that still runs: by a user, or because its run's time is over."""
 
 
 class WaitingOperator(BaseOperator):
@@ -170,12 +179,25 @@ class WaitingOperator(BaseOperator):
         except Exception as error:
             self.log.warning("the task, if cleared, would take its transfer as it is: %s", error)
 
-    def _wait(self, client: Client, settings: Settings, transfer: Transfer) -> Transfer:
+    def _end_if_told(self, context: Context, id: str) -> None:
+        """End the transfer if a user has ended the task and the heartbeat has not said so yet.
+
+        Airflow takes no deferral of such a task, and nobody would be left to cancel.
+        """
+        state = task_state(context)
+        if state in ENDED_STATES:
+            self.on_kill()
+            raise DrayTaskFailure(f"transfer {id} is cancelled: the task was marked {state}")
+
+    def _wait(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> Transfer:
         """Wait in this process, at first; then hand over."""
         id = transfer.id
         if self.deferrable:
             ended = self._wait_for(client, settings, transfer, self.grace_seconds)
             if ended is None:
+                self._end_if_told(context, id)
                 self.log.info("transfer %s goes on; the triggerer waits for it", id)
                 self.defer(
                     trigger=self._trigger(settings, id),
@@ -263,7 +285,7 @@ class WaitingOperator(BaseOperator):
                 story(begun.transfer),
             )
             client = clients.of(wish.conn_id)
-            ended = self._wait(client, settings, begun.transfer)
+            ended = self._wait(context, client, settings, begun.transfer)
             result = self._complete(context, client, settings, ended)
             self._forget(context)
             return result
