@@ -191,7 +191,10 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     // Nothing is lost or queued within a host, so nothing is gained by a model of the path or by
     // pacing (BBR), which takes a third of the time there. Reno is built into every kernel.
     #[cfg(target_os = "linux")]
-    if stays_within_host(stream.local_addr()?, stream.peer_addr()?) {
+    if let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr())
+        && stays_within_host(from, to)
+    {
+        // Advice only, as all of this: who has left again is found when something is read.
         let _ = SockRef::from(stream).set_tcp_congestion(b"reno");
     }
     Ok(())
