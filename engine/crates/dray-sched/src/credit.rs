@@ -12,16 +12,63 @@ const WINDOW_MIN: u32 = 2;
 /// follow. What waits behind them makes it no faster and holds buffers that others could use.
 const CONGESTED_KEPT: u32 = 5;
 
-#[derive(Debug, Default, Clone)]
+/// Objects a target may have on the way at first: enough for its writers, its streams and what the
+/// source reads ahead.
+const WINDOW_FIRST: u32 = 32;
+
+/// Objects that may lie at the sink at one time while its storage still counts as the faster part:
+/// one that is written, and one that came meanwhile.
+const IDLE_KEPT: u32 = 2;
+
+#[derive(Debug, Clone)]
 struct Account {
     /// Granted and not yet returned.
     out: u32,
     /// Of them, what has arrived and is not written.
     arrived: u32,
+    /// What may be out at the most. It grows as long as the storage waits for what is on the way, and
+    /// never shrinks: a pause of the way that was met once is met again.
+    window: u32,
+    /// What is left of what was out, and had not arrived, when this round began.
+    round: u32,
+    /// The most that lay here at one time in this round.
+    round_peak: u32,
     /// What its writers could take besides when one of its objects was written last.
     due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
     is_quiet: bool,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            out: 0,
+            arrived: 0,
+            window: WINDOW_FIRST,
+            round: WINDOW_FIRST,
+            round_peak: 0,
+            due: 0,
+            is_quiet: false,
+        }
+    }
+}
+
+impl Account {
+    /// Something has arrived, and lies here with what `arrived` counts. A round ends when all that
+    /// was on the way at its begin is here; one in which the writers always had room was bound by
+    /// the way or by the source, and more on the way helps.
+    fn on_arrival(&mut self) {
+        self.arrived += 1;
+        self.round_peak = self.round_peak.max(self.arrived);
+        self.round = self.round.saturating_sub(1);
+        if self.round == 0 {
+            if self.round_peak <= IDLE_KEPT {
+                self.window = self.window.saturating_mul(2);
+            }
+            self.round = self.out.saturating_sub(self.arrived);
+            self.round_peak = self.arrived;
+        }
+    }
 }
 
 /// The sink's ledger of granted credit. The sum of what is out never exceeds the pool.
@@ -93,7 +140,7 @@ impl CreditLedger {
         match self.targets.get_mut(&target) {
             Some(account) => {
                 account.out += 1;
-                account.arrived += 1;
+                account.on_arrival();
                 self.out += 1;
                 true
             }
@@ -115,9 +162,7 @@ impl CreditLedger {
     pub fn grants(&mut self, is_congested: impl Fn(TargetId) -> bool) -> Vec<(TargetId, u32)> {
         let wanted = self.targets.values().filter(|account| !account.is_quiet);
         let count = u32::try_from(wanted.count()).unwrap_or(u32::MAX).max(1);
-        let window = (self.pool / count).max(WINDOW_MIN);
-        // Small top-ups wait until they are worth a message.
-        let worth = (window / 8).max(1);
+        let share = (self.pool / count).max(WINDOW_MIN);
         let mut grants = Vec::new();
         let turn = self.turn;
         let behind = |target: &TargetId| turn.is_some_and(|turn| *target <= turn);
@@ -127,6 +172,9 @@ impl CreditLedger {
                     continue;
                 }
                 let room = self.pool - self.out;
+                let window = share.min(account.window);
+                // Small top-ups wait until they are worth a message.
+                let worth = (window / 8).max(1);
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;
                 if is_congested(*target) {
@@ -218,6 +266,39 @@ mod tests {
             on_the_way -= 1;
         }
         assert!(on_the_way > 60, "{on_the_way}");
+    }
+
+    /// Grants all it may, and gives the most that may be out after so many objects have come, with
+    /// `lie` of them at the sink whenever one comes.
+    fn window_after(objects: u32, lie: usize) -> u32 {
+        let mut ledger = CreditLedger::new(1024);
+        ledger.add_target(TargetId(0));
+        let mut here = 0;
+        for _ in 0..objects {
+            ledger.grants(|_| false);
+            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
+            here += 1;
+            while here > lie {
+                ledger.free(TargetId(0));
+                here -= 1;
+            }
+        }
+        ledger.grants(|_| false);
+        ledger.out()
+    }
+
+    #[test]
+    fn a_window_grows_while_the_storage_waits_for_the_way() {
+        assert_eq!(window_after(0, 0), 32);
+        // Twice as much with each round; an eighth waits until it is worth a message.
+        let after_two = window_after(32 + 64, 1);
+        assert!((112..=128).contains(&after_two), "{after_two}");
+        assert!(window_after(2000, 0) >= 896, "up to the pool");
+    }
+
+    #[test]
+    fn a_window_stays_where_the_storage_is_the_slower_part() {
+        assert_eq!(window_after(2000, 20), 32);
     }
 
     #[test]
