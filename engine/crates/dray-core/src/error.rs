@@ -245,8 +245,7 @@ impl Error {
     #[must_use]
     pub fn file_copied_as(mut self, file: &RelPath) -> Self {
         let source = self.file.replace(file.clone());
-        let Some(source) = source.filter(|own| file.name().is_some() && own.name() != file.name())
-        else {
+        let Some(source) = source.filter(|own| own.name() != file.name()) else {
             return self;
         };
         let cause = match self.cause.is_empty() {
@@ -340,6 +339,11 @@ mod tests {
         );
         let told = error("pw").cause("").file_copied_as(&path("p"));
         assert_eq!(told.cause, "its source is pw");
+        let told = error("none").file_copied_as(&RelPath::root());
+        assert_eq!(
+            told.cause, "its source is none: gone",
+            "a folder's contents"
+        );
     }
 
     #[test]
