@@ -1,9 +1,9 @@
 //! `dray endpoint`: makes, runs and asks endpoints. As the program `drayd` this one runs one.
 
 use crate::args::{Endpoint, Init, RunEndpoint, Status};
-use crate::asks::root_line;
 use crate::exit::{Exit, Stop, usage};
 use crate::peer;
+use crate::places::root_line;
 use crate::{output, signals};
 use dray_auth::mint::SigningKey;
 use dray_core::{End, Error, ErrorKind, Result};

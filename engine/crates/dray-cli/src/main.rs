@@ -14,6 +14,7 @@ mod exit;
 mod log;
 mod output;
 mod peer;
+mod places;
 mod plan;
 mod progress;
 mod remote;
@@ -49,10 +50,10 @@ fn main() -> ExitCode {
         Command::Show(show) => asks::show(show),
         Command::Top(top) => top::run(top),
         Command::Cancel(cancel) => asks::cancel(cancel),
-        Command::Ls(at) => asks::list(at),
-        Command::Stat(at) => asks::stat(at),
-        Command::Rm(rm) => asks::remove(rm),
-        Command::Checksum(sum) => asks::checksum(sum),
+        Command::Ls(at) => places::list(at),
+        Command::Stat(at) => places::stat(at),
+        Command::Rm(rm) => places::remove(rm),
+        Command::Checksum(sum) => places::checksum(sum),
         Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who),
         Command::Log(log) => log::run(log),
         Command::Version => {
