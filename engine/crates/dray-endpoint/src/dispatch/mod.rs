@@ -10,6 +10,7 @@
 mod choose;
 mod hold;
 mod monitor;
+mod notes;
 mod outcome;
 mod purge;
 mod renew;

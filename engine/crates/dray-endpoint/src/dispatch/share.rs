@@ -3,6 +3,7 @@
 
 use crate::api::types::{Event, EventKind, PlannedRate};
 use crate::config::Config;
+use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving, RateWish};
 use crate::moment::Moment;
 use crate::promises::{Look, Seen, Told};
@@ -12,9 +13,7 @@ use dray_core::rate::{BytesPerSecond, Class};
 use dray_runtime::clock::Clock;
 use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 
 /// What is spare goes to who is of class realtime, deadline, background by these, as in the broker;
 /// realtime takes nearly all.
@@ -28,12 +27,6 @@ const ON_THE_WAY_MAX: u64 = 64 << 20;
 /// Times that rates of roots, of owners and of the endpoint are fitted to each other in a round.
 const FITS: usize = 3;
 
-/// Notices that wait to be written down; more were told and stand in the log alone.
-const NOTES_MAX: usize = 100_000;
-
-/// So long after notices could not be written down they are tried again.
-const WRITE_AGAIN: Duration = Duration::from_secs(2);
-
 /// Where the capacity is measured, so much more is given out, in parts of it: else nobody would see
 /// that there is more.
 const PROBE_PART: u64 = 4;
@@ -46,16 +39,9 @@ pub struct Shares {
     clock: Clock,
     /// By the number of the session.
     demands: HashMap<u64, Demand>,
-    /// Notices of what does not run, still to be written down: whose, and what.
-    notes: Vec<Note>,
-    /// Writes them: rates are given out meanwhile. Ends with those that it could not write.
-    writing: Option<JoinHandle<Vec<Note>>>,
-    /// When they are written next at the earliest.
-    write_at: Time,
+    /// What will be missed, of what does not run.
+    notes: Notes,
 }
-
-/// Whose notice, and what it says.
-type Note = (String, String);
 
 /// A place in the tree: the other endpoint, then the owner.
 type Place = (String, String);
@@ -84,12 +70,10 @@ impl Shares {
         Self {
             config,
             live,
-            queue,
             clock: Clock::start(),
             demands: HashMap::new(),
-            notes: Vec::new(),
-            writing: None,
-            write_at: Time::ZERO,
+            notes: Notes::new(Arc::clone(&queue)),
+            queue,
         }
     }
 
@@ -111,49 +95,8 @@ impl Shares {
             }
             moving.grant(rate);
         }
-        self.write_notes();
+        self.notes.write(self.clock.now());
         count
-    }
-
-    /// Has what is noted written down, as soon as what was before is.
-    fn write_notes(&mut self) {
-        let is_writing = self.writing.as_ref();
-        if is_writing.is_some_and(|thread| !thread.is_finished()) {
-            return;
-        }
-        let now = self.clock.now();
-        if self.take_unwritten() {
-            self.write_at = now + WRITE_AGAIN;
-        }
-        if self.notes.is_empty() || now < self.write_at {
-            return;
-        }
-        let (queue, notes) = (Arc::clone(&self.queue), std::mem::take(&mut self.notes));
-        let shared = Arc::new(Mutex::new(notes));
-        let thread = std::thread::Builder::new().name("dray-notes".to_owned());
-        let spawned = thread.spawn({
-            let shared = Arc::clone(&shared);
-            move || write(&queue, take(&shared))
-        });
-        match spawned {
-            Ok(thread) => self.writing = Some(thread),
-            Err(error) => {
-                tracing::error!("cannot note what will be missed: {error}");
-                (self.notes, self.write_at) = (take(&shared), now + WRITE_AGAIN);
-            }
-        }
-    }
-
-    /// Puts back, before what has come since, what could not be written; waits for whoever writes. Says
-    /// whether there was any.
-    fn take_unwritten(&mut self) -> bool {
-        let written = self.writing.take().map(JoinHandle::join);
-        let mut left = written.and_then(Result::ok).unwrap_or_default();
-        let is_left = !left.is_empty();
-        left.append(&mut self.notes);
-        left.truncate(NOTES_MAX);
-        self.notes = left;
-        is_left
     }
 
     fn is_bounded(&self, all: &[Arc<Moving>], look: &Look) -> bool {
@@ -234,7 +177,7 @@ impl Shares {
                 };
                 tracing::warn!(transfer = %id, "{notice}");
                 let is_noted = self.queue.foretold(id, owner, &notice, miss.clone());
-                if !is_noted && self.notes.len() < NOTES_MAX {
+                if !is_noted {
                     self.notes.push((id.clone(), notice));
                 }
             }
@@ -411,25 +354,6 @@ impl Shares {
     }
 }
 
-impl Drop for Shares {
-    fn drop(&mut self) {
-        self.take_unwritten();
-        write(&self.queue, std::mem::take(&mut self.notes));
-    }
-}
-
-/// Writes these down; answers with those that cannot be written now.
-fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
-    if let Err(error) = queue.note_all(&mut notes) {
-        tracing::error!("cannot note which promises will be missed: {error}");
-    }
-    notes
-}
-
-fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
-    std::mem::take(&mut notes.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// Lowers what those can use who pass a root, or are an owner's, so that together they stay within its
 /// rate. Who gets less than their part elsewhere leaves the rest to the others.
 fn bound_across(
@@ -524,53 +448,6 @@ mod tests {
         let config = Config::parse("test", &text).expect("good");
         let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
         Shares::new(Arc::new(config), live.clone(), queue)
-    }
-
-    #[test]
-    fn what_could_not_be_noted_is_noted_later_and_at_the_end() {
-        let live = Live::new(Bounds::for_active(1 << 20, 4, 4));
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut shares = shares(folder.path(), &live);
-        let queue = Arc::clone(&shares.queue);
-        let request = serde_json::json!({
-            "id": "one",
-            "sources": [{"url": "dray://b.example/data/x"}],
-            "destination": {"url": "/data/x"},
-        });
-        let submission = crate::queue::Submission {
-            request: serde_json::from_value(request).expect("good"),
-            owner: "alice".to_owned(),
-            principal: "alice@test".to_owned(),
-        };
-        queue.submit(submission).expect("taken");
-        let rename = |from: &'static str, to: &'static str| {
-            queue.execute(&format!("ALTER TABLE {from} RENAME TO {to}"));
-        };
-        rename("transfers", "elsewhere");
-        // More than one write takes.
-        for number in 0..1_200 {
-            shares
-                .notes
-                .push(("one".to_owned(), format!("word {number}")));
-        }
-        shares.write_notes();
-        assert!(shares.take_unwritten(), "nothing could be written");
-        assert_eq!(shares.notes.len(), 1_200);
-        rename("elsewhere", "transfers");
-        shares.notes.push(("one".to_owned(), "the last".to_owned()));
-        drop(shares);
-        let alice = crate::access::Principal {
-            name: "alice@test".to_owned(),
-            owner: "alice".to_owned(),
-            is_administrator: false,
-            rights: crate::access::Rights::Rules,
-        };
-        let shown = queue.show(&alice, "one").expect("there");
-        let last: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
-        assert_eq!(
-            last[last.len() - 3..],
-            ["word 1198", "word 1199", "the last"]
-        );
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! Notices of promises that will be missed by what does not run: written down beside the rounds that
+//! give out rates, all of them, however long the state's disk takes.
+
+use crate::queue::Queue;
+use dray_core::Time;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Notices that wait to be written down; more were told and stand in the log alone.
+const NOTES_MAX: usize = 100_000;
+
+/// So long after notices could not be written down they are tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(2);
+
+/// Whose notice, and what it says.
+pub(super) type Note = (String, String);
+
+/// Those that wait. What cannot be written by their end is in the log alone.
+pub(super) struct Notes {
+    queue: Arc<Queue>,
+    waiting: Vec<Note>,
+    /// Writes what was taken. Ends with what it could not write.
+    writing: Option<JoinHandle<Vec<Note>>>,
+    /// When they are written next at the earliest.
+    write_at: Time,
+}
+
+impl Notes {
+    /// None yet.
+    pub(super) const fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            waiting: Vec::new(),
+            writing: None,
+            write_at: Time::ZERO,
+        }
+    }
+
+    /// Notes one more.
+    pub(super) fn push(&mut self, note: Note) {
+        if self.waiting.len() < NOTES_MAX {
+            self.waiting.push(note);
+        }
+    }
+
+    /// Has what is noted written down, as soon as what was before is.
+    pub(super) fn write(&mut self, now: Time) {
+        let is_writing = self.writing.as_ref();
+        if is_writing.is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        if self.take_unwritten() {
+            self.write_at = now + WRITE_AGAIN;
+        }
+        if self.waiting.is_empty() || now < self.write_at {
+            return;
+        }
+        let (queue, notes) = (Arc::clone(&self.queue), std::mem::take(&mut self.waiting));
+        let shared = Arc::new(Mutex::new(notes));
+        let thread = std::thread::Builder::new().name("dray-notes".to_owned());
+        let spawned = thread.spawn({
+            let shared = Arc::clone(&shared);
+            move || write(&queue, take(&shared))
+        });
+        match spawned {
+            Ok(thread) => self.writing = Some(thread),
+            Err(error) => {
+                tracing::error!("cannot note what will be missed: {error}");
+                (self.waiting, self.write_at) = (take(&shared), now + WRITE_AGAIN);
+            }
+        }
+    }
+
+    /// Puts back, before what has come since, what could not be written; waits for whoever writes. Says
+    /// whether there was any.
+    fn take_unwritten(&mut self) -> bool {
+        let written = self.writing.take().map(JoinHandle::join);
+        let mut left = written.and_then(Result::ok).unwrap_or_default();
+        let is_left = !left.is_empty();
+        left.append(&mut self.waiting);
+        left.truncate(NOTES_MAX);
+        self.waiting = left;
+        is_left
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        self.take_unwritten();
+        write(&self.queue, std::mem::take(&mut self.waiting));
+    }
+}
+
+/// Writes these down; answers with those that cannot be written now.
+fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
+    if let Err(error) = queue.note_all(&mut notes) {
+        tracing::error!("cannot note which promises will be missed: {error}");
+    }
+    notes
+}
+
+fn take(notes: &Mutex<Vec<Note>>) -> Vec<Note> {
+    std::mem::take(&mut notes.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Notes;
+    use crate::config::Config;
+    use crate::events::Hub;
+    use crate::moment::Moment;
+    use crate::queue::Queue;
+    use dray_core::Time;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_could_not_be_noted_is_noted_later_and_at_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = format!(
+            "name = \"a.example\"\nstate = {:?}\n[[root]]\nname = \"data\"\npath = \"/data\"\n",
+            folder.path()
+        );
+        let config = Config::parse("test", &text).expect("good");
+        let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
+        let mut notes = Notes::new(Arc::clone(&queue));
+        let request = serde_json::json!({
+            "id": "one",
+            "sources": [{"url": "dray://b.example/data/x"}],
+            "destination": {"url": "/data/x"},
+        });
+        let submission = crate::queue::Submission {
+            request: serde_json::from_value(request).expect("good"),
+            owner: "alice".to_owned(),
+            principal: "alice@test".to_owned(),
+        };
+        queue.submit(submission).expect("taken");
+        let rename = |from: &'static str, to: &'static str| {
+            queue.execute(&format!("ALTER TABLE {from} RENAME TO {to}"));
+        };
+        rename("transfers", "elsewhere");
+        // More than one write takes.
+        for number in 0..1_200 {
+            notes.push(("one".to_owned(), format!("word {number}")));
+        }
+        notes.write(Time::ZERO);
+        assert!(notes.take_unwritten(), "nothing could be written");
+        assert_eq!(notes.waiting.len(), 1_200);
+        rename("elsewhere", "transfers");
+        notes.push(("one".to_owned(), "the last".to_owned()));
+        drop(notes);
+        let alice = crate::access::Principal {
+            name: "alice@test".to_owned(),
+            owner: "alice".to_owned(),
+            is_administrator: false,
+            rights: crate::access::Rights::Rules,
+        };
+        let shown = queue.show(&alice, "one").expect("there");
+        let last: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
+        assert_eq!(
+            last[last.len() - 3..],
+            ["word 1198", "word 1199", "the last"]
+        );
+    }
+}
