@@ -281,6 +281,10 @@ pub(crate) struct Cp {
           help_heading = "How to copy")]
     pub(crate) pool: u64,
 
+    /// Read and write large files of this host past its page cache, where the file system lets that
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) direct_io: bool,
+
     /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
@@ -388,6 +392,10 @@ pub(crate) struct Serve {
     /// The storage target that a folder beneath the root lies on (repeatable)
     #[arg(long, value_name = "DIR=NAME")]
     pub(crate) target: Vec<OsString>,
+
+    /// Read and write large files past the page cache, where the file system lets that
+    #[arg(long)]
+    pub(crate) direct_io: bool,
 
     /// Limit a storage target to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte

@@ -75,6 +75,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         targets: Targets {
             folders: place::targets(&cp.what.target)?,
             limits: cp.limit_target.clone(),
+            direct: cp.direct_io,
         },
         feed: &feed,
         handle: Handle::default(),

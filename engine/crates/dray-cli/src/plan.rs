@@ -51,7 +51,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     };
     let targets = Targets {
         folders: place::targets(&what.target)?,
-        limits: Vec::new(),
+        ..Targets::default()
     };
     let store = prepare::open_source(&targets, what.links.into())?;
     let roots = prepare::roots(&store, sources)?;

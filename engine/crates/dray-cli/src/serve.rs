@@ -122,6 +122,7 @@ impl House {
         let targets = Targets {
             folders: place::targets(&serve.target)?,
             limits: serve.limit_target.clone(),
+            direct: serve.direct_io,
         };
         Ok(Self {
             export: Export::open(root, targets)?,

@@ -117,6 +117,7 @@ impl Roots {
             let targets = Targets {
                 folders: root.targets.iter().map(folder).collect(),
                 limits: root.limit_targets.iter().map(limit).collect(),
+                direct: root.direct_io,
             };
             roots.push(Arc::new(Root {
                 name: name.to_owned(),

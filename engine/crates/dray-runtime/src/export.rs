@@ -114,6 +114,7 @@ impl Export {
                 &self.targets.folders,
                 &self.root.join(OsStr::from_bytes(path.as_bytes())),
             )?,
+            direct: self.targets.direct,
             ..dray_store::PosixOptions::default()
         };
         let store = dray_store::PosixStore::open(&held, End::Sink, options)?;

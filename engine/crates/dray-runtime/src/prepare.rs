@@ -78,6 +78,8 @@ pub struct Targets {
     pub folders: Vec<(PathBuf, String)>,
     /// Targets, and what each gives at the most.
     pub limits: Vec<(String, RateInTime)>,
+    /// Whether large files pass the page cache, where the file system lets them.
+    pub direct: bool,
 }
 
 impl Targets {
@@ -96,6 +98,7 @@ impl Targets {
             links,
             targets: place::target_map(&self.folders, root)?,
             create,
+            direct: self.direct,
             ..PosixOptions::default()
         };
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))

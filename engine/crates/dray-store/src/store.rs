@@ -264,6 +264,12 @@ pub trait ReadHandle: Send + Sync {
     /// `Io` and the like; `IsADirectory`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
+    /// Whether reads come from the storage and nothing is read ahead: one long read is faster than
+    /// its pieces then.
+    fn is_direct(&self) -> bool {
+        false
+    }
+
     /// The file's size and time now. Asked after a read: if they are not those of the listing, the
     /// bytes read belong to no known version.
     ///

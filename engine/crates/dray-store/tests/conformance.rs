@@ -17,13 +17,14 @@ fn check(make: conformance::Factory<'_>, skipped: &[&str]) {
 }
 
 /// A store in a fresh folder each time; all folders go at the end.
-fn posix(openat2: bool) {
+fn posix(openat2: bool, direct: bool) {
     let folders = RefCell::new(Vec::new());
     check(
         &|| {
             let folder = tempfile::tempdir().expect("a folder");
             let options = PosixOptions {
                 openat2,
+                direct,
                 ..PosixOptions::default()
             };
             let store = PosixStore::open(folder.path(), End::Sink, options).expect("opens");
@@ -36,12 +37,17 @@ fn posix(openat2: bool) {
 
 #[test]
 fn posix_passes() {
-    posix(true);
+    posix(true, false);
 }
 
 #[test]
 fn posix_passes_without_openat2() {
-    posix(false);
+    posix(false, false);
+}
+
+#[test]
+fn posix_passes_with_direct_io() {
+    posix(true, true);
 }
 
 #[test]

@@ -156,6 +156,9 @@ pub struct Root {
     /// What a storage target gives at the most.
     #[serde(default)]
     pub limit_targets: Vec<TargetLimit>,
+    /// Whether large files are read and written past the page cache, where its file system lets that.
+    #[serde(default)]
+    pub direct_io: bool,
     /// Bytes per second that all transfers together may read from it and write to it.
     pub rate: Option<Rate>,
 }

@@ -273,6 +273,7 @@ mod tests {
             "setuid",
             "setuid_min",
             "limit_targets",
+            "direct_io",
             "cache_seconds",
             "stale_seconds",
             "events_behind",

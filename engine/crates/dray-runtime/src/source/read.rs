@@ -184,7 +184,11 @@ fn fill(
     summer: &mut Summer,
 ) -> Result<()> {
     let mut at = offset;
-    for piece in buffer.chunks_mut(PIECE_BYTES) {
+    let piece_bytes = match handle.is_direct() {
+        true => buffer.len().max(1),
+        false => PIECE_BYTES,
+    };
+    for piece in buffer.chunks_mut(piece_bytes) {
         let mut filled = 0;
         while filled < piece.len() {
             let got = handle.read_at(at + filled as u64, &mut piece[filled..])?;

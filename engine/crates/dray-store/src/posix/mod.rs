@@ -6,6 +6,7 @@
 
 mod attributes;
 mod control;
+mod direct;
 mod folders;
 mod list;
 mod probe;
@@ -56,6 +57,8 @@ pub struct PosixOptions {
     pub create: bool,
     /// Whether `openat2` may be used. Only tests of the slower way say no.
     pub openat2: bool,
+    /// Whether large files pass the page cache, where the file system lets them.
+    pub direct: bool,
 }
 
 impl Default for PosixOptions {
@@ -65,6 +68,7 @@ impl Default for PosixOptions {
             targets: TargetMap::default(),
             create: false,
             openat2: true,
+            direct: false,
         }
     }
 }
@@ -78,6 +82,7 @@ pub struct PosixStore {
     targets: Arc<Targets>,
     capabilities: Capabilities,
     umask: u32,
+    is_direct: bool,
     /// The root's path, if the system tells.
     opened_at: Option<PathBuf>,
 }
@@ -128,6 +133,7 @@ impl PosixStore {
             targets,
             capabilities,
             umask: umask(),
+            is_direct: options.direct,
             opened_at,
         })
     }

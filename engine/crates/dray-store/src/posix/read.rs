@@ -1,5 +1,6 @@
 //! Reading files.
 
+use super::direct::Direct;
 use super::{Place, PosixStore, attributes, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{ReadPurpose, ReadState};
@@ -36,7 +37,13 @@ impl PosixStore {
             // Advice only: what cannot be dropped is read from memory.
             let _ = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
         }
-        Ok(PosixRead { fd, place })
+        let wants_direct = self.is_direct && purpose == ReadPurpose::Transfer;
+        let direct = wants_direct.then(|| Direct::of(fd.as_fd(), OFlags::RDONLY));
+        Ok(PosixRead {
+            direct: direct.flatten(),
+            fd,
+            place,
+        })
     }
 }
 
@@ -44,12 +51,21 @@ impl PosixStore {
 #[derive(Debug)]
 pub(super) struct PosixRead {
     fd: OwnedFd,
+    direct: Option<Direct>,
     place: Place,
 }
 
 impl ReadHandle for PosixRead {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        read_at(&self.fd, offset, buffer).map_err(|errno| self.place.error("read the file", errno))
+        let direct = self.direct.as_ref();
+        direct
+            .and_then(|direct| direct.read_at(offset, buffer))
+            .unwrap_or_else(|| read_at(&self.fd, offset, buffer))
+            .map_err(|errno| self.place.error("read the file", errno))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     fn state(&self) -> Result<ReadState> {

@@ -1,5 +1,6 @@
 //! Partial files: written in any order, published in one step.
 
+use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
 use super::{Place, PosixStore, attributes, birth_of, size_of};
@@ -35,8 +36,15 @@ impl PosixStore {
             Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
         };
         let kind = rustix::fs::fstatfs(&fd).map(|state| state.f_type as u64);
+        let direct = self
+            .is_direct
+            .then(|| Direct::of(fd.as_fd(), OFlags::WRONLY));
+        let direct = direct.flatten();
+        let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
         Ok(PosixPartial {
-            takes_one_writer: kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind)),
+            // Nothing is copied to memory under the lock.
+            takes_one_writer: takes_one && direct.is_none(),
+            direct,
             fd,
             id,
             name: request.name.clone(),
@@ -199,6 +207,7 @@ fn index_of(offset: u64) -> usize {
 #[derive(Debug)]
 pub(super) struct PosixPartial {
     fd: OwnedFd,
+    direct: Option<Direct>,
     id: PartialId,
     takes_one_writer: bool,
     name: Name,
@@ -218,7 +227,11 @@ impl Partial for PosixPartial {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        write_all_at(self.fd.as_fd(), offset, bytes).map_err(self.named("write the file"))
+        let direct = self.direct.as_ref();
+        direct
+            .map_or(Ok(0), |direct| direct.write_at(offset, bytes))
+            .and_then(|count| write_all_at(self.fd.as_fd(), offset + count as u64, &bytes[count..]))
+            .map_err(self.named("write the file"))
     }
 
     fn takes_one_writer(&self) -> bool {

@@ -473,6 +473,10 @@ impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
         })
     }
 
+    fn is_direct(&self) -> bool {
+        self.inner.is_direct()
+    }
+
     fn state(&self) -> Result<ReadState> {
         self.call(Operation::ReadState, |inner| inner.state())
     }

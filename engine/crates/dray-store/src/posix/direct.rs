@@ -1,0 +1,154 @@
+//! Direct I/O: the bytes of large files go between the storage and the engine's buffers, and not by
+//! the page cache (`open(2)`, `O_DIRECT`). For storage that is faster than memory is copied, and for
+//! hosts whose cache is of use to somebody else.
+//!
+//! A file is opened a second time for it. What is not aligned, such as a file's last bytes, goes by
+//! the cache through the first opening; the kernel keeps both in step. Where the file system takes no
+//! direct I/O at all, everything does.
+
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// Offsets, lengths and memory are multiples of it: no device in use asks for more.
+const ALIGNMENT: usize = 4096;
+
+/// A file's second opening.
+#[derive(Debug)]
+pub(super) struct Direct(OwnedFd);
+
+impl Direct {
+    /// Opens the file again that `fd` is; `None` where that, or direct I/O, cannot be had.
+    pub(super) fn of(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+        let opened = rustix::io::retry_on_intr(|| rustix::fs::open(&*path, flags, Mode::empty()));
+        opened.ok().map(Self)
+    }
+
+    /// Reads what is aligned of it. `None` when nothing is, or the storage asks for more alignment.
+    pub(super) fn read_at(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Option<rustix::io::Result<usize>> {
+        let length = aligned(offset, buffer)?;
+        let buffer = &mut buffer[..length];
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(&self.0, &mut *buffer, offset));
+        (read != Err(Errno::INVAL)).then_some(read)
+    }
+
+    /// Writes what is aligned of it; answers with how much that was, which is nothing where the
+    /// storage asks for more alignment.
+    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> rustix::io::Result<usize> {
+        let Some(length) = aligned(offset, bytes) else {
+            return Ok(0);
+        };
+        let mut written = 0;
+        while written < length {
+            let rest = &bytes[written..length];
+            match rustix::io::pwrite(&self.0, rest, offset + written as u64) {
+                // It goes on by the cache, which knows whether that is an error.
+                Ok(0) | Err(Errno::INVAL) => return Ok(written),
+                // A part that ends between two blocks cannot be gone on from here.
+                Ok(count) if count % ALIGNMENT != 0 => return Ok(written + count),
+                Ok(count) => written += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// How much of `bytes`, from its begin, may go directly to `offset`.
+fn aligned(offset: u64, bytes: &[u8]) -> Option<usize> {
+    let length = bytes.len() - bytes.len() % ALIGNMENT;
+    let is_aligned =
+        offset.is_multiple_of(ALIGNMENT as u64) && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
+    (is_aligned && length > 0).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALIGNMENT, aligned};
+    use crate::posix::{PosixOptions, PosixStore};
+    use crate::store::Store;
+    use crate::types::{PartialRequest, ReadPurpose};
+    use dray_core::{End, Name, RelPath};
+
+    /// `bytes` of memory that begins `past` bytes after a multiple of the alignment.
+    fn memory(bytes: usize, past: usize, each: impl FnOnce(&mut [u8])) {
+        let mut whole = vec![0; bytes + 2 * ALIGNMENT];
+        let start = whole.as_ptr().addr().next_multiple_of(ALIGNMENT) - whole.as_ptr().addr();
+        let byte = |index: usize| (index % 251) as u8;
+        let part = &mut whole[start + past..start + past + bytes];
+        part.iter_mut()
+            .enumerate()
+            .for_each(|(at, b)| *b = byte(at));
+        each(part);
+    }
+
+    #[test]
+    fn only_what_is_aligned_at_both_ends_goes_directly() {
+        memory(3 * ALIGNMENT + 5, 0, |bytes| {
+            assert_eq!(aligned(0, bytes), Some(3 * ALIGNMENT));
+            assert_eq!(
+                aligned(ALIGNMENT as u64, &bytes[..ALIGNMENT]),
+                Some(ALIGNMENT)
+            );
+            assert_eq!(aligned(1, bytes), None, "the offset");
+            assert_eq!(aligned(0, &bytes[1..]), None, "the memory");
+            assert_eq!(aligned(0, &bytes[..ALIGNMENT - 1]), None, "less than one");
+        });
+    }
+
+    #[test]
+    fn parts_that_go_directly_and_others_are_one_file() {
+        // Beside the build, which lies on a disk more often than a host's temporary files do.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let options = PosixOptions {
+            direct: true,
+            ..PosixOptions::default()
+        };
+        let store = PosixStore::open(folder.path(), End::Sink, options).expect("opened");
+        let path = RelPath::parse(b"file").expect("good");
+        let size = 5 * ALIGNMENT + 77;
+        let request = PartialRequest {
+            name: Name::new(b".part").expect("good"),
+            reuse: None,
+            preallocate: false,
+        };
+        let partial = store.begin(&path, size as u64, &request).expect("begun");
+        memory(size, 0, |bytes| {
+            let (head, tail) = bytes.split_at(2 * ALIGNMENT);
+            partial.write_at(head.len() as u64, tail).expect("written");
+            partial
+                .write_at(0, &head[..ALIGNMENT + 9])
+                .expect("a part of a block");
+            let rest = &head[ALIGNMENT + 9..];
+            partial
+                .write_at((ALIGNMENT + 9) as u64, rest)
+                .expect("from within a block");
+        });
+        partial.sync().expect("synced");
+        let written = std::fs::read(folder.path().join(".part")).expect("there");
+        memory(size, 0, |bytes| assert!(written == bytes));
+        let part = RelPath::parse(b".part").expect("good");
+        let file = store
+            .open_read(&part, ReadPurpose::Transfer)
+            .expect("opened");
+        for past in [0, 3] {
+            memory(size, past, |bytes| {
+                bytes.fill(0);
+                let mut filled = 0;
+                while filled < size {
+                    filled += file
+                        .read_at(filled as u64, &mut bytes[filled..])
+                        .expect("read");
+                }
+                assert!(written == bytes, "memory {past} bytes off");
+            });
+        }
+    }
+}

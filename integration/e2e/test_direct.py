@@ -1,0 +1,77 @@
+"""Direct I/O: large files come and go, and the page cache has none of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+#: its last bytes are no whole block, and go by the cache
+FILE_BYTES = 24 * tree.MIB + 123
+#: what the cache may hold for that, read ahead or written around
+CACHED_MAX = tree.MIB
+
+
+def cached(path: Path) -> int:
+    """Count the bytes of a file that the page cache holds."""
+    words = ["fincore", "--bytes", "--noheadings", "--output", "RES", path]
+    return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+def takes_direct(path: Path) -> bool:
+    """Look whether the file system of a file takes direct I/O."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    # Memory itself takes it by name only.
+    kind = ["stat", "--file-system", "--format", "%T", path]
+    return (
+        subprocess.run(kind, check=True, capture_output=True, text=True).stdout.strip() != "tmpfs"
+    )
+
+
+def drop(path: Path) -> None:
+    """Have the page cache forget a file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("way", ["here", "served"])
+def test_direct_copy_leaves_the_page_cache_alone(bench: Bench, way: str) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    source.mkdir()
+    sink.mkdir()
+    tree.make_file(source / "large", FILE_BYTES, seed=1)
+    tree.make_file(source / "small", 999, seed=2)
+    drop(source / "large")
+    if way == "here":
+        ended = bench.cp("-r", "--direct-io", f"{source}/", f"{sink}/")
+    else:
+        server = bench.serve(sink, "--direct-io")
+        words = [f"dray://{server.address}/", *bench.peer(server)]
+        ended = bench.cp("-r", "--direct-io", f"{source}/", *words)
+    assert ended.code == 0, ended
+    held = {path: cached(path / "large") for path in (source, sink)}
+    for name in ("large", "small"):
+        assert (sink / name).read_bytes() == (source / name).read_bytes()
+    for path, count in held.items():
+        if takes_direct(path / "large"):
+            assert count <= CACHED_MAX, (path, count)
+    # Without, all of it is there: what was counted is what the option does.
+    drop(source / "large")
+    again = bench.folder / "again"
+    assert bench.cp(source / "large", again).code == 0
+    assert cached(again) >= FILE_BYTES
