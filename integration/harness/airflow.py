@@ -403,7 +403,8 @@ class Airflow:
         self.wait_for(known, f"DAGs {', '.join(dag_ids)} are known", seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, object] | None = None) -> Run:
-        """Begin a run."""
+        """Begin a run; of a DAG that was not read yet, once it is."""
+        self.await_dags(dag_id)
         body = {"logical_date": None, "dag_run_id": run_id, "conf": dict(conf or {})}
         self.ask("POST", f"dags/{dag_id}/dagRuns", body)
         return Run(self, dag_id, run_id)
