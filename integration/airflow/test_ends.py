@@ -5,6 +5,7 @@ docs/explanation/airflow-faults.md tells people what these show.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 
     from dray.client import Transfer
     from integration.airflow.conftest import Scene
+    from integration.harness.airflow import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
+#: of a scheduler's log, whole; some hundred lines for each run
+LINES_MAX = 1 << 20
 #: of the DAGs whose runs wait in both ways
 BOTH = ("waiting", "deferred")
 
@@ -56,6 +60,26 @@ def is_cancelled(transfer: Transfer) -> bool:
     return transfer.state == "cancelled"
 
 
+def await_forgotten(scene: Scene, deleted: Run) -> None:
+    """Wait until the scheduler has heard of the end of the process of a deleted run's task.
+
+    It tells tasks by their runs' names: of a run of the same name it would take this for the end of
+    the task that runs now, and try that again.
+    """
+    text = rf"executor event with state \w+ .*task_id='waiting', run_id='{deleted.run_id}', "
+    heard = re.compile(text)
+
+    def look() -> bool:
+        # Airflow 3.3.2 has a scheduler end with an error that finds a run deleted in the instant in
+        # which it looks after it. The next knows of no process of the one before.
+        if scene.airflow.revive("scheduler"):
+            print(f"the scheduler has ended:\n{scene.airflow.said('scheduler')}")
+            return True
+        return heard.search(scene.airflow.said("scheduler", lines=LINES_MAX)) is not None
+
+    scene.airflow.wait_for(look, f"the scheduler knows that {deleted} has no process any more")
+
+
 def test_run_takes_longer_than_it_may(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_brief", rate=MIB)
@@ -81,9 +105,14 @@ def test_run_is_deleted_and_another_of_its_name_goes_on(scene: Scene) -> None:
         assert scene.carried() < scene.size
         safe = sum(each.bytes.durable for each in stopped.values())
         unsafe = scene.unsafe(safe)
+        await_forgotten(scene, run)
         again = scene.begin("move_both").await_end()
-    assert sum(again.result(task_id)["bytes_resumed"] for task_id in BOTH) >= safe
-    assert {each.attempt for each in both(scene).values()} == {2}
+    # Else it has not been begun once, and what it says of itself is about less.
+    assert {task.task_id: task.tries for task in again.tasks()} == dict.fromkeys(BOTH, 1)
+    results = {task_id: again.result(task_id) for task_id in BOTH}
+    transfers = both(scene)
+    assert {each.attempt for each in transfers.values()} == {2}, transfers
+    assert sum(each["bytes_resumed"] for each in results.values()) >= safe, results
     assert unsafe <= RESENT_BYTES_MAX
     scene.check(unsafe)
 

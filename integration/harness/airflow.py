@@ -305,6 +305,18 @@ class Airflow:
                 start_new_session=True,
             )
 
+    def revive(self, *names: str) -> list[str]:
+        """Start those components again that have ended by themselves, as whoever runs them does.
+
+        :param names: by default all.
+        :returns: which.
+        """
+        looked_at = [name for name in names or tuple(self._running) if name in self._running]
+        ended = [name for name in looked_at if self._running[name].poll() is not None]
+        if ended:
+            self.start(*ended)
+        return ended
+
     def pid(self, name: str) -> int:
         """Give the number of a component's main process."""
         return self._running[name].pid
