@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import shlex
-import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
-from integration.bench import datasets, machine, ours, peers, report, runs
-from integration.bench.results import BASE, Results, Row
-from integration.harness.program import ROOT, find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from integration.bench.tools import Tool
+from integration.bench import datasets, growth, machine, ours, peers, report, runs, wan
+from integration.bench.begin import (
+    TMPFS,
+    catch_signals,
+    command,
+    find_engine,
+    names_of,
+    refuse_niceness,
+    row,
+    write,
+)
+from integration.bench.results import BASE, Results
+from integration.harness.program import ROOT
 
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
 #: beside dray itself what `make bench` compares with: what most hosts have
 SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
-TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
-
-
-def _names(known: list[str], what: str) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        found = [word for word in text.split(",") if word]
-        for word in found:
-            if word not in known:
-                raise argparse.ArgumentTypeError(f"no {what} {word!r}: {', '.join(known)}")
-        return found
-
-    return parse
+#: what else can be measured, by the first word
+PARTS = {"wan": wan.main, "growth": growth.main}
 
 
 def options() -> argparse.ArgumentParser:
@@ -44,18 +34,19 @@ def options() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(
         prog="python -m integration.bench",
         description="Measure dray beside other movers: MB/s, CPU seconds per GB, peak memory.",
+        epilog=f"Further parts have options of their own: {', '.join(PARTS)} as the first word.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     names = [tool.name for tool in TOOLS]
     words.add_argument(
-        "--tools", type=_names(names, "tool"), default=names, help="by commas", metavar="NAMES"
+        "--tools", type=names_of(names, "tool"), default=names, help="by commas", metavar="NAMES"
     )
     short = f"only {', '.join(SHORT)}"
     words.add_argument("--short", action="store_true", help=short)
-    sets = list(datasets.MAKERS)
+    sets = list(datasets.USUAL)
     words.add_argument(
         "--sets",
-        type=_names(sets, "set"),
+        type=names_of(sets, "set"),
         default=sets,
         metavar="NAMES",
         help="a: one file of 4 GiB; b: 30 of 200 MiB; c: Linux's sources; d: 5000 files of 1 MiB",
@@ -96,63 +87,14 @@ def options() -> argparse.ArgumentParser:
     return words
 
 
-def find_engine() -> Path:
-    """Find the program: ``DRAY_PROGRAM``, else the release build of this tree.
-
-    :raises SystemExit: when there is none, or it is a debug build.
-    """
-    named = os.environ.get("DRAY_PROGRAM")
-    try:
-        program = Path(named) if named else find_program()
-    except FileNotFoundError as error:
-        raise SystemExit(f"bench: {error}") from None
-    machine.refuse_debug(program)
-    return program.resolve()
-
-
-def command(given: argparse.Namespace, known: argparse.ArgumentParser) -> str:
-    """Write the command that does the same again, without the places of results."""
-    words = []
-    for name, value in vars(given).items():
-        if value == known.get_default(name) or name in {"out", "json", "page"}:
-            continue
-        text = ",".join(value) if isinstance(value, list) else str(value)
-        words += [f"--{name}"] if value is True else [f"--{name}", text]
-    return (
-        f"make bench-peers ARGS={shlex.quote(shlex.join(words))}" if words else "make bench-peers"
-    )
-
-
-def row(tool: Tool, network: machine.Network, program: Path) -> Row:
-    """Describe a tool, and why it will not run if so."""
-    version = tool.find_version()
-    if tool.is_ours:
-        version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
-    return Row(tool.name, tool.title, tool.kind, tool.is_ours, version, tool.missing(network))
-
-
-def _ended(number: int, _: FrameType | None) -> NoReturn:
-    # A second one would disturb what the first has begun to put away.
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(128 + number)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all: a signal may come in the middle."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.rename(path)
-
-
 def main(arguments: list[str]) -> int:
     """Measure, print, write."""
+    if arguments and arguments[0] in PARTS:
+        return PARTS[arguments[0]](arguments[1:])
     given = options().parse_args(arguments)
-    if given.nice and os.geteuid() != 0:
-        raise SystemExit("bench: only root changes the niceness there and back: without --nice")
+    refuse_niceness(given.nice)
     program = find_engine()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _ended)
+    catch_signals()
     named = [word for word in given.congestion.split(",") if word]
     with machine.network([name for name in named if name != "system"]) as network:
         congestions = [network.congestion() if name == "system" else name for name in named]
@@ -195,10 +137,10 @@ def main(arguments: list[str]) -> int:
         def keep() -> None:
             text = results.text()
             for path in (given.out / "results.json", *([given.json] if given.json else [])):
-                _write(path, text)
-            _write(given.out / "tables.md", report.tables(results))
+                write(path, text)
+            write(given.out / "tables.md", report.tables(results))
             for name, picture in report.pictures(results).items():
-                _write(given.out / name, picture)
+                write(given.out / name, picture)
 
         runs.run_all(asked, network, results, keep)
     runs.say("\n" + report.tables(results))

@@ -37,13 +37,10 @@ class Processes:
     #: what stands before the words of a program to count it from its first moment
     wrap: Sequence[str] = ()
 
-    def add(self, pid: int) -> None:
-        """Count a process that runs already, from now on."""
-
     def cpu_seconds(self) -> float:
         """CPU seconds of all of them, those that ended included."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return ended.ru_utime + ended.ru_stime + sum(map(_cpu_seconds, self.pids()))
+        return ended.ru_utime + ended.ru_stime + sum(map(cpu_seconds_of, self.pids()))
 
     def pids(self) -> list[int]:
         """List those that live."""
@@ -79,10 +76,6 @@ class Group(Processes):
         self._folder = folder
         self._procs = folder / "cgroup.procs"
         self.wrap = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._procs)]
-
-    def add(self, pid: int) -> None:
-        """Count a process that runs already, from now on."""
-        self._procs.write_text(f"{pid}", encoding="ascii")
 
     def cpu_seconds(self) -> float:
         """CPU seconds of all of them, those that ended included."""
@@ -145,16 +138,24 @@ class Memory:
         self._of = of
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
-        #: bytes
+        #: bytes, of all together
         self.peak = 0
+        #: bytes, of each by its number
+        self.peaks: dict[int, int] = {}
 
     def _look(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, sum(map(_memory, self._of.pids())))
+            self._note()
+
+    def _note(self) -> None:
+        found = {pid: _memory(pid) for pid in self._of.pids()}
+        self.peak = max(self.peak, sum(found.values()))
+        for pid, size in found.items():
+            self.peaks[pid] = max(self.peaks.get(pid, 0), size)
 
     def __enter__(self) -> Memory:
         """Begin."""
-        self.peak = sum(map(_memory, self._of.pids()))
+        self._note()
         self._thread.start()
         return self
 
@@ -183,7 +184,8 @@ def own_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds of one process and of its children that were waited for; 0 when it is gone."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

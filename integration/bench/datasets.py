@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
 #: bytes of its files
 LINUX_BYTES = 1_298_681_992
+#: as mdtmFTP's authors had them: 554 MB
+SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
+#: so many files' bytes may come early: some are large
+SLACK_FILES = 50
+#: of files that hold almost nothing there are ten to these
+POWERS = (3, 4, 5, 6)
+FOLDER_FILES = 1000
+SIZES_GIB = (1, 4, 16)
 #: what a page of an almost empty file takes
 PAGE = 4096
 
@@ -91,16 +99,73 @@ def _linux(path: Path, scale: float) -> str:
     return "Linux's sources"
 
 
+def _few(path: Path, scale: float) -> str:
+    tree.make_file(path / "one.bin", round(2 * tree.GIB * scale), seed=1)
+    return "one file"
+
+
+def _small(path: Path, scale: float) -> str:
+    """Take the first files of Linux's sources that keep the mean at that of the set's."""
+    files, size = 0, 0
+    wanted = round(SMALL_FILES * scale)
+    with tarfile.open(LINUX, "r|xz") as archive:
+        for member in archive:
+            if files == wanted:
+                break
+            if member.isreg() and size + member.size <= (files + SLACK_FILES) * SMALL_MEAN_BYTES:
+                archive.extract(member, path, filter="tar")
+                files += 1
+                size += member.size
+    return "files of Linux's sources"
+
+
+def _almost_empty(files: int) -> Callable[[Path, float], str]:
+    def make(path: Path, scale: float) -> str:
+        for at in range(max(1, round(files * scale))):
+            folder = path / f"{at // FOLDER_FILES:04}"
+            if at % FOLDER_FILES == 0:
+                folder.mkdir()
+            (folder / f"{at % FOLDER_FILES:03}").write_bytes(at.to_bytes(8, "little"))
+        return "files of 8 bytes"
+
+    return make
+
+
+def _of_size(gib: int) -> Callable[[Path, float], str]:
+    def make(path: Path, scale: float) -> str:
+        tree.make_file(path / "one.bin", round(gib * tree.GIB * scale), seed=gib)
+        return "one file"
+
+    return make
+
+
 MAKERS: dict[str, Callable[[Path, float], str]] = {
     "a": _one,
     "b": _large,
     "c": _linux,
     "d": _many,
+    "w": _few,
+    "l": _small,
+    **{f"f{power}": _almost_empty(10**power) for power in POWERS},
+    **{f"g{gib}": _of_size(gib) for gib in SIZES_GIB},
 }
 
 
+#: for comparison on the loopback; the others are for paths
+USUAL = ("a", "b", "c", "d")
+LINUX_SETS = ("c", "l")
 #: bytes that the source and a copy of it take together
-ROOM = {"a": 8 * tree.GIB, "b": 7 * tree.GIB, "c": 3 * tree.GIB, "d": 6 * tree.GIB}
+ROOM = {
+    "a": 8 * tree.GIB,
+    "b": 7 * tree.GIB,
+    "c": 3 * tree.GIB,
+    "d": 6 * tree.GIB,
+    "w": 4 * tree.GIB,
+    "l": 2 * tree.GIB,
+    # A page, and what the kernel keeps for a name and an inode.
+    **{f"f{power}": 2 * 10**power * (PAGE + 1500) for power in POWERS},
+    **{f"g{gib}": 2 * gib * tree.GIB for gib in SIZES_GIB},
+}
 
 
 def missing(name: str, scale: float, memory: int) -> str:
@@ -108,9 +173,9 @@ def missing(name: str, scale: float, memory: int) -> str:
 
     :param memory: bytes there are
     """
-    if name == "c" and not LINUX.exists():
+    if name in LINUX_SETS and not LINUX.exists():
         return f"no {LINUX}: apt-get install linux-source-6.1"
-    room = round(ROOM[name] * min(scale, 1.0 if name == "c" else scale))
+    room = round(ROOM[name] * min(scale, 1.0 if name in LINUX_SETS else scale))
     if room > memory:
         return f"it takes {room >> 20} MiB of memory, and {memory >> 20} are free: --scale"
     return ""

@@ -170,11 +170,14 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
             file.write(before)
 
 
-def listens(port: int) -> bool:
-    """Whether somebody listens on a port. Looking does not connect: some servers count that."""
+def listens(port: int, process: str = "self") -> bool:
+    """Whether somebody listens on a port. Looking does not connect: some servers count that.
+
+    :param process: one in the network that is meant.
+    """
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
-            lines = Path(f"/proc/self/net/{name}").read_text(encoding="ascii").splitlines()[1:]
+            lines = Path(f"/proc/{process}/net/{name}").read_text(encoding="ascii").splitlines()[1:]
             for line in lines:
                 words = line.split()
                 if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from dray.testing.endpoints import Endpoint, Root
+from integration.bench import machine
 from integration.bench.tools import CLEAR, COPY, ENCRYPTED, THIRD, Command, Scene, Tool
 from integration.harness.program import Bench
 
@@ -29,7 +30,9 @@ def _served(scene: Scene, *, is_clear: bool) -> Command:
     bench = Bench(folder, scene.program)
     scene.at_end.callback(bench.close)
     may = ["--allow-clear-data"] if is_clear else []
-    server = bench.serve(scene.sink, *may, wrap=scene.processes.wrap)
+    listen = f"{scene.ends.there}:0"
+    wrap = [*scene.processes.wrap, *scene.ends.far]
+    server = bench.serve(scene.sink, *may, listen=listen, wrap=wrap)
     far = f"dray://{server.address}/"
     asked = ["--clear-data"] if is_clear else []
     return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *bench.peer(server)))
@@ -39,14 +42,24 @@ def _between(scene: Scene, *, is_clear: bool) -> Command:
     config = {"clear_data": True} if is_clear else {}
     ends = []
     words: list[Word] = []
-    for name, path in (("from", scene.data.path), ("to", scene.sink)):
+    for name, path, address, far in (
+        ("from", scene.data.path, scene.ends.here, ()),
+        ("to", scene.sink, scene.ends.there, scene.ends.far),
+    ):
         root = Root("data", {"path": str(path.resolve())})
+        at = f"{address}:{machine.free_port()}"
         end = Endpoint(
-            scene.folder / name, name, roots=[root], config=config, program=scene.program
+            scene.folder / name,
+            name,
+            roots=[root],
+            # Off the loopback it would tell others its name, which no name service knows.
+            config={**config, "advertise": at},
+            program=scene.program,
+            listen=at,
+            wrap=[*scene.processes.wrap, *far],
         )
         scene.at_end.callback(end.close)
         end.start()
-        scene.processes.add(end.pid)
         token = _secret(scene.folder / f"{name}.token", end.token())
         words += ["--token-file", f"{end.address}={token}"]
         words += ["--peer-key", f"{end.address}={end.key}"]
@@ -62,13 +75,21 @@ def _secret(path: Path, text: str) -> Path:
 
 
 TOOLS = (
-    Tool("dray", "dray", CLEAR, lambda scene: _served(scene, is_clear=True), is_ours=True),
+    Tool(
+        "dray",
+        "dray",
+        CLEAR,
+        lambda scene: _served(scene, is_clear=True),
+        is_ours=True,
+        travels=True,
+    ),
     Tool(
         "dray-tls",
         "dray, encrypted (default)",
         ENCRYPTED,
         lambda scene: _served(scene, is_clear=False),
         is_ours=True,
+        travels=True,
     ),
     Tool(
         "dray-third",
@@ -76,6 +97,7 @@ TOOLS = (
         THIRD,
         lambda scene: _between(scene, is_clear=True),
         is_ours=True,
+        travels=True,
     ),
     Tool(
         "dray-third-tls",
@@ -83,6 +105,7 @@ TOOLS = (
         THIRD,
         lambda scene: _between(scene, is_clear=False),
         is_ours=True,
+        travels=True,
     ),
     Tool("dray-one", "dray, one process", COPY, _local, is_ours=True),
 )

@@ -16,7 +16,6 @@ from integration.bench.tools import (
     CLEAR,
     COPY,
     ENCRYPTED,
-    HERE,
     LIMIT,
     NOBODY,
     PATH,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
     from integration.harness.program import Word
 
+#: of servers that stand at no far end
+HERE = "127.0.0.1"
 #: the newer rclone, where tools/bootstrap.sh puts it
 RCLONE = ROOT / ".tools" / "go" / "bin" / "rclone"
 CIPHER = "aes128-gcm@openssh.com"
@@ -61,16 +62,17 @@ def _memory(scene: Scene) -> Command:
 
 def _iperf(streams: int) -> Callable[[Scene], Command]:
     def prepare(scene: Scene) -> Command:
-        port = machine.free_port()
-        scene.serve("iperf3", port, ["iperf3", "-s", "-B", HERE, "-p", str(port)])
-        words: list[Word] = ["iperf3", "-c", HERE, "-p", str(port), "-P", str(streams)]
+        port, there = machine.free_port(), scene.ends.there
+        scene.serve("iperf3", port, ["iperf3", "-s", "-B", there, "-p", str(port)])
+        words: list[Word] = ["iperf3", "-c", there, "-p", str(port), "-P", str(streams)]
         words += ["-n", str(scene.data.size), "-J"]
-        return Command(words, seconds=_iperf_seconds)
+        return Command(words, seconds=iperf_seconds)
 
     return prepare
 
 
-def _iperf_seconds(said: str) -> float:
+def iperf_seconds(said: str) -> float:
+    """Read how long it took until all had arrived."""
     return float(json.loads(said)["end"]["sum_received"]["seconds"])
 
 
@@ -82,8 +84,8 @@ def _cp(scene: Scene) -> Command:
 
 
 def _rsync(scene: Scene) -> Command:
-    port = machine.free_port()
-    lines = [f"address = {HERE}", f"port = {port}", "reverse lookup = no"]
+    port, there = machine.free_port(), scene.ends.there
+    lines = [f"address = {there}", f"port = {port}", "reverse lookup = no"]
     if os.getuid() == 0:
         # Without a root of its own it writes other targets into some of the links.
         lines += ["uid = 0", "gid = 0", "use chroot = yes"]
@@ -93,21 +95,26 @@ def _rsync(scene: Scene) -> Command:
     config = scene.write("rsyncd.conf", lines)
     scene.serve("rsync", port, ["rsync", "--daemon", "--no-detach", f"--config={config}"])
     words: list[Word] = ["rsync", "-a", "--whole-file", "--inplace", f"{scene.data.path}/"]
-    return Command([*words, f"rsync://{HERE}:{port}/sink/"])
+    return Command([*words, f"rsync://{there}:{port}/sink/"])
 
 
 # --- GridFTP --------------------------------------------------------------------------------------
 
 
-def _gridftp_server(scene: Scene, name: str) -> int:
+def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
+    """Start a server; give its URL."""
     port = machine.free_port()
+    address = scene.ends.here if is_near else scene.ends.there
     home = scene.folder / name
     words: list[Word] = [*scene.give_to_nobody(home), "globus-gridftp-server", "-aa"]
-    words += ["-p", str(port), "-control-interface", HERE, "-data-interface", HERE]
+    words += ["-p", str(port), "-data-interface", address]
+    if not scene.ends.far:
+        # It wants a name for it, which other networks than the host's do not give.
+        words += ["-control-interface", address]
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "GLOBUS_TCP_PORT_RANGE": PORTS}
-    scene.serve(name, port, [*words, "-log-level", "ERROR"], env=env)
-    return port
+    scene.serve(name, port, [*words, "-log-level", "ERROR"], env=env, is_near=is_near)
+    return f"ftp://{address}:{port}"
 
 
 def _gridftp(scene: Scene, source: str, sink: str, *more: Word) -> Command:
@@ -117,14 +124,16 @@ def _gridftp(scene: Scene, source: str, sink: str, *more: Word) -> Command:
     return Command([*words, f"{source}{scene.data.path}/", f"{sink}{scene.sink}/"], env)
 
 
-def _gridftp_client(scene: Scene) -> Command:
-    port = _gridftp_server(scene, "gridftp")
-    return _gridftp(scene, "file://", f"ftp://{HERE}:{port}")
+def _gridftp_client(*more: Word) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        return _gridftp(scene, "file://", _gridftp_server(scene, "gridftp"), *more)
+
+    return prepare
 
 
 def _gridftp_third(scene: Scene) -> Command:
-    near, far = (_gridftp_server(scene, name) for name in ("gridftp-from", "gridftp-to"))
-    return _gridftp(scene, f"ftp://{HERE}:{near}", f"ftp://{HERE}:{far}", "-pp")
+    near = _gridftp_server(scene, "gridftp-from", is_near=True)
+    return _gridftp(scene, near, _gridftp_server(scene, "gridftp-to"), "-pp")
 
 
 # --- XRootD ---------------------------------------------------------------------------------------
@@ -324,19 +333,29 @@ TOOLS = (
             needs=("iperf3",),
             version=("iperf3", "--version"),
             is_checked=False,
+            travels=True,
         )
         for streams in (1, 4)
     ),
     Tool("cp", "cp -r", COPY, _cp, needs=("cp",), version=("cp", "--version")),
-    Tool("rsync", "rsync daemon", CLEAR, _rsync, ("rsync",), ("rsync", "--version")),
+    Tool(
+        "rsync",
+        "rsync daemon",
+        CLEAR,
+        _rsync,
+        ("rsync",),
+        ("rsync", "--version"),
+        travels=True,
+    ),
     Tool(
         "gridftp",
         "GridFTP, client to server",
         CLEAR,
-        _gridftp_client,
+        _gridftp_client(),
         GRIDFTP,
         ("globus-gridftp-server", "--version"),
         drops_links=True,
+        travels=True,
     ),
     Tool(
         "gridftp-third",
@@ -346,6 +365,7 @@ TOOLS = (
         GRIDFTP,
         ("globus-url-copy", "-version"),
         drops_links=True,
+        travels=True,
     ),
     Tool(
         "xrootd",

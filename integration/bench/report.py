@@ -170,15 +170,25 @@ def pictures(results: Results) -> dict[str, str]:
     return found
 
 
-def page(results: Results) -> str:
-    """Write the page."""
+def place(results: Results) -> str:
+    """Say where and when it was."""
     machine = results.machine
     where = (
         f"{machine['cpus']} processors ({machine['processor']}),"
         f" {machine['memory_mib'] / 1024:.0f} GiB, {machine['system']}, Linux {machine['kernel']}"
     )
-    parts = [INTRODUCTION, f"The machine: {where}. The day: {machine['date']}. The command:\n"]
-    parts += [f"    {results.command}\n"]
+    return f"The machine: {where}. The day: {machine['date']}. The command:\n"
+
+
+def versions(results: Results) -> list[str]:
+    """Write the table of versions."""
+    found = [f"| {row.title} | {plain(row.version)} |" for row in results.rows if row.version]
+    return ["## Versions", "", "| tool | it says |", "|---|---|", *found]
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    parts = [INTRODUCTION, place(results), f"    {results.command}\n"]
     drawn = pictures(results)
     seen: set[tuple[str, str]] = set()
     for name, at, congestion in cases(results):
@@ -189,10 +199,7 @@ def page(results: Results) -> str:
             if picture_name(name, at) in drawn:
                 parts.append(f"![{what}, {at}]({FOLDER.name}/{picture_name(name, at)})\n")
         parts.append("\n".join(table(results, name, at, congestion)) + "\n")
-    versions = [f"| {row.title} | {plain(row.version)} |" for row in results.rows if row.version]
-    parts.append(
-        "\n".join(["## Versions", "", "| tool | it says |", "|---|---|", *versions]) + "\n"
-    )
+    parts.append("\n".join(versions(results)) + "\n")
     if absent(results):
         parts.append("\n".join(absent(results)) + "\n")
     return "\n".join([*parts, READING])
@@ -201,13 +208,19 @@ def page(results: Results) -> str:
 def publish(text: str) -> None:
     """Write the page and its pictures into the manual."""
     results = Results.read(text)
-    FOLDER.mkdir(exist_ok=True)
-    for old in FOLDER.glob("*.svg"):
+    put(PAGE, page(results), pictures(results), text)
+
+
+def put(at: Path, words: str, drawn: dict[str, str], text: str) -> None:
+    """Write a page; what it was made from and its pictures go into a folder of the same name."""
+    folder = at.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
         old.unlink()
-    RESULTS.write_text(text, encoding="utf-8")
-    PAGE.write_text(page(results), encoding="utf-8")
-    for name, picture in pictures(results).items():
-        (FOLDER / name).write_text(picture, encoding="utf-8")
+    (folder / "results.json").write_text(text, encoding="utf-8")
+    at.write_text(words, encoding="utf-8")
+    for name, picture in drawn.items():
+        (folder / name).write_text(picture, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from integration.bench.path import Seen
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -62,6 +64,10 @@ class Sample:
     notes: tuple[str, ...] = ()
     #: why it does not count
     error: str = ""
+    #: bytes of single processes at their worst: the one that is timed, then the largest others
+    peaks: tuple[int, ...] = ()
+    #: of runs over a path: what was seen on it
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass
@@ -74,16 +80,39 @@ class Results:
     samples: list[Sample] = field(default_factory=list)
     command: str = ""
     scale: float = 1.0
+    #: the tool whose time the others are compared with
+    base: str = BASE
+    #: of the path between the ends, per second
+    megabits: float = 0.0
+    #: what was seen of the place itself
+    facts: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """Write them down."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        """Write them down, each run in a line."""
+        parts = []
+        for name, value in dataclasses.asdict(self).items():
+            lines = (
+                ",\n".join(f"  {json.dumps(each)}" for each in value)
+                if isinstance(value, list)
+                else ""
+            )
+            text = f"[\n{lines}\n ]" if isinstance(value, list) and lines else json.dumps(value)
+            parts.append(f' "{name}": {text}')
+        return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @staticmethod
     def read(text: str) -> Results:
         """Read what :meth:`text` wrote."""
         value = json.loads(text)
-        samples = [{**each, "notes": tuple(each["notes"])} for each in value["samples"]]
+        samples = [
+            {
+                **each,
+                "notes": tuple(each["notes"]),
+                "peaks": tuple(each.get("peaks", ())),
+                "seen": Seen.read(each.get("seen", {})),
+            }
+            for each in value["samples"]
+        ]
         return Results(
             machine=value["machine"],
             rows=[Row(**each) for each in value["rows"]],
@@ -91,6 +120,9 @@ class Results:
             samples=[Sample(**each) for each in samples],
             command=value["command"],
             scale=value["scale"],
+            base=value.get("base", BASE),
+            megabits=value.get("megabits", 0.0),
+            facts=value.get("facts", []),
         )
 
 
@@ -149,7 +181,7 @@ def lines(results: Results, set_name: str, where: str, congestion: str) -> list[
             found.append(Line(row, notes=(why,)))
             continue
         rates = sorted(size / MB / sample.seconds for sample in samples)
-        to_base = ratios(samples, good.get(BASE, []))
+        to_base = ratios(samples, good.get(results.base, []))
         to_peer = ratios(good.get(best.get(row.kind, ""), []), samples)
         notes = [note for sample in samples for note in sample.notes]
         notes += [errors[row.name]] if row.name in errors else []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import account, check, datasets, machine
+from integration.bench.path import Ends, Watch, WidePath
 from integration.bench.results import MB, Results, Sample, Set, rotated
 from integration.bench.tools import AUTOGROUP, Command, Scene, Tool
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 BESIDE_BYTES = 1 << 30
 #: of all processors' time, used by others: from here on a run is disturbed
 DISTURBED = 0.1
+#: processes beside the timed one whose memory is remembered for itself
+OTHERS = 2
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -52,6 +55,20 @@ class Asked:
     #: added to the niceness of tools and servers while they are timed
     nice: int
     program: Path
+    #: between the ends; none: both are on the loopback
+    path: WidePath | None = None
+
+
+def await_true(is_so: Callable[[], bool], seconds: float) -> None:
+    """Wait until something is so.
+
+    :raises TimeoutError: when it is not in time.
+    """
+    until = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not so within {seconds:g} s")
+        time.sleep(0.01)
 
 
 def say(words: str) -> None:
@@ -104,7 +121,8 @@ def _run_set(
                 if (name, congestion) in lost:
                     continue
                 sample = _run_quietly(asked, by_name[name], ground, wanted)
-                sample = replace(sample, congestion=congestion, round=turn)
+                where = asked.path.label if asked.path else ground.where
+                sample = replace(sample, where=where, congestion=congestion, round=turn)
                 results.samples.append(sample)
                 _tell(ground.data, sample)
                 if sample.error:
@@ -158,7 +176,8 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
         processes = account.processes()
         at_end.callback(processes.close)
         nice = asked.nice if AUTOGROUP.exists() else 0
-        scene = Scene(data, sink, folder, processes, asked.program, at_end, nice)
+        ends = asked.path.ends if asked.path else Ends()
+        scene = Scene(data, sink, folder, processes, asked.program, at_end, nice, ends)
         with priority(asked.nice):
             try:
                 command = tool.prepare(scene)
@@ -168,7 +187,11 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
                 # What earlier runs left to be written is no part of this one.
                 os.sync()
             machine.warm(asked.memory, data.room + BESIDE_BYTES)
-            sample = _measure(scene, command, sample, asked.limit)
+            watch = Watch(asked.path) if asked.path else None
+            with watch or contextlib.nullcontext():
+                sample = _measure(asked, scene, command, sample)
+            if watch:
+                sample = replace(sample, seen=watch.seen)
         if tool.is_checked and not sample.error:
             found = check.Content.of(sink / command.below)
             verdict = check.compare(
@@ -178,22 +201,23 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
         return sample
 
 
-def _measure(scene: Scene, command: Command, sample: Sample, limit: float) -> Sample:
+def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sample:
     """Time the command, and count what it and its servers use."""
     log = scene.folder / "command.log"
     is_durable = sample.where != "tmpfs"
-    of = scene.processes
+    of, path, limit = scene.processes, asked.path, asked.limit
     with account.Memory(of) as memory:
-        busy, own = account.busy_seconds(), account.own_seconds()
+        busy, own = account.busy_seconds(), _own_seconds(path)
         cpu = of.cpu_seconds()
         began = time.monotonic()
-        code = _await(scene.start(log, command.words, command.env), limit)
+        process = scene.start(log, command.words, command.env)
+        code = _await(process, limit)
         if is_durable and code == 0:
             # What is not on stable storage has not arrived: dray waits for that by itself.
             code = _await(scene.start(log, ["sync", "-f", scene.sink], {}), limit)
         seconds = time.monotonic() - began
         cpu = of.cpu_seconds() - cpu
-        busy, own = account.busy_seconds() - busy, account.own_seconds() - own
+        busy, own = account.busy_seconds() - busy, _own_seconds(path) - own
     said = log.read_text(encoding="utf-8", errors="replace")
     if code is None:
         return replace(sample, error=f"stopped after {limit:.0f} s")
@@ -207,8 +231,19 @@ def _measure(scene: Scene, command: Command, sample: Sample, limit: float) -> Sa
         seconds=seconds,
         cpu_seconds=cpu,
         memory_peak=memory.peak,
+        peaks=_peaks(memory, process.pid),
         foreign_seconds=foreign,
     )
+
+
+def _peaks(memory: account.Memory, timed: int) -> tuple[int, ...]:
+    others = sorted((size for pid, size in memory.peaks.items() if pid != timed), reverse=True)
+    return (memory.peaks.get(timed, 0), *others[:OTHERS])
+
+
+def _own_seconds(path: WidePath | None) -> float:
+    """CPU seconds of the measuring itself."""
+    return account.own_seconds() + (path.cpu_seconds() if path else 0.0)
 
 
 def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.bench import account, datasets, machine, peers, runs, sendfile
-from integration.bench.__main__ import command, options
+from integration.bench.__main__ import options
+from integration.bench.begin import command
 from integration.bench.check import Content, compare
 from integration.bench.results import Sample
 from integration.bench.tools import Scene, Tool

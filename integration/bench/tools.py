@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import machine
+from integration.bench.path import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from integration.bench.datasets import Data
     from integration.harness.program import Word
 
-HERE = "127.0.0.1"
 READY_SECONDS = 20.0
 #: who serves where a server refuses to run as root
 NOBODY = 65534
@@ -64,18 +64,28 @@ class Scene:
     at_end: contextlib.ExitStack
     #: added to the niceness of what is started
     nice: int = 0
+    ends: Ends = field(default_factory=Ends)
 
     def serve(
-        self, name: str, port: int, words: list[Word], *, env: dict[str, str] | None = None
+        self,
+        name: str,
+        port: int,
+        words: list[Word],
+        *,
+        env: dict[str, str] | None = None,
+        is_near: bool = False,
     ) -> None:
-        """Start a server and wait until it listens.
+        """Start a server at the far end and wait until it listens.
 
+        :param is_near: at the client's end instead.
         :raises RuntimeError: when it ends, or does not listen in time.
         """
         log = self.folder / f"{name}.log"
-        server = self.start(log, words, env or {})
+        process = "self" if is_near else self.ends.far_process
+        before = () if is_near else self.ends.far
+        server = self.start(log, [*before, *words], env or {})
         until = time.monotonic() + READY_SECONDS
-        while not machine.listens(port):
+        while not machine.listens(port, process):
             if time.monotonic() > until or (server.poll() or 0) != 0:
                 said = log.read_text(encoding="utf-8", errors="replace")[-500:]
                 raise RuntimeError(f"{name} does not listen: {said}")
@@ -134,6 +144,8 @@ class Tool:
     drops_links: bool = False
     #: whether anything arrives that could be compared
     is_checked: bool = True
+    #: whether its server can stand at the far end of a path
+    travels: bool = False
     #: only with these sets; empty: with all
     sets: str = ""
     #: how to have what it needs, where apt-get does not

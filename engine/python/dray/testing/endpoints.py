@@ -69,6 +69,8 @@ class Endpoint:
 
     :param folder: everything of it is there; made, and removed by :meth:`close`.
     :param config: further keys of the configuration file.
+    :param listen: address and port; port 0 is a free one.
+    :param wrap: words before the program's when it runs: another network, a debugger.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Endpoint:
         roots: Sequence[Root] = (Root(),),
         config: Mapping[str, Any] | None = None,
         program: Path | None = None,
+        listen: str = "127.0.0.1:0",
+        wrap: Sequence[str] = (),
     ) -> None:
         """Make it; :meth:`start` starts it."""
         self.folder = folder
@@ -87,7 +91,8 @@ class Endpoint:
         self._roots = {root.name: root for root in roots}
         self._popen: subprocess.Popen[bytes] | None = None
         self._starts = 0
-        self._listen = "127.0.0.1:0"
+        self._listen = listen
+        self._wrap = tuple(wrap)
         self._extra = dict(config or {})
         #: fingerprint of its key, ``sha256:...``
         self.key = ""
@@ -189,7 +194,8 @@ class Endpoint:
         self._starts += 1
         self._write_config()
         config = self._home / "drayd.toml"
-        words: list[str | Path] = [self.program, "endpoint", "run", "--config", config, "--json"]
+        words: list[str | Path] = [*self._wrap, self.program, "endpoint", "run"]
+        words += ["--config", config, "--json"]
         with self._out().open("wb") as out, self._log().open("wb") as log:
             self._popen = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
         try:

@@ -1,0 +1,102 @@
+"""What every part of the benchmark begins with: words, the program, signals, places of results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from integration.bench import machine
+from integration.bench.results import Row
+from integration.harness.program import find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from integration.bench.tools import Tool
+
+TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
+
+
+def names_of(known: list[str], what: str) -> Callable[[str], list[str]]:
+    """Give a reader of names by commas."""
+
+    def parse(text: str) -> list[str]:
+        found = [word for word in text.split(",") if word]
+        for word in found:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"no {what} {word!r}: {', '.join(known)}")
+        return found
+
+    return parse
+
+
+def find_engine() -> Path:
+    """Find the program: ``DRAY_PROGRAM``, else the release build of this tree.
+
+    :raises SystemExit: when there is none, or it is a debug build.
+    """
+    named = os.environ.get("DRAY_PROGRAM")
+    try:
+        program = Path(named) if named else find_program()
+    except FileNotFoundError as error:
+        raise SystemExit(f"bench: {error}") from None
+    machine.refuse_debug(program)
+    return program.resolve()
+
+
+def command(
+    given: argparse.Namespace, known: argparse.ArgumentParser, part: tuple[str, ...] = ()
+) -> str:
+    """Write the command that does the same again, without the places of results."""
+    words = list(part)
+    for name, value in vars(given).items():
+        if value == known.get_default(name) or name in {"out", "json", "page"}:
+            continue
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        words += [f"--{name}"] if value is True else [f"--{name}", text]
+    return (
+        f"make bench-peers ARGS={shlex.quote(shlex.join(words))}" if words else "make bench-peers"
+    )
+
+
+def row(tool: Tool, network: machine.Network, program: Path) -> Row:
+    """Describe a tool, and why it will not run if so."""
+    version = tool.find_version()
+    if tool.is_ours:
+        version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
+    return Row(tool.name, tool.title, tool.kind, tool.is_ours, version, tool.missing(network))
+
+
+def _ended(number: int, _: FrameType | None) -> NoReturn:
+    # A second one would disturb what the first has begun to put away.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def catch_signals() -> None:
+    """Have signals end this in order."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _ended)
+
+
+def refuse_niceness(nice: int) -> None:
+    """Stop unless the niceness can be changed there and back.
+
+    :raises SystemExit: when it cannot.
+    """
+    if nice and os.geteuid() != 0:
+        raise SystemExit("bench: only root changes the niceness there and back: without --nice")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all: a signal may come in the middle."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.rename(path)

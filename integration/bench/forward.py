@@ -1,0 +1,217 @@
+"""A path in user space between two networks: delay, rate, queue; for kernels without netem.
+
+A TUN device stands in each network; a process for each direction reads packets from one and writes
+them to the other when they are due. TCP is the kernel's own at both ends, so windows, congestion
+control and round trips are real. Packets come joined as the kernel joins them for network cards
+(up to 64 KiB), which is what lets Python carry a gigabit; each still takes the time on the wire
+that its segments would take. Nothing is lost but what overflows the queue, and nothing overtakes.
+
+Only for the benchmark: :class:`integration.bench.path.Path` starts it, in a network of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
+TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
+IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x1, 0x1000, 0x4000
+#: sums, and segments of both versions of IP, are left to the other end
+OFFLOAD = 0x1 | 0x2 | 0x4
+SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
+SIOCSIFMTU, SIOCSIFTXQLEN = 0x8922, 0x8943
+IFF_UP, IFF_RUNNING = 0x1, 0x40
+DEVICE = b"path0"
+MASK = "255.255.255.0"
+MTU = 1500
+#: packets between two looks at what is due
+BURST = 32
+#: what the kernel writes before a packet: struct virtio_net_hdr
+HEAD = 10
+READ_BYTES = 65_535 + HEAD
+#: preamble, addresses, checksum and gap of a frame of Ethernet
+FRAME = 38
+TCP = 6
+#: the longest sleep without a packet that is due, in seconds
+LOOK_SECONDS = 1.0
+
+#: words of the shared memory: settings, then counters of either direction
+DELAY_NS, RATE_BITS, QUEUE_BYTES = range(3)
+SETTINGS = 8
+PACKETS, WIRE, PAYLOAD, DROPPED, LATE_NS = range(5)
+COUNTERS = 8
+SHARED_BYTES = 8 * (SETTINGS + 2 * COUNTERS)
+
+
+class Size(NamedTuple):
+    """What a packet is on the wire."""
+
+    #: bytes of all its frames
+    wire: int
+    #: bytes of a TCP connection
+    payload: int
+
+
+def measure(packet: bytes) -> Size:
+    """Measure a packet as the kernel gives it, with its segments as they would travel.
+
+    :param packet: with what the kernel writes before it.
+    """
+    whole = len(packet) - HEAD
+    if whole < 40 or packet[HEAD] >> 4 != 4 or packet[HEAD + 9] != TCP:
+        return Size(whole + FRAME, 0)
+    ip = (packet[HEAD] & 15) * 4
+    heads = ip + (packet[HEAD + ip + 12] >> 4) * 4
+    payload = whole - heads
+    segment = packet[4] | packet[5] << 8 if packet[1] else 0
+    segments = -(-payload // segment) if segment and payload else 1
+    return Size(whole + (segments - 1) * heads + segments * FRAME, payload)
+
+
+class Direction:
+    """One direction: a bottleneck with its queue, then the delay. Time comes in as nanoseconds."""
+
+    def __init__(self, settings: memoryview, counters: memoryview) -> None:
+        """Begin with nothing under way."""
+        self._settings = settings
+        self._counters = counters
+        self._under_way: deque[tuple[int, bytes, int]] = deque()
+        #: when the bottleneck has sent all it has
+        self._free_at = 0
+        self._last_due = 0
+
+    def take(self, packet: bytes, now: int) -> None:
+        """Take a packet in, or drop it when the queue is full."""
+        settings, counters = self._settings, self._counters
+        wire, payload = measure(packet)
+        leaves = now
+        if rate := settings[RATE_BITS]:
+            begins = max(self._free_at, now)
+            limit = settings[QUEUE_BYTES]
+            if limit and (begins - now) * rate > limit * 8_000_000_000:
+                counters[DROPPED] += 1
+                return
+            leaves = self._free_at = begins + wire * 8_000_000_000 // rate
+        # A delay that was made shorter must not let later packets overtake.
+        due = self._last_due = max(self._last_due, leaves + settings[DELAY_NS])
+        counters[PACKETS] += 1
+        counters[WIRE] += wire
+        self._under_way.append((due, packet, payload))
+
+    def give(self, now: int, send: Callable[[bytes], object]) -> None:
+        """Send what is due."""
+        under_way, counters = self._under_way, self._counters
+        while under_way and under_way[0][0] <= now:
+            due, packet, payload = under_way.popleft()
+            send(packet)
+            counters[PAYLOAD] += payload
+            if now - due > counters[LATE_NS]:
+                counters[LATE_NS] = now - due
+
+    def wait_seconds(self, now: int) -> float:
+        """Say how long nothing is due."""
+        if not self._under_way:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, max(0, self._under_way[0][0] - now) / 1e9)
+
+
+def carry(source: int, sink: int, direction: Direction) -> None:
+    """Carry packets for ever."""
+    clock = time.monotonic_ns
+
+    def send(packet: bytes) -> None:
+        # A device that goes away, or is full, loses packets as a cable does.
+        with contextlib.suppress(OSError):
+            os.write(sink, packet)
+
+    while True:
+        direction.give(clock(), send)
+        for _ in range(BURST):
+            try:
+                packet = os.read(source, READ_BYTES)
+            except BlockingIOError:
+                select.select([source], [], [], direction.wait_seconds(clock()))
+                break
+            direction.take(packet, clock())
+
+
+def open_device(address: str) -> int:
+    """Make the device in the network this process is in."""
+    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
+    fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", DEVICE, flags))
+    fcntl.ioctl(device, TUNSETOFFLOAD, OFFLOAD)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+
+        def ask(what: int, value: bytes) -> None:
+            fcntl.ioctl(any_socket, what, struct.pack("16s24s", DEVICE, value))
+
+        ask(SIOCSIFTXQLEN, struct.pack("i", 20_000))
+        ask(SIOCSIFMTU, struct.pack("i", MTU))
+        for what, text in ((SIOCSIFADDR, address), (SIOCSIFNETMASK, MASK)):
+            ask(what, struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(text)))
+        ask(SIOCSIFFLAGS, struct.pack("H", IFF_UP | IFF_RUNNING))
+    return device
+
+
+def _become_punctual() -> None:
+    """Come before all others, and be woken at once: a path waits for no processor."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    gc.disable()
+
+
+def main(near: str, far: str, shared_path: str) -> int:
+    """Make both devices, say so, and carry until ended.
+
+    :param near: address in the network this is started in
+    :param far: address in a network that is made here, and is that of this process from then on
+    :param shared_path: file of settings and counters
+    """
+    near_device = open_device(near)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "no network of our own")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        up = struct.pack("16sH22x", b"lo", IFF_UP | IFF_RUNNING)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, up)
+    far_device = open_device(far)
+    with open(shared_path, "r+b") as file:
+        words = memoryview(mmap.mmap(file.fileno(), SHARED_BYTES)).cast("Q")
+    there, back = (
+        Direction(words[:SETTINGS], words[begin : begin + COUNTERS])
+        for begin in (SETTINGS, SETTINGS + COUNTERS)
+    )
+    child = os.fork()
+    _become_punctual()
+    if child == 0:
+        carry(far_device, near_device, back)
+    print(f"{os.getpid()} {child}", flush=True)
+    carry(near_device, far_device, there)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

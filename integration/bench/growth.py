@@ -1,0 +1,139 @@
+"""``python -m integration.bench growth``: what ten times as many files, and larger ones, cost."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import datasets, growth_report, machine, ours, peers, runs
+from integration.bench.begin import (
+    TMPFS,
+    catch_signals,
+    command,
+    find_engine,
+    names_of,
+    refuse_niceness,
+    row,
+    write,
+)
+from integration.bench.results import BASE, Results
+from integration.harness import tree
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from integration.bench.tools import Tool
+
+TOOLS = (*peers.TOOLS, *ours.TOOLS)
+FEW = ["cp", "rsync", "dray", "dray-third"]
+FILES = [f"f{power}" for power in datasets.POWERS]
+BYTES = [f"g{gib}" for gib in datasets.SIZES_GIB]
+#: of a disk that stay free
+DISK_RESERVE_BYTES = 4 * tree.GIB
+
+
+def options() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    words = argparse.ArgumentParser(
+        prog="python -m integration.bench growth",
+        description="Measure how seconds, CPU seconds and memory grow with files and bytes.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    names = [tool.name for tool in TOOLS]
+    words.add_argument(
+        "--tools", type=names_of(names, "tool"), default=FEW, help="by commas", metavar="NAMES"
+    )
+    words.add_argument(
+        "--sets",
+        type=names_of([*FILES, *BYTES], "set"),
+        default=[*FILES, *BYTES],
+        metavar="NAMES",
+        help="f3 to f6: 10^3 to 10^6 files of 8 bytes; g1, g4, g16: one file of so many GiB",
+    )
+    words.add_argument(
+        "--where",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="folder for the large files, on a disk; those of 8 bytes are on a tmpfs",
+    )
+    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
+    words.add_argument("--rounds", type=int, default=1, help="how often each tool runs")
+    words.add_argument("--limit", type=float, default=600.0, help="seconds that one run may take")
+    words.add_argument("--tries", type=int, default=1, help="runs until others leave it alone")
+    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
+    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
+    words.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "integration" / "out" / "growth",
+        help="folder for tables.md, pictures, and results.json with every sample",
+    )
+    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
+    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    return words
+
+
+def missing(name: str, scale: float, where: Path) -> str:
+    """Say why a set has no room; empty if it has."""
+    if name not in BYTES:
+        return datasets.missing(name, scale, machine.free_memory())
+    room = round(datasets.ROOM[name] * scale) + DISK_RESERVE_BYTES
+    free = shutil.disk_usage(where).free
+    return f"it takes {room >> 30} GiB of {where}, and {free >> 30} are free" * (room > free)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, write."""
+    known = options()
+    given = known.parse_args(arguments)
+    refuse_niceness(given.nice)
+    program = find_engine()
+    catch_signals()
+    tools: list[Tool] = [tool for tool in TOOLS if tool.name in given.tools or tool.name == BASE]
+    with machine.network([]) as network:
+        results = Results(
+            machine=dataclasses.asdict(machine.Machine.this()),
+            rows=[row(tool, network, program) for tool in tools],
+            command=command(given, known, ("growth",)),
+            scale=given.scale,
+        )
+        for each in results.rows:
+            runs.say(f"{each.name:15} {each.missing or each.version}")
+        given.out.mkdir(parents=True, exist_ok=True)
+
+        def keep() -> None:
+            text = results.text()
+            for place in (given.out / "results.json", *([given.json] if given.json else [])):
+                write(place, text)
+            write(given.out / "tables.md", growth_report.tables(results))
+            for name, picture in growth_report.pictures(results).items():
+                write(given.out / name, picture)
+
+        for name in given.sets:
+            if why := missing(name, given.scale, given.where):
+                runs.say(f"bench: without set {name}: {why}")
+                results.facts.append(f"Without {name}: {why}.")
+                continue
+            asked = runs.Asked(
+                tools=tools,
+                sets=[name],
+                scale=given.scale,
+                rounds=given.rounds,
+                congestions=[network.congestion()],
+                places=[given.where if name in BYTES else TMPFS],
+                memory=TMPFS,
+                limit=given.limit,
+                tries=given.tries,
+                wait=given.wait,
+                nice=given.nice,
+                program=program,
+            )
+            runs.run_all(asked, network, results, keep)
+    runs.say("\n" + growth_report.tables(results))
+    runs.say(f"bench: results, tables and pictures are in {given.out}")
+    if given.page:
+        growth_report.publish(results.text())
+    return 0

@@ -1,0 +1,224 @@
+"""Tables, pictures and the page of what grows with files and bytes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import report
+from integration.bench.results import GB, MIB, Results
+from integration.harness.program import ROOT
+from integration.simulation import plot
+
+if TYPE_CHECKING:
+    from integration.bench.results import Row, Sample, Set
+
+PAGE = ROOT / "docs" / "explanation" / "measured-growth.md"
+FOLDER = PAGE.with_suffix("")
+RESULTS = FOLDER / "results.json"
+
+INTRODUCTION = """\
+# What one run measured of growth
+
+What ten times as many files cost, and a file four times as large: seconds, CPU seconds, and the
+memory of each end. [The command](../how-to/measure.md#with-more-files) prints yours.
+"""
+
+READING = """\
+## How to read it
+
+- *growth* is the power with which the seconds grew since the row before: 1.00 is ten times the time
+  for ten times the files. What starts and ends a run weighs on the few, so it begins below 1.
+- *timed MiB* is the memory of the process that was started and waited for, at its worst; *others'*
+  are its servers', the largest first. Neither counts pages of the data.
+- *foreign CPU s* is what everything else on the machine used during the run.
+- Files of 8 bytes lie on a tmpfs, 1000 in a folder. Large ones lie on a disk, and are on it when
+  the time ends. Every file that arrived was compared by SHA-256.
+"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Sets that differ in one number."""
+
+    #: of the names of its sets
+    letter: str
+    title: str
+    unit: str
+    #: of its pictures
+    x_label: str
+
+    def amount(self, each: Set) -> float:
+        """Give the number: files, or GB."""
+        return float(each.files) if self.letter == "f" else each.size / GB
+
+    def place(self, each: Set) -> float:
+        """Place a set on the axis of a picture."""
+        amount = self.amount(each)
+        return math.log10(amount) if self.letter == "f" else amount
+
+
+SERIES = (
+    Series("f", "Files of 8 bytes", "file", "files, as a power of ten"),
+    Series("g", "One file", "GB", "GB"),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A tool with a set: medians of its runs."""
+
+    row: Row
+    set: Set
+    seconds: float
+    cpu_seconds: float
+    foreign_seconds: float
+    peaks_mib: tuple[float, ...]
+    notes: tuple[str, ...]
+
+
+def points(results: Results, series: Series, row: Row) -> list[Point]:
+    """List a tool's points, the smallest set first."""
+    found = []
+    sets = [each for each in results.sets if each.name[0] == series.letter]
+    for each in sorted(sets, key=series.amount):
+        samples = [
+            sample
+            for sample in results.samples
+            if (sample.set, sample.tool) == (each.name, row.name) and not sample.error
+        ]
+        if samples:
+            found.append(_point(row, each, samples))
+    return found
+
+
+def _point(row: Row, each: Set, samples: list[Sample]) -> Point:
+    count = min(len(sample.peaks) for sample in samples)
+    peaks = (statistics.median(s.peaks[at] for s in samples) / MIB for at in range(count))
+    return Point(
+        row,
+        each,
+        statistics.median(sample.seconds for sample in samples),
+        statistics.median(sample.cpu_seconds for sample in samples),
+        statistics.median(sample.foreign_seconds for sample in samples),
+        tuple(peaks),
+        tuple(dict.fromkeys(note for sample in samples for note in sample.notes)),
+    )
+
+
+def growth(series: Series, before: Point, after: Point) -> float:
+    """Compute the power with which seconds grow: 1 is in proportion."""
+    more = series.amount(after.set) / series.amount(before.set)
+    return math.log(after.seconds / before.seconds) / math.log(more)
+
+
+def table(results: Results, series: Series) -> list[str]:
+    """Write the table of a series in Markdown; nothing when there are no runs."""
+    small = series.letter == "f"
+    per = "us / file" if small else "s / GB"
+    heads = ["tool", "files" if small else "GB", "seconds", per, f"CPU {per}", "growth"]
+    heads += ["timed MiB", "others' MiB", "foreign CPU s", "notes"]
+    unit = 1e6 if small else 1.0
+    lines = []
+    for row in results.rows:
+        found = points(results, series, row)
+        for at, point in enumerate(found):
+            amount = series.amount(point.set)
+            cells = [
+                f"**{row.title}**" if row.is_ours else row.title,
+                f"{amount:.0f}" if small else f"{amount:.1f}",
+                f"{point.seconds:.2f}",
+                f"{point.seconds / amount * unit:.4g}",
+                f"{point.cpu_seconds / amount * unit:.4g}",
+                f"{growth(series, found[at - 1], point):.2f}" if at else "",
+                f"{point.peaks_mib[0]:.0f}" if point.peaks_mib else "",
+                " ".join(f"{peak:.0f}" for peak in point.peaks_mib[1:]),
+                f"{point.foreign_seconds:.1f}",
+                report.plain("; ".join(point.notes)),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    if not lines:
+        return []
+    return [f"{series.title}:", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *lines]
+
+
+def failures(results: Results) -> list[str]:
+    """List runs that do not count, and why."""
+    return [
+        f"{each.tool}, {each.set}: {report.plain(each.error)}"
+        for each in results.samples
+        if each.error
+    ]
+
+
+def tables(results: Results) -> str:
+    """Write all tables."""
+    parts = [*results.facts]
+    for series in SERIES:
+        parts += ["", *table(results, series)]
+    parts += ["", *(f"- {line}" for line in failures(results)), "", *report.absent(results)]
+    return "\n".join(parts).strip("\n") + "\n"
+
+
+def pictures(results: Results) -> dict[str, str]:
+    """Draw the seconds for each file or GB, and the memory of each tool's largest process."""
+    found: dict[str, str] = {}
+    for series in SERIES:
+        drawn = {row: points(results, series, row) for row in results.rows}
+        drawn = {row: there for row, there in drawn.items() if len(there) > 1}
+        if not drawn:
+            continue
+        unit = 1e6 if series.letter == "f" else 1.0
+        word = "microseconds" if series.letter == "f" else "seconds"
+        costs = [
+            plot.Line(
+                row.title,
+                [(series.place(p.set), p.seconds / series.amount(p.set) * unit) for p in there],
+            )
+            for row, there in drawn.items()
+        ]
+        memory = [
+            plot.Line(row.title, [(series.place(p.set), max(p.peaks_mib)) for p in there])
+            for row, there in drawn.items()
+            if all(p.peaks_mib for p in there)
+        ]
+        frame = plot.Frame(series.title, series.x_label, f"{word} for each {series.unit}")
+        found[f"{series.letter}-time.svg"] = plot.lines(frame, costs)
+        if memory:
+            frame = plot.Frame(series.title, series.x_label, "MiB, largest process")
+            found[f"{series.letter}-memory.svg"] = plot.lines(frame, memory)
+    return found
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    parts += [f"{fact}\n" for fact in results.facts]
+    drawn = pictures(results)
+    for series in SERIES:
+        text = table(results, series)
+        if text:
+            parts.append(f"## {series.title}\n")
+            for what in ("time", "memory"):
+                if (name := f"{series.letter}-{what}.svg") in drawn:
+                    parts.append(f"![{series.title}, {what}]({FOLDER.name}/{name})\n")
+            parts.append("\n".join(text[2:]) + "\n")
+    parts += [f"- {line}\n" for line in failures(results)]
+    parts.append("\n".join(report.versions(results)) + "\n")
+    if report.absent(results):
+        parts.append("\n".join(report.absent(results)) + "\n")
+    return "\n".join([*parts, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page and its pictures into the manual."""
+    results = Results.read(text)
+    report.put(PAGE, page(results), pictures(results), text)
+
+
+if __name__ == "__main__":
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))

@@ -1,0 +1,247 @@
+"""A path between two networks of the benchmark's own, and what is seen on it during a run."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from integration.bench import account, forward, machine
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+NEAR, FAR = "10.79.0.1", "10.79.0.2"
+MB = 1e6
+SAMPLE_SECONDS = 0.1
+#: from here on the slow start of a connection is over: what is asked of a path begins there
+STEADY_SECONDS = 5.0
+#: of the bytes: what comes after that is an end, in which nothing can fill the path
+ALMOST_ALL = 0.99
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the two ends of a copy stand: the client's, and that of the server."""
+
+    here: str = "127.0.0.1"
+    there: str = "127.0.0.1"
+    #: words before a program that starts at the far end
+    far: tuple[str, ...] = ()
+    #: the process in whose network the far end is
+    far_process: str = "self"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What went over the path during one run."""
+
+    #: seconds, and megabytes of connections that had arrived at the far end by then
+    arrived: tuple[tuple[float, float], ...] = ()
+    #: packets that found the queue full
+    dropped: int = 0
+    #: the worst delay, in milliseconds, that nobody asked for: the emulator had no processor
+    late_ms: float = 0.0
+
+    @staticmethod
+    def read(value: dict[str, Any]) -> Seen:
+        """Read what JSON made of it."""
+        points = tuple((float(x), float(y)) for x, y in value.get("arrived", ()))
+        return Seen(points, value.get("dropped", 0), value.get("late_ms", 0.0))
+
+
+def rate_between(arrived: tuple[tuple[float, float], ...], begin: float, end: float) -> float:
+    """Compute MB per second between two moments; 0 when nothing was seen there."""
+    there = [each for each in arrived if begin <= each[0] <= end]
+    if len(there) < 2 or there[-1][0] <= there[0][0]:
+        return 0.0
+    return (there[-1][1] - there[0][1]) / (there[-1][0] - there[0][0])
+
+
+def steady_rate(arrived: tuple[tuple[float, float], ...]) -> float:
+    """Compute MB per second from the fifth second until almost all is there; 0 if it was before."""
+    if not arrived:
+        return 0.0
+    enough = ALMOST_ALL * arrived[-1][1]
+    end = next(seconds for seconds, sum in arrived if sum >= enough)
+    return rate_between(arrived, STEADY_SECONDS, end)
+
+
+def rates(
+    arrived: tuple[tuple[float, float], ...], seconds: float = 0.5
+) -> list[tuple[float, float]]:
+    """Compute a line: MB per second over the ``seconds`` that end at each moment."""
+    line = [(0.0, 0.0)]
+    last = (0.0, 0.0)
+    for each in arrived:
+        if each[0] - last[0] >= seconds:
+            line.append((each[0], (each[1] - last[1]) / (each[0] - last[0])))
+            last = each
+    return line
+
+
+class WidePath(machine.OwnNetwork):
+    """Both networks, and the path between them. As root only, within a network of our own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it, without delay or bound.
+
+        :raises SystemExit: when this host allows none.
+        """
+        shared = folder / "path"
+        shared.write_bytes(bytes(forward.SHARED_BYTES))
+        with shared.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), forward.SHARED_BYTES)
+        self._words = memoryview(self._map).cast("Q")
+        self._log = folder / "path.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "integration.bench.forward", NEAR, FAR, str(shared)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._pids = [int(word) for word in self._process.stdout.readline().split()]
+        if not self._pids:
+            said = self._log.read_text(encoding="utf-8", errors="replace")
+            raise SystemExit(f"bench: no path between two networks here: {said[-300:].strip()}")
+        process = str(self._pids[0])
+        far = ("nsenter", f"--net=/proc/{process}/ns/net", "--")
+        self.ends = Ends(NEAR, FAR, far, process)
+        self.label = ""
+
+    def set(self, round_trip_ms: float, megabits: float) -> None:
+        """Change it: a queue as large as the path before its bottleneck, either way.
+
+        :param megabits: per second, each way; 0: no bound.
+        """
+        bits = round(megabits * 1e6)
+        words = self._words
+        words[forward.DELAY_NS] = round(round_trip_ms * 1e6 / 2)
+        words[forward.QUEUE_BYTES] = max(1 << 20, round(bits / 8 * round_trip_ms / 1e3))
+        words[forward.RATE_BITS] = bits
+        self.label = f"{round_trip_ms:g} ms"
+
+    def use(self, congestion: str) -> None:
+        """Let new connections of both ends get another congestion control."""
+        super().use(congestion)
+        self._tell_far("tcp_congestion_control", congestion)
+
+    def widen(self, window_bytes: int) -> None:
+        """Let windows of both ends grow so far, as hosts for wide areas are set up."""
+        for name in ("tcp_rmem", "tcp_wmem"):
+            least, usual, _ = (machine.IPV4 / name).read_text(encoding="ascii").split()
+            words = f"{least} {usual} {window_bytes}"
+            (machine.IPV4 / name).write_text(words, encoding="ascii")
+            self._tell_far(name, words)
+
+    def _tell_far(self, name: str, words: str) -> None:
+        script = 'echo "$0" > "$1"'
+        asked = [*self.ends.far, "sh", "-c", script, words, str(machine.IPV4 / name)]
+        done = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise SystemExit(f"bench: the far end keeps its {name}: {done.stderr.strip()}")
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of the emulator."""
+        return sum(map(account.cpu_seconds_of, self._pids))
+
+    def there(self, counter: int) -> int:
+        """Read a counter of the direction to the far end."""
+        return self._words[forward.SETTINGS + counter]
+
+    def back(self, counter: int) -> int:
+        """Read a counter of the direction from the far end."""
+        return self._words[forward.SETTINGS + forward.COUNTERS + counter]
+
+    def forget_lateness(self) -> None:
+        """Begin to look for the worst lateness anew."""
+        for begin in (forward.SETTINGS, forward.SETTINGS + forward.COUNTERS):
+            self._words[begin + forward.LATE_NS] = 0
+
+    def close(self) -> None:
+        """End it."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Watch:
+    """Looks again and again how much has arrived at the far end."""
+
+    def __init__(self, path: WidePath) -> None:
+        """Look at this one."""
+        self._path = path
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._arrived: list[tuple[float, float]] = []
+        self.seen = Seen()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(SAMPLE_SECONDS):
+            self._note()
+
+    def _note(self) -> None:
+        seconds = time.monotonic() - self._began
+        arrived = self._path.there(forward.PAYLOAD) - self._before
+        self._arrived.append((round(seconds, 3), round(arrived / MB, 3)))
+
+    def __enter__(self) -> Watch:
+        """Begin."""
+        self._path.forget_lateness()
+        self._dropped = self._drops()
+        self._before = self._path.there(forward.PAYLOAD)
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def _drops(self) -> int:
+        return self._path.there(forward.DROPPED) + self._path.back(forward.DROPPED)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self._is_over.set()
+        self._thread.join()
+        self._note()
+        late = max(self._path.there(forward.LATE_NS), self._path.back(forward.LATE_NS))
+        dropped = self._drops() - self._dropped
+        self.seen = Seen(tuple(self._arrived), dropped, round(late / 1e6, 1))
+
+
+@contextlib.contextmanager
+def path(network: machine.Network) -> Iterator[WidePath]:
+    """Make a path that begins in this process's own network.
+
+    :raises SystemExit: when the network is the host's, or this host allows no path.
+    """
+    if not network.is_own:
+        raise SystemExit("bench: a path needs a network of its own: as root")
+    with tempfile.TemporaryDirectory(prefix="dray-bench-path-") as folder:
+        made = WidePath(Path(folder))
+        try:
+            yield made
+        finally:
+            made.close()

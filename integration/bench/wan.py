@@ -1,0 +1,202 @@
+"""``python -m integration.bench wan``: over a path of some delay, in user space, beside others."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import datasets, machine, ours, peers, runs, wan_report
+from integration.bench.begin import (
+    TMPFS,
+    catch_signals,
+    command,
+    find_engine,
+    names_of,
+    refuse_niceness,
+    row,
+    write,
+)
+from integration.bench.path import path
+from integration.bench.results import Results
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.bench.path import WidePath
+    from integration.bench.tools import Tool
+
+TOOLS = [tool for tool in (*peers.TOOLS, *ours.TOOLS) if tool.travels]
+#: plain TCP over the same path: what all are compared with
+BOUND = "iperf3-4"
+#: round trips in milliseconds, and what is copied over them
+CASES = "50:w,50:c,100:w,100:c,95:l"
+#: bytes for a look at what the path carries without bound, and with it
+LOOK_BYTES = 1 << 30
+
+
+def _cases(text: str) -> list[str]:
+    for word in text.split(","):
+        round_trip, _, name = word.partition(":")
+        if name not in datasets.MAKERS or not round_trip.replace(".", "", 1).isdigit():
+            raise argparse.ArgumentTypeError(f"{word!r} is no round trip with a set, as 50:w is")
+    return text.split(",")
+
+
+def options() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    words = argparse.ArgumentParser(
+        prog="python -m integration.bench wan",
+        description="Measure dray and others over a path with a delay, emulated in user space.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    names = [tool.name for tool in TOOLS]
+    words.add_argument(
+        "--tools", type=names_of(names, "tool"), default=names, help="by commas", metavar="NAMES"
+    )
+    words.add_argument(
+        "--cases",
+        type=_cases,
+        default=_cases(CASES),
+        metavar="MS:SET,...",
+        help="round trip and set; w: one file of 2 GiB; c: Linux's sources; l: 50 000 of them",
+    )
+    words.add_argument("--megabits", type=float, default=1000.0, help="per second, each way")
+    words.add_argument(
+        "--window",
+        type=int,
+        default=64,
+        metavar="MIB",
+        help="to which TCP's windows may grow at both ends; 0: as on this host",
+    )
+    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
+    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
+    words.add_argument("--congestion", default="cubic", help="by commas; 'system': the host's")
+    words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
+    words.add_argument("--tries", type=int, default=2, help="runs until others leave it alone")
+    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
+    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
+    words.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "integration" / "out" / "wan",
+        help="folder for tables.md, pictures, and results.json with every sample",
+    )
+    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
+    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    return words
+
+
+def carried(wide: WidePath, size: int) -> float:
+    """Measure what plain TCP gets over the path as it is now, in MB per second; 0: no iperf3."""
+    if next(tool for tool in TOOLS if tool.name == BOUND).missing(wide):
+        return 0.0
+    port = machine.free_port()
+    server = subprocess.Popen(
+        [*wide.ends.far, "iperf3", "-s", "-1", "-B", wide.ends.there, "-p", str(port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        runs.await_true(lambda: machine.listens(port, wide.ends.far_process), 20)
+        words = ["iperf3", "-c", wide.ends.there, "-p", str(port), "-n", str(size), "-J", "-P", "4"]
+        said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+    finally:
+        server.kill()
+        server.wait()
+    return size / 1e6 / peers.iperf_seconds(said.stdout)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, write."""
+    known = options()
+    given = known.parse_args(arguments)
+    refuse_niceness(given.nice)
+    program = find_engine()
+    catch_signals()
+    named = [word for word in given.congestion.split(",") if word]
+    tools = [tool for tool in TOOLS if tool.name in given.tools or tool.name == BOUND]
+    with machine.network([name for name in named if name != "system"]) as own, path(own) as wide:
+        congestions = [wide.congestion() if name == "system" else name for name in named]
+        if given.window:
+            wide.widen(given.window << 20)
+        results = Results(
+            machine=dataclasses.asdict(machine.Machine.this()),
+            rows=[row(tool, wide, program) for tool in tools],
+            command=command(given, known, ("wan",)),
+            scale=given.scale,
+            base=BOUND,
+        )
+        for each in results.rows:
+            runs.say(f"{each.name:15} {each.missing or each.version}")
+        look(wide, given.megabits, results)
+        given.out.mkdir(parents=True, exist_ok=True)
+
+        def keep() -> None:
+            text = results.text()
+            for place in (given.out / "results.json", *([given.json] if given.json else [])):
+                write(place, text)
+            write(given.out / "tables.md", wan_report.tables(results))
+            for name, picture in wan_report.pictures(results).items():
+                write(given.out / name, picture)
+
+        run(given, wide, results, keep, program=program, tools=tools, congestions=congestions)
+    runs.say("\n" + wan_report.tables(results))
+    runs.say(f"bench: results, tables and pictures are in {given.out}")
+    if given.page:
+        wan_report.publish(results.text())
+    return 0
+
+
+def look(wide: WidePath, megabits: float, results: Results) -> None:
+    """Say what the path itself carries: without bound, and bound."""
+    wide.set(0, 0)
+    free = carried(wide, LOOK_BYTES) * 8
+    wide.set(0, megabits)
+    bound = carried(wide, LOOK_BYTES // 4) * 8
+    results.megabits = megabits
+    results.facts.append(
+        f"Plain TCP over the path without delay: {free:.0f} Mbit/s where nothing bounds it,"
+        f" {bound:.0f} Mbit/s where it is bound to {megabits:g} Mbit/s of Ethernet."
+    )
+    runs.say(results.facts[-1])
+
+
+def run(
+    given: argparse.Namespace,
+    wide: WidePath,
+    results: Results,
+    keep: Callable[[], None],
+    *,
+    program: Path,
+    tools: list[Tool],
+    congestions: list[str],
+) -> None:
+    """Run all cases, those with one set after the other: it is made once for each."""
+    asked = runs.Asked(
+        tools=tools,
+        sets=[],
+        scale=given.scale,
+        rounds=given.rounds,
+        congestions=congestions,
+        places=[TMPFS],
+        memory=TMPFS,
+        limit=given.limit,
+        tries=given.tries,
+        wait=given.wait,
+        nice=given.nice,
+        program=program,
+        path=wide,
+    )
+    for case in given.cases:
+        round_trip, _, name = case.partition(":")
+        if why := datasets.missing(name, given.scale, machine.free_memory()):
+            runs.say(f"bench: without set {name}: {why}")
+            continue
+        wide.set(float(round_trip), given.megabits)
+        runs.say(f"\npath of {wide.label}, {given.megabits:g} Mbit/s")
+        one = dataclasses.replace(asked, sets=[name])
+        runs.run_all(one, wide, results, keep)

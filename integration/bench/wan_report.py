@@ -1,0 +1,167 @@
+"""Tables, pictures and the page of what was measured over a path, made from what was written."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import report
+from integration.bench import results as of
+from integration.bench.path import rates, steady_rate
+from integration.bench.results import Results
+from integration.harness.program import ROOT
+from integration.simulation import plot
+
+if TYPE_CHECKING:
+    from integration.bench.results import Line, Sample
+
+HEADS = (
+    "tool",
+    "seconds",
+    "MB/s",
+    "MB/s from second 5",
+    "of the line",
+    "time / plain TCP",
+    "x fastest peer",
+    "peak MiB",
+    "dropped",
+    "late ms",
+    "foreign CPU s",
+    "notes",
+)
+PAGE = ROOT / "docs" / "explanation" / "measured-far.md"
+FOLDER = PAGE.with_suffix("")
+RESULTS = FOLDER / "results.json"
+
+INTRODUCTION = """\
+# What one run measured far away
+
+dray beside other movers over a path with a delay: the same data, the same machine, the same hour,
+all by turns. [The command](../how-to/measure.md#over-a-path) prints yours.
+"""
+
+READING = """\
+## How to read it
+
+- Both ends are on one host, in networks of their own; a program in user space carries packets
+  between them, each after half the round trip, and no faster than the line. TCP is the kernel's
+  own, so windows, slow start and round trips are real. The queue before the line holds one round
+  trip of bytes; what finds it full is *dropped*, and nothing else is.
+- *MB/s from second 5* counts what had arrived at the far end between the fifth second and the
+  moment at which 99 % was there, as the path saw it; *of the line* is that, of all bits that the
+  line has. Ethernet, IP and TCP take 5.9 % of them.
+- *time / plain TCP*: the time that four connections without any files need for as many bytes, over
+  the same path in the same round.
+- *late ms* is how late the program in user space was at worst: where it is many, the processors
+  were not free, and the row is worth less.
+- Numbers are medians of the rounds. Every file that arrived was compared by SHA-256.
+"""
+
+
+def samples_of(results: Results, case: tuple[str, str, str], tool: str) -> list[Sample]:
+    """List a tool's good runs in a case: set, path, congestion control."""
+    return [
+        each
+        for each in results.samples
+        if (each.set, each.where, each.congestion, each.tool) == (*case, tool) and not each.error
+    ]
+
+
+def cells(results: Results, case: tuple[str, str, str], line: Line) -> list[str]:
+    """Write a line's cells."""
+    notes = report.plain("; ".join(line.notes))
+    found = samples_of(results, case, line.row.name)
+    if not found:
+        return [report.title(line), *[""] * (len(HEADS) - 2), notes]
+    steady = statistics.median(steady_rate(each.seen.arrived) for each in found)
+    part = steady * 8 / results.megabits if results.megabits else 0.0
+    return [
+        report.title(line),
+        f"{statistics.median(each.seconds for each in found):.1f}",
+        f"{line.rate:.0f}",
+        f"{steady:.1f}" if steady else "",
+        f"{part:.1%}" if steady else "",
+        f"{line.of_base:.2f}" if line.of_base else "",
+        f"{line.of_peer:.2f}" if line.of_peer else "",
+        f"{line.peak_mib:.0f}",
+        f"{statistics.median(each.seen.dropped for each in found):.0f}",
+        f"{statistics.median(each.seen.late_ms for each in found):.0f}",
+        f"{line.foreign_seconds:.1f}",
+        notes,
+    ]
+
+
+def table(results: Results, case: tuple[str, str, str]) -> list[str]:
+    """Write one table in Markdown, by kinds, the fastest first."""
+    found = [line for line in of.lines(results, *case) if line.rounds or not line.row.missing]
+    rounds = max(line.rounds for line in found)
+    name = next(each.title for each in results.sets if each.name == case[0])
+    head = f"{name}; {case[1]}, {case[2]}, {rounds} round{'s' if rounds != 1 else ''}:"
+    text = [head, "", f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+    for kind in report.KINDS:
+        there = sorted(
+            (line for line in found if line.row.kind == kind),
+            key=lambda line: (line.rounds == 0, -line.rate),
+        )
+        if there:
+            text.append(f"| *{kind}* |{' |' * (len(HEADS) - 1)}")
+            text += [f"| {' | '.join(cells(results, case, line))} |" for line in there]
+    return text
+
+
+def tables(results: Results) -> str:
+    """Write the tables of all cases."""
+    parts = [*results.facts]
+    for case in report.cases(results):
+        parts += ["", *table(results, case)]
+    return "\n".join([*parts, "", *report.absent(results)]).strip("\n") + "\n"
+
+
+def picture_name(case: tuple[str, str, str]) -> str:
+    """Name the file of a picture."""
+    return f"{'-'.join(case)}.svg".replace(" ", "")
+
+
+def pictures(results: Results) -> dict[str, str]:
+    """Draw for each case how fast it went over time: the last good run of each tool."""
+    found: dict[str, str] = {}
+    for case in report.cases(results):
+        lines = []
+        for row in results.rows:
+            good = [each for each in samples_of(results, case, row.name) if each.seen.arrived]
+            if good:
+                lines.append(plot.Line(row.name, rates(good[-1].seen.arrived)))
+        if lines:
+            name = next(each.title for each in results.sets if each.name == case[0])
+            frame = plot.Frame(f"{name}, {case[1]}, {case[2]}", "seconds", "MB per second")
+            found[picture_name(case)] = plot.lines(frame, lines)
+    return found
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    parts += [f"{fact}\n" for fact in results.facts]
+    drawn = pictures(results)
+    for case in report.cases(results):
+        name = next(each.title for each in results.sets if each.name == case[0])
+        parts.append(f"## {name}: {case[1]}, {case[2]}\n")
+        if picture_name(case) in drawn:
+            parts.append(f"![{name}, {case[1]}]({FOLDER.name}/{picture_name(case)})\n")
+        parts.append("\n".join(table(results, case)) + "\n")
+    parts.append("\n".join(report.versions(results)) + "\n")
+    if report.absent(results):
+        parts.append("\n".join(report.absent(results)) + "\n")
+    return "\n".join([*parts, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page and its pictures into the manual."""
+    results = Results.read(text)
+    report.put(PAGE, page(results), pictures(results), text)
+
+
+if __name__ == "__main__":
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))
