@@ -25,6 +25,9 @@ SLACK_FILES = 50
 POWERS = (3, 4, 5, 6)
 FOLDER_FILES = 1000
 SIZES_GIB = (1, 4, 16)
+#: at one time, each with one file
+JOBS = (1, 2, 4, 8)
+JOB_BYTES = 1 << 30
 #: what a page of an almost empty file takes
 PAGE = 4096
 
@@ -139,6 +142,21 @@ def _of_size(gib: int) -> Callable[[Path, float], str]:
     return make
 
 
+def _jobs(jobs: int) -> Callable[[Path, float], str]:
+    def make(path: Path, scale: float) -> str:
+        for at in range(jobs):
+            (path / f"job{at}").mkdir()
+            file = path / f"job{at}" / "one.bin"
+            if at == 0:
+                tree.make_file(file, round(JOB_BYTES * scale), seed=1)
+            else:
+                # To spare memory, as in the sets of large files.
+                os.link(path / "job0" / "one.bin", file)
+        return "a file for each job"
+
+    return make
+
+
 MAKERS: dict[str, Callable[[Path, float], str]] = {
     "a": _one,
     "b": _large,
@@ -148,6 +166,7 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
     "l": _small,
     **{f"f{power}": _almost_empty(10**power) for power in POWERS},
     **{f"g{gib}": _of_size(gib) for gib in SIZES_GIB},
+    **{f"j{jobs}": _jobs(jobs) for jobs in JOBS},
 }
 
 
@@ -165,6 +184,7 @@ ROOM = {
     # A page, and what the kernel keeps for a name and an inode.
     **{f"f{power}": 2 * 10**power * (PAGE + 1500) for power in POWERS},
     **{f"g{gib}": 2 * gib * tree.GIB for gib in SIZES_GIB},
+    **{f"j{jobs}": (1 + jobs) * JOB_BYTES for jobs in JOBS},
 }
 
 

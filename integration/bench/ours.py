@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dray.testing.endpoints import Endpoint, Root
 from integration.bench import machine
-from integration.bench.tools import CLEAR, COPY, ENCRYPTED, THIRD, Command, Scene, Tool
+from integration.bench.tools import CLEAR, COPY, ENCRYPTED, THIRD, Command, Scene, Tool, at_once
 from integration.harness.program import Bench
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _served(scene: Scene, *, is_clear: bool) -> Command:
     return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *bench.peer(server)))
 
 
-def _between(scene: Scene, *, is_clear: bool) -> Command:
+def _between(scene: Scene, *, is_clear: bool, jobs: tuple[str, ...] = ("",)) -> Command:
     config = {"clear_data": True} if is_clear else {}
     ends = []
     words: list[Word] = []
@@ -65,7 +65,12 @@ def _between(scene: Scene, *, is_clear: bool) -> Command:
         words += ["--peer-key", f"{end.address}={end.key}"]
         ends.append(end)
     words += ["--clear-data"] if is_clear else []
-    return Command(_copy(scene, ends[0].place(""), ends[1].place(""), *words))
+    asked = [_copy(scene, ends[0].place(job), ends[1].place(job), *words) for job in jobs]
+    return Command(asked[0] if len(jobs) == 1 else at_once(asked))
+
+
+def _jobs(scene: Scene) -> Command:
+    return _between(scene, is_clear=True, jobs=scene.jobs())
 
 
 def _secret(path: Path, text: str) -> Path:
@@ -108,4 +113,16 @@ TOOLS = (
         travels=True,
     ),
     Tool("dray-one", "dray, one process", COPY, _local, is_ours=True),
+)
+
+#: of which each is several commands at one time
+JOBS = (
+    Tool(
+        "dray-third",
+        "dray between two endpoints",
+        THIRD,
+        _jobs,
+        is_ours=True,
+        travels=True,
+    ),
 )

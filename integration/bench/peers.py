@@ -23,6 +23,7 @@ from integration.bench.tools import (
     Command,
     Scene,
     Tool,
+    at_once,
 )
 from integration.harness.program import ROOT
 
@@ -129,6 +130,17 @@ def _gridftp_client(*more: Word) -> Callable[[Scene], Command]:
         return _gridftp(scene, "file://", _gridftp_server(scene, "gridftp"), *more)
 
     return prepare
+
+
+def _gridftp_jobs(scene: Scene) -> Command:
+    """Ask for each job as BigData Express's authors did."""
+    near = _gridftp_server(scene, "gridftp-from", is_near=True)
+    far = _gridftp_server(scene, "gridftp-to")
+    words: list[Word] = ["globus-url-copy", "-fast", "-pp", "-p", "8", "-cc", "4", "-r", "-cd"]
+    words += ["-bs", str(BLOCK_BYTES)]
+    source, sink = f"{near}{scene.data.path}", f"{far}{scene.sink}"
+    asked = [[*words, f"{source}/{job}", f"{sink}/{job}"] for job in scene.jobs()]
+    return Command(at_once(asked), {"GLOBUS_TCP_PORT_RANGE": PORTS})
 
 
 def _gridftp_third(scene: Scene) -> Command:
@@ -438,4 +450,18 @@ TOOLS = (
     _absent("bbcp", "bbcp", CLEAR, f"{UNPACKAGED} 2.2 and 1.6 times cp -r on a and b, and 11 on d"),
     _absent("fdt", "FDT", CLEAR, f"{UNPACKAGED} 4.4, 3.3 and 12 times cp -r on a, b and d"),
     _absent("mdtmftp", "mdtmFTP", CLEAR, "neither its source nor a package can be had"),
+)
+
+#: of which each is several commands at one time
+JOBS = (
+    Tool(
+        "gridftp-third",
+        "GridFTP between two servers, -p 8 -cc 4",
+        THIRD,
+        _gridftp_jobs,
+        GRIDFTP,
+        ("globus-url-copy", "-version"),
+        drops_links=True,
+        travels=True,
+    ),
 )

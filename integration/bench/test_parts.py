@@ -19,7 +19,7 @@ from integration.bench.__main__ import options
 from integration.bench.begin import command
 from integration.bench.check import Content, compare
 from integration.bench.results import Sample
-from integration.bench.tools import Scene, Tool
+from integration.bench.tools import Scene, Tool, at_once
 from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
@@ -259,3 +259,28 @@ def test_the_trial_of_sendfile_sends_all_of_a_file(
             offset += count
         to.shutdown(socket.SHUT_WR)
         assert taken.result() == file.read_bytes()
+
+
+def test_several_commands_run_at_one_time_and_one_that_fails_is_told(tmp_path: Path) -> None:
+    first, second = tmp_path / "one's", tmp_path / "two"
+    # Each waits for the other: one after the other they would not end.
+    meet = 'touch "$0"; until [ -e "$1" ]; do sleep 0.01; done; exit "$2"'
+    for code in (0, 7):
+        words = at_once(
+            [
+                ["sh", "-c", meet, first, second, str(code)],
+                ["sh", "-c", meet, second, first, "0"],
+            ]
+        )
+        assert subprocess.run(words, check=False, timeout=30).returncode == code
+        first.unlink()
+        second.unlink()
+
+
+def test_sets_of_jobs_and_of_almost_empty_files_have_what_they_say(tmp_path: Path) -> None:
+    jobs = datasets.make(tmp_path, "j4", 0.0001)
+    assert (jobs.files, jobs.size) == (4, 4 * round(datasets.JOB_BYTES * 0.0001))
+    assert sorted(path.name for path in jobs.path.iterdir()) == ["job0", "job1", "job2", "job3"]
+    few = datasets.make(tmp_path, "f4", 0.15)
+    assert (few.files, few.size) == (1500, 1500 * 8)
+    assert len(list(few.path.iterdir())) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -15,7 +16,7 @@ from integration.bench import machine
 from integration.bench.path import Ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from integration.bench.account import Processes
     from integration.bench.datasets import Data
@@ -47,6 +48,19 @@ class Command:
     below: str = ""
     #: reads the seconds from what it prints, where its start is none of the matter
     seconds: Callable[[str], float] | None = None
+
+
+def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
+    """Give words that run several commands at one time, and fail when one of them fails.
+
+    :param commands: words that hold no line end.
+    """
+    parts = ["pids="]
+    for words in commands:
+        line = shlex.join(os.fsdecode(word) for word in words)
+        parts.append(f'{line} & pids="$pids $!"')
+    parts += ["code=0", "for pid in $pids; do wait $pid || code=$?; done", "exit $code"]
+    return ["sh", "-c", "\n".join(parts)]
 
 
 @dataclass
@@ -107,6 +121,10 @@ class Scene:
                 # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
                 start_new_session=True,
             )
+
+    def jobs(self) -> tuple[str, ...]:
+        """Name the folders of the data, each of which is a job of its own."""
+        return tuple(sorted(f"{path.name}/" for path in self.data.path.iterdir()))
 
     def write(self, name: str, lines: list[str]) -> Path:
         """Write a file of configuration."""

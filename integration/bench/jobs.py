@@ -1,0 +1,138 @@
+"""``python -m integration.bench jobs``: several third-party transfers at one time."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+from pathlib import Path
+
+from integration.bench import datasets, jobs_report, machine, ours, peers, runs
+from integration.bench.begin import (
+    TMPFS,
+    catch_signals,
+    command,
+    find_engine,
+    refuse_niceness,
+    row,
+    write,
+)
+from integration.bench.path import WidePath, path
+from integration.bench.results import Results
+from integration.harness.program import ROOT
+
+#: what the machine itself can do with as many bytes: without files, and without a network
+LIMITS = ("iperf3-4", "cp")
+TOOLS = (*(tool for tool in peers.TOOLS if tool.name in LIMITS), *peers.JOBS, *ours.JOBS)
+
+
+def _numbers(text: str) -> list[str]:
+    known = [str(each) for each in datasets.JOBS]
+    for word in text.split(","):
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"no {word!r} jobs: {', '.join(known)}")
+    return text.split(",")
+
+
+def options() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    words = argparse.ArgumentParser(
+        prog="python -m integration.bench jobs",
+        description="Measure several transfers between two endpoints at one time, and GridFTP's.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    words.add_argument(
+        "--jobs", type=_numbers, default=_numbers("1,2,4,8"), help="by commas", metavar="NUMBERS"
+    )
+    words.add_argument(
+        "--round-trip",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="of a path between the endpoints; 0: the loopback",
+    )
+    words.add_argument("--megabits", type=float, default=1000.0, help="of the path, per second")
+    words.add_argument(
+        "--window", type=int, default=64, metavar="MIB", help="TCP's on the path; 0: the host's"
+    )
+    words.add_argument("--scale", type=float, default=1.0, help="how much of each GiB")
+    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
+    words.add_argument("--congestion", default="cubic", help="by commas; 'system': the host's")
+    words.add_argument("--limit", type=float, default=300.0, help="seconds that one run may take")
+    words.add_argument("--tries", type=int, default=2, help="runs until others leave it alone")
+    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
+    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
+    words.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "integration" / "out" / "jobs",
+        help="folder for tables.md, pictures, and results.json with every sample",
+    )
+    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
+    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    return words
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, write."""
+    known = options()
+    given = known.parse_args(arguments)
+    refuse_niceness(given.nice)
+    program = find_engine()
+    catch_signals()
+    named = [word for word in given.congestion.split(",") if word]
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(machine.network([name for name in named if name != "system"]))
+        wide: WidePath | None = None
+        if given.round_trip:
+            network = wide = stack.enter_context(path(network))
+            wide.set(given.round_trip, given.megabits)
+            if given.window:
+                wide.widen(given.window << 20)
+        results = Results(
+            machine=dataclasses.asdict(machine.Machine.this()),
+            rows=[row(tool, network, program) for tool in TOOLS],
+            command=command(given, known, ("jobs",)),
+            scale=given.scale,
+            base=LIMITS[0],
+            megabits=given.megabits if wide else 0.0,
+        )
+        for each in results.rows:
+            runs.say(f"{each.name:15} {each.missing or each.version}")
+        given.out.mkdir(parents=True, exist_ok=True)
+
+        def keep() -> None:
+            text = results.text()
+            for place in (given.out / "results.json", *([given.json] if given.json else [])):
+                write(place, text)
+            write(given.out / "tables.md", jobs_report.tables(results))
+            for name, picture in jobs_report.pictures(results).items():
+                write(given.out / name, picture)
+
+        for number in given.jobs:
+            name = f"j{number}"
+            if why := datasets.missing(name, given.scale, machine.free_memory()):
+                runs.say(f"bench: without {number} jobs: {why}")
+                results.facts.append(f"Without {number} jobs: {why}.")
+                continue
+            asked = runs.Asked(
+                tools=list(TOOLS),
+                sets=[name],
+                scale=given.scale,
+                rounds=given.rounds,
+                congestions=[network.congestion() if each == "system" else each for each in named],
+                places=[TMPFS],
+                memory=TMPFS,
+                limit=given.limit,
+                tries=given.tries,
+                wait=given.wait,
+                nice=given.nice,
+                program=program,
+                path=wide,
+            )
+            runs.run_all(asked, network, results, keep)
+    runs.say("\n" + jobs_report.tables(results))
+    runs.say(f"bench: results, tables and pictures are in {given.out}")
+    if given.page:
+        jobs_report.publish(results.text())
+    return 0

@@ -1,0 +1,196 @@
+"""Tables, the picture and the page of several transfers at one time."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import report
+from integration.bench import results as of
+from integration.bench.results import GB, Results
+from integration.harness.program import ROOT
+from integration.simulation import plot
+
+if TYPE_CHECKING:
+    from integration.bench.results import Line, Sample
+
+PAGE = ROOT / "docs" / "explanation" / "measured-jobs.md"
+FOLDER = PAGE.with_suffix("")
+RESULTS = FOLDER / "results.json"
+OURS, PEER = "dray-third", "gridftp-third"
+#: mdtmFTP's rates over GridFTP's with as many jobs: Lu and others, BigData Express, Table 4
+PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
+
+INTRODUCTION = """\
+# What one run measured of several jobs
+
+Several transfers between two endpoints at one time, each of one file, as a third party asks for
+them; GridFTP's with `-p 8 -cc 4`, as the authors of BigData Express measured them.
+[The command](../how-to/measure.md#several-jobs-at-one-time) prints yours.
+"""
+
+READING = """\
+## How to read it
+
+- A row's MB/s are those of all jobs together: all bytes, over the time until the last job's end.
+- *dray / GridFTP* is that of the rates, round by round; *CPU GridFTP / dray* is that of the CPU
+  seconds of all processes: where both reach what the machine can do, this is what is left to
+  compare. *paper* is what mdtmFTP reached over GridFTP on hosts of another kind (Lu and others,
+  BigData Express, Table 4).
+- *plain TCP* are four connections without files, and *cp -r* one process without a network: what
+  the machine can do with as many bytes. On the loopback both ends, and the kernel twice, share the
+  processors.
+- Every file that arrived was compared by SHA-256.
+"""
+
+HEADS = (
+    "jobs",
+    "dray MB/s",
+    "GridFTP MB/s",
+    "dray / GridFTP",
+    "paper",
+    "CPU GridFTP / dray",
+    "plain TCP MB/s",
+    "cp -r MB/s",
+    "dray CPU s/GB",
+    "dray peak MiB",
+    "foreign CPU s",
+    "notes",
+)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """So many jobs: a line for each tool."""
+
+    number: int
+    lines: dict[str, Line]
+    #: rates and CPU seconds, round by round; 0 when one of two is missing
+    faster: float
+    cheaper: float
+    foreign_seconds: float
+    notes: tuple[str, ...]
+
+
+def cases(results: Results) -> list[tuple[str, str]]:
+    """List what the tables differ in: the path, the congestion control."""
+    return list(dict.fromkeys((each.where, each.congestion) for each in results.samples))
+
+
+def jobs(results: Results, where: str, congestion: str) -> list[Jobs]:
+    """Compute the rows of a table."""
+    found = []
+    for each in results.sets:
+        there = [
+            sample
+            for sample in results.samples
+            if (sample.set, sample.where, sample.congestion) == (each.name, where, congestion)
+        ]
+        if not there:
+            continue
+        lines = {line.row.name: line for line in of.lines(results, each.name, where, congestion)}
+        good = [sample for sample in there if not sample.error]
+        found.append(
+            Jobs(
+                int(each.name[1:]),
+                lines,
+                _median(of.ratios(_of(good, PEER), _of(good, OURS))),
+                _median(_cpu_ratios(_of(good, PEER), _of(good, OURS))),
+                statistics.median(sample.foreign_seconds for sample in there),
+                tuple(
+                    f"{sample.tool}: {report.plain(sample.error)}"
+                    for sample in there
+                    if sample.error
+                ),
+            )
+        )
+    return sorted(found, key=lambda one: one.number)
+
+
+def _of(samples: list[Sample], tool: str) -> list[Sample]:
+    return [sample for sample in samples if sample.tool == tool]
+
+
+def _cpu_ratios(peer: list[Sample], ours: list[Sample]) -> list[float]:
+    base = {sample.round: sample.cpu_seconds for sample in ours}
+    return [each.cpu_seconds / base[each.round] for each in peer if base.get(each.round)]
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def table(results: Results, where: str, congestion: str) -> list[str]:
+    """Write a table in Markdown."""
+    text = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+    for each in jobs(results, where, congestion):
+        rates = [f"{line.rate:.0f}" if line.rounds else "" for line in _lines(each)]
+        ours = each.lines[OURS]
+        cells = [f"{each.number}", *rates[:2]]
+        cells += [f"{each.faster:.2f}" if each.faster else "", f"{PAPER[each.number]:.2f}"]
+        cells += [f"{each.cheaper:.2f}" if each.cheaper else "", *rates[2:]]
+        cells += [f"{ours.cpu_seconds:.2f}", f"{ours.peak_mib:.0f}"] if ours.rounds else ["", ""]
+        cells += [f"{each.foreign_seconds:.1f}", "; ".join(each.notes)]
+        text.append(f"| {' | '.join(cells)} |")
+    return text
+
+
+def _lines(each: Jobs) -> list[Line]:
+    return [each.lines[name] for name in (OURS, PEER, "iperf3-4", "cp")]
+
+
+def tables(results: Results) -> str:
+    """Write all tables."""
+    parts = [*results.facts]
+    for where, congestion in cases(results):
+        parts += ["", f"{where}, {congestion}:", "", *table(results, where, congestion)]
+    return "\n".join([*parts, "", *report.absent(results)]).strip("\n") + "\n"
+
+
+def pictures(results: Results) -> dict[str, str]:
+    """Draw the rates over the number of jobs, for each path."""
+    found = {}
+    for where, congestion in cases(results):
+        rows = jobs(results, where, congestion)
+        lines = []
+        for name in (OURS, PEER, "iperf3-4"):
+            points = [
+                (float(each.number), each.lines[name].rate)
+                for each in rows
+                if each.lines[name].rounds
+            ]
+            if points:
+                lines.append(plot.Line(name, points))
+        if lines and len(rows) > 1:
+            frame = plot.Frame(f"{where}, {congestion}", "jobs at one time", "MB per second")
+            found[f"{where}-{congestion}.svg".replace(" ", "")] = plot.lines(frame, lines)
+    return found
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    size = next((each.size / GB / int(each.name[1:]) for each in results.sets), 0.0)
+    parts.append(f"Each job copies one file of {size:.2f} GB.\n")
+    parts += [f"{fact}\n" for fact in results.facts]
+    drawn = pictures(results)
+    for where, congestion in cases(results):
+        parts.append(f"## {where}, {congestion}\n")
+        if (name := f"{where}-{congestion}.svg".replace(" ", "")) in drawn:
+            parts.append(f"![{where}, {congestion}]({FOLDER.name}/{name})\n")
+        parts.append("\n".join(table(results, where, congestion)) + "\n")
+    parts.append("\n".join(report.versions(results)) + "\n")
+    return "\n".join([*parts, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page and its picture into the manual."""
+    results = Results.read(text)
+    report.put(PAGE, page(results), pictures(results), text)
+
+
+if __name__ == "__main__":
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))
