@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: threads read by turns what is small; more than processors do not help
 THREADS = os.cpu_count() or 1
+#: to hand such a file to a thread takes longer than to read it
+SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -33,23 +36,36 @@ class Content:
     def of(top: Path) -> Content:
         """Read it all; equal inodes are read once."""
         base = os.fsencode(top)
-        found = list(tree.walk(base))
-        files = {path: state for path, state in found if stat.S_ISREG(state.st_mode)}
-        inodes = {state.st_ino: path for path, state in files.items()}
-        paths = [os.path.join(base, path) for path in inodes.values()]
+        # Of a million files no state is kept but this.
+        inodes: dict[bytes, int] = {}
+        first: dict[int, bytes] = {}
+        large: list[int] = []
+        small: list[int] = []
+        links: set[bytes] = set()
+        linked: set[bytes] = set()
+        for path, state in tree.walk(base):
+            if stat.S_ISLNK(state.st_mode):
+                links.add(path)
+            elif stat.S_ISREG(state.st_mode):
+                inodes[path] = state.st_ino
+                if state.st_nlink > 1:
+                    linked.add(path)
+                if first.setdefault(state.st_ino, path) is path:
+                    (large if state.st_size > SMALL_BYTES else small).append(state.st_ino)
+        hashes = {inode: _hash_small(os.path.join(base, first[inode])) for inode in small}
+        paths = [os.path.join(base, first[inode]) for inode in large]
         with ThreadPoolExecutor(THREADS) as threads:
-            hashes = dict(zip(inodes, threads.map(tree.hash_file, paths), strict=True))
-        links = {path for path, state in found if stat.S_ISLNK(state.st_mode)}
+            hashes |= dict(zip(large, threads.map(tree.hash_file, paths), strict=True))
         behind = {}
         for path in links:
             whole = os.path.join(base, path)
             if os.path.isfile(whole):
                 behind[path] = tree.hash_file(whole)
         return Content(
-            files={path: hashes[state.st_ino] for path, state in files.items()},
+            files={path: hashes[inode] for path, inode in inodes.items()},
             links={path: os.readlink(os.path.join(base, path)) for path in links},
             behind=behind,
-            linked=frozenset(path for path, state in files.items() if state.st_nlink > 1),
+            linked=frozenset(linked),
         )
 
 
@@ -118,6 +134,11 @@ def _under_links(wanted: Content, found: Content, missing: set[bytes]) -> set[by
                 if found.files.get(there) == wanted.files[path]:
                     strays.add(path)
     return strays
+
+
+def _hash_small(path: bytes) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return hashlib.sha256(file.readall()).digest()
 
 
 def _is_hidden(path: bytes) -> bool:
