@@ -1,7 +1,8 @@
 //! Pure decisions, the time passed in: which object goes next ([`objects`]) around targets that are
 //! slow ([`congestion`]), when it may go ([`pace`]), how many objects each sink target may have on the
 //! way ([`credit`]), which transfers run ([`policy`]), at which rate and by when ([`broker`]), and who
-//! shares what is left ([`shares`]); and which stream has stopped to carry ([`streams`]).
+//! shares what is left ([`shares`]); which stream has stopped to carry ([`streams`]); and with how many
+//! streams and threads a transfer runs ([`tuner`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -17,3 +18,4 @@ pub mod pace;
 pub mod policy;
 pub mod shares;
 pub mod streams;
+pub mod tuner;

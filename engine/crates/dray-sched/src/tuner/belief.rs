@@ -1,0 +1,205 @@
+//! What is believed of how throughput depends on one number.
+//!
+//! A hypothesis is a knee and a price: throughput grows in proportion up to the knee, and beyond it each
+//! further one costs all of them something. Whatever else moves it, a neighbour above all, is a level
+//! that each hypothesis follows; so only what changes when the number changes tells hypotheses apart. What
+//! comes through in one window makes some of them likelier. The number said next is the one that is
+//! expected to carry most, and a little more is given for what would tell them apart; beliefs fade, so
+//! that old ones are tried again.
+
+/// What a number that is too large costs all of them, at twice the knee.
+const PRICES: [f64; 4] = [0.01, 0.1, 0.4, 1.0];
+
+/// Noise of one window, of its logarithm; and the likelihood of what no hypothesis explains, such as a
+/// neighbour who comes or goes.
+const NOISE: f64 = 0.35;
+const STRANGE: f64 = 0.05;
+
+/// How much of what a window differs by is the level's (the rest is noise of one window).
+const FOLLOWS: f64 = 0.6;
+
+/// How far from where it was before the knee is expected, of its logarithm.
+const EXPECTED: f64 = 0.3;
+
+/// What of the evidence is left a window later.
+const FADES: f64 = 0.985;
+
+/// What telling hypotheses apart is worth.
+const CURIOSITY: f64 = 0.5;
+
+/// What twice as many must carry more, to be worth it.
+const THRIFT: f64 = 0.01;
+
+/// Neighbours on the grid of numbers are so many times each other.
+const GRID: f64 = 1.15;
+
+/// Knees beyond what may be said, as times of it: it may be that more never helps or always would.
+const BEYOND: [f64; 2] = [1.4, 2.0];
+
+#[derive(Debug, Clone)]
+struct Hypothesis {
+    knee: f64,
+    price: f64,
+    /// Logarithm of the level, once there was a window.
+    level: f64,
+    /// Logarithm of its likelihood.
+    evidence: f64,
+}
+
+impl Hypothesis {
+    /// What comes through, as a part of one at level 1.
+    fn carries(&self, number: f64) -> f64 {
+        let beyond = (number / self.knee - 1.0).max(0.0);
+        number.min(self.knee) / (1.0 + self.price * beyond)
+    }
+}
+
+/// A number that may be said, and the logarithm of what each hypothesis has come through with it.
+#[derive(Debug, Clone)]
+struct Number {
+    number: u64,
+    carried: Vec<f64>,
+}
+
+impl Number {
+    fn new(number: u64, hypotheses: &[Hypothesis]) -> Self {
+        let carried = hypotheses.iter().map(|one| one.carries(number as f64).ln());
+        Self {
+            number,
+            carried: carried.collect(),
+        }
+    }
+}
+
+/// What might be said next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Choice {
+    pub(super) number: u64,
+    /// What it is worth more than what is in force, as a part.
+    pub(super) gain: f64,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone)]
+pub(super) struct Belief {
+    numbers: Vec<Number>,
+    hypotheses: Vec<Hypothesis>,
+    has_level: bool,
+}
+
+impl Belief {
+    /// Of a number that is at least and at most so large.
+    pub(super) fn new((least, most): (u64, u64)) -> Self {
+        let mut numbers = Vec::new();
+        let mut next = least;
+        while next < most {
+            numbers.push(next);
+            next = ((next as f64 * GRID).round() as u64).max(next + 1);
+        }
+        numbers.push(most);
+        let beyond = BEYOND.map(|times| most as f64 * times);
+        let knees = numbers.iter().map(|number| *number as f64).chain(beyond);
+        let of = |knee| {
+            PRICES.map(|price| Hypothesis {
+                knee,
+                price,
+                level: 0.0,
+                evidence: 0.0,
+            })
+        };
+        let hypotheses: Vec<Hypothesis> = knees.flat_map(of).collect();
+        let numbers = numbers.into_iter();
+        Self {
+            numbers: numbers
+                .map(|number| Number::new(number, &hypotheses))
+                .collect(),
+            hypotheses,
+            has_level: false,
+        }
+    }
+
+    /// Expects the best near this number, where it was before.
+    pub(super) fn expect(&mut self, number: u64) {
+        for one in &mut self.hypotheses {
+            let off = (one.knee / number as f64).ln() / EXPECTED;
+            one.evidence = -off * off / 2.0;
+        }
+    }
+
+    /// What came through in a window with this number.
+    pub(super) fn learn(&mut self, number: u64, rate: f64) {
+        let seen = rate.max(1.0).ln();
+        for one in &mut self.hypotheses {
+            let level = seen - one.carries(number as f64).ln();
+            if !self.has_level {
+                one.level = level;
+            }
+            let off = (level - one.level) / NOISE;
+            one.level += FOLLOWS * (level - one.level);
+            let likely = (-off * off / 2.0).exp() + STRANGE;
+            one.evidence = FADES * one.evidence + likely.ln();
+        }
+        self.has_level = true;
+        let most = (self.hypotheses.iter()).fold(f64::MIN, |most, one| most.max(one.evidence));
+        for one in &mut self.hypotheses {
+            one.evidence -= most;
+        }
+    }
+
+    /// A window in which another number changed: the level is another one, and nothing else is told.
+    pub(super) const fn lose_level(&mut self) {
+        self.has_level = false;
+    }
+
+    /// What carries most, and what is expected of it when `now` is in force; at most so many.
+    pub(super) fn best(&self, now: u64, most: u64) -> Choice {
+        self.choose(now, most, 0.0)
+    }
+
+    /// The same, with something for what would be learnt.
+    pub(super) fn next(&self, now: u64, most: u64) -> Choice {
+        self.choose(now, most, CURIOSITY)
+    }
+
+    fn choose(&self, now: u64, most: u64, curiosity: f64) -> Choice {
+        let weights: Vec<f64> = (self.hypotheses.iter())
+            .map(|one| one.evidence.exp())
+            .collect();
+        let all: f64 = weights.iter().sum();
+        // What each could carry at the best of the numbers that may be said.
+        let peaks: Vec<f64> = (self.hypotheses.iter())
+            .map(|one| one.carries(one.knee.min(most as f64)))
+            .collect();
+        let here = Number::new(now, &self.hypotheses);
+        let worth = |there: &Number| {
+            let (mut mean, mut first, mut second) = (0.0, 0.0, 0.0);
+            for (at, weight) in weights.iter().enumerate() {
+                let carried = self.hypotheses[at].carries(there.number as f64);
+                let times = there.carried[at] - here.carried[at];
+                mean += weight * carried / peaks[at];
+                first += weight * times;
+                second += weight * times * times;
+            }
+            let (mean, first, second) = (mean / all, first / all, second / all);
+            let apart = (second - first * first).max(0.0).sqrt();
+            mean + curiosity * apart - THRIFT * (there.number as f64).log2()
+        };
+        let highest = Number::new(most, &self.hypotheses);
+        let allowed = self.numbers.iter().filter(|there| there.number <= most);
+        let now_is_worth = worth(&here);
+        let mut choice = Choice {
+            number: now.min(most),
+            gain: 0.0,
+        };
+        for there in allowed.chain([&highest]) {
+            let gain = worth(there) - now_is_worth;
+            if gain > choice.gain {
+                choice = Choice {
+                    number: there.number,
+                    gain,
+                };
+            }
+        }
+        choice
+    }
+}

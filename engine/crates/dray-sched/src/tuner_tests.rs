@@ -1,0 +1,346 @@
+use super::dtl::{self, Dtl};
+use super::memory::{Memory, Pair};
+use super::{Bounds, Errors, Knob, Remembered, Sample, Setting, Stage, Tuner};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const STEP: Duration = Duration::from_millis(250);
+
+const fn setting(count: u32) -> Setting {
+    Setting {
+        streams: count,
+        readers: count,
+        writers: count,
+        object_bytes: 1 << 20,
+    }
+}
+
+const BOUNDS: Bounds = Bounds {
+    least: setting(1),
+    most: setting(64),
+};
+
+const fn sample(bytes: u64) -> Sample {
+    Sample {
+        bytes,
+        took: STEP,
+        errors: Errors {
+            streams: 0,
+            reads: 0,
+            writes: 0,
+        },
+        stage: Some(Stage::Network),
+    }
+}
+
+/// Settings over so many seconds of a path that answers each with a sample.
+fn run(tuner: &mut Tuner, seconds: u32, path: impl Fn(Setting) -> Sample) -> Vec<Setting> {
+    let mut now = tuner.setting();
+    (0..seconds * 4)
+        .map(|_| {
+            now = tuner.told(&path(now));
+            now
+        })
+        .collect()
+}
+
+/// Streams of 10 MB/s each, on a line of so many.
+fn line(full: u32) -> impl Fn(Setting) -> Sample {
+    move |setting| sample(2_500_000 * u64::from(setting.streams.min(full)))
+}
+
+fn refused(mut sample: Sample, streams: u32) -> Sample {
+    sample.errors.streams = streams;
+    sample
+}
+
+#[test]
+fn streams_grow_until_the_line_is_full_and_no_further() {
+    for full in [1, 2, 5, 11, 23, 40] {
+        let mut tuner = Tuner::new(&BOUNDS, setting(4));
+        run(&mut tuner, 60, line(full));
+        let held = tuner.remembered().setting.streams;
+        assert!(
+            (f64::from(full) * 0.9..=f64::from(full).max(4.0) * 1.6).contains(&f64::from(held)),
+            "{held} on a line of {full}"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_forty_streams_is_full_within_ten_seconds() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    let settings = run(&mut tuner, 10, line(40));
+    assert!(settings.iter().any(|setting| setting.streams >= 40));
+}
+
+#[test]
+fn storage_that_congests_gets_as_many_writers_as_it_likes() {
+    for start in [2, 4, 16] {
+        let mut tuner = Tuner::new(&BOUNDS, setting(start));
+        run(&mut tuner, 60, |setting| {
+            let writers = u64::from(setting.writers);
+            let mut sample = sample(1_000_000 * writers.min(6) * 6 / writers.max(6));
+            sample.stage = Some(Stage::Write);
+            sample
+        });
+        let known = tuner.remembered().setting;
+        assert!((5..=7).contains(&known.writers), "{known:?} from {start}");
+        assert_eq!((known.streams, known.readers), (start, start));
+    }
+}
+
+#[test]
+fn only_what_the_stage_can_use_is_tried() {
+    let cases = [
+        (Stage::Network, [true, false, false]),
+        (Stage::Read, [false, true, false]),
+        (Stage::Write, [false, false, true]),
+        (Stage::Other, [false, false, false]),
+    ];
+    for (stage, may_move) in cases {
+        let mut tuner = Tuner::new(&BOUNDS, setting(4));
+        let settings = run(&mut tuner, 30, |_| Sample {
+            stage: Some(stage),
+            ..sample(1_000_000)
+        });
+        let knobs = [Knob::Streams, Knob::Readers, Knob::Writers];
+        for (knob, may_move) in knobs.into_iter().zip(may_move) {
+            let moved = settings.iter().any(|setting| setting.at(knob) != 4);
+            assert_eq!(moved, may_move, "{knob:?} while {stage:?} bounds");
+        }
+    }
+}
+
+#[test]
+fn where_the_stage_is_not_known_all_are_tried_in_turn() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 120, |setting| Sample {
+        bytes: 1_000_000 * u64::from(setting.streams.min(9).min(setting.writers)),
+        stage: None,
+        ..sample(0)
+    });
+    let known = tuner.remembered().setting;
+    assert!(known.writers >= 8 || known.streams < 8, "{known:?}");
+}
+
+#[test]
+fn objects_grow_where_each_costs_the_storage_much_and_stay_where_they_may_not() {
+    let path = |setting: Setting| Sample {
+        // Four milliseconds for each, and a GB/s.
+        bytes: (setting.object_bytes as f64 / (4e-3 + setting.object_bytes as f64 / 1e9)) as u64,
+        stage: Some(Stage::Write),
+        ..sample(0)
+    };
+    let bounds = Bounds {
+        least: Setting {
+            object_bytes: 1 << 18,
+            ..setting(4)
+        },
+        most: Setting {
+            object_bytes: 1 << 24,
+            ..setting(4)
+        },
+    };
+    let mut tuner = Tuner::new(&bounds, setting(4));
+    run(&mut tuner, 60, path);
+    assert!(tuner.remembered().setting.object_bytes >= 1 << 23);
+    let fixed = Bounds {
+        least: setting(4),
+        most: setting(4),
+    };
+    let mut tuner = Tuner::new(&fixed, setting(9));
+    let settings = run(&mut tuner, 60, path);
+    assert!(settings.iter().all(|now| *now == setting(4)));
+}
+
+#[test]
+fn what_is_refused_is_left_at_once_and_touched_twice_at_the_most() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    let settings = run(&mut tuner, 600, |setting| {
+        let beyond = setting.streams.saturating_sub(20);
+        refused(sample(2_500_000 * u64::from(setting.streams)), beyond)
+    });
+    let beyond: Vec<usize> = (settings.iter().enumerate())
+        .filter(|(_, setting)| setting.streams > 20)
+        .map(|(at, _)| at)
+        .collect();
+    assert!((1..=4).contains(&beyond.len()), "{beyond:?}");
+    assert!(tuner.remembered().most.streams <= 20);
+    assert!(tuner.remembered().setting.streams >= 16);
+    // Known, it is not touched at all.
+    let mut tuner = Tuner::recall(&BOUNDS, &tuner.remembered());
+    let settings = run(&mut tuner, 600, line(64));
+    assert!(settings.iter().all(|setting| setting.streams <= 20));
+}
+
+#[test]
+fn more_come_a_few_at_a_time() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    let mut last = 4;
+    for setting in run(&mut tuner, 60, line(64)) {
+        let most = last + (last / 6).max(2);
+        assert!(setting.streams <= most, "{} after {last}", setting.streams);
+        last = setting.streams;
+    }
+    assert!(last >= 56, "{last}");
+}
+
+#[test]
+fn one_stream_that_breaks_where_all_went_well_changes_nothing() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 60, line(16));
+    let before = tuner.remembered();
+    let now = tuner.told(&refused(line(16)(tuner.setting()), 1));
+    assert_eq!(tuner.remembered(), before);
+    // Twice in short time is another matter.
+    for _ in 0..4 {
+        tuner.told(&line(16)(now));
+    }
+    tuner.told(&refused(line(16)(now), 1));
+    assert!(tuner.remembered().most.streams < now.streams);
+    assert!(tuner.setting().streams < now.streams);
+}
+
+#[test]
+fn a_path_that_becomes_another_is_looked_at_anew() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 60, line(6));
+    assert!(tuner.remembered().setting.streams <= 8);
+    let settings = run(&mut tuner, 60, |setting| {
+        sample(6_000_000 * u64::from(setting.streams))
+    });
+    assert!(settings.iter().any(|setting| setting.streams >= 40));
+}
+
+#[test]
+fn nothing_is_concluded_before_the_first_byte() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    let settings = run(&mut tuner, 30, |_| sample(0));
+    assert!(settings.iter().all(|now| *now == setting(4)));
+}
+
+#[test]
+fn what_is_remembered_is_what_was_best_not_what_is_tried() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    let mut has_tried = false;
+    let mut now = tuner.setting();
+    for _ in 0..240 {
+        now = tuner.told(&line(8)(now));
+        let known = tuner.remembered().setting.streams;
+        has_tried |= now.streams != known;
+        assert!(known <= 2 * 8, "{known} on a line of 8, while {now:?}");
+    }
+    assert!(has_tried);
+}
+
+#[test]
+fn dtl_keeps_to_its_prose() {
+    let five = |dtl: &mut Dtl, bytes| {
+        (0..5)
+            .map(|_| dtl.told(&sample(bytes)).streams)
+            .last()
+            .expect("five")
+    };
+    let mut dtl = Dtl::new(BOUNDS, dtl::START);
+    assert_eq!(dtl.setting().streams, 8);
+    for _ in 0..4 {
+        assert_eq!(dtl.told(&sample(100)).streams, 8);
+    }
+    assert_eq!(dtl.told(&sample(100)).streams, 12);
+    // Above 1.3 times more, in between as many.
+    assert_eq!(five(&mut dtl, 131), 16);
+    assert_eq!(five(&mut dtl, 170), 16);
+    // Below 0.7 times, threads had not grown: more. Again, they had: fewer.
+    assert_eq!(five(&mut dtl, 118), 20);
+    assert_eq!(five(&mut dtl, 82), 16);
+    assert_eq!(five(&mut dtl, 57), 20);
+    assert_eq!(dtl.threads(), 20);
+    assert_eq!(dtl.setting().writers, 20);
+    // Its Figure 3 would have exchanged the last three: 12, 16, 12.
+    let mut bounded = Dtl::new(BOUNDS, 64);
+    assert_eq!(five(&mut bounded, 100), 64);
+}
+
+#[test]
+fn the_memory_keeps_pairs_apart_and_forgets_the_oldest() {
+    let pair = |source: &str, sink: &str| Pair {
+        source: source.to_owned(),
+        sink: sink.to_owned(),
+    };
+    let known = |streams| Remembered {
+        setting: setting(streams),
+        most: setting(64),
+    };
+    let mut memory = Memory::new(2);
+    memory.keep(pair("a", "b"), known(1));
+    memory.keep(pair("b", "a"), known(2));
+    memory.keep(pair("a", "b"), known(3));
+    assert_eq!(memory.of(&pair("a", "b")), Some(&known(3)));
+    assert_eq!(memory.of(&pair("b", "a")), Some(&known(2)));
+    memory.keep(pair("a", "c"), known(4));
+    assert_eq!(memory.of(&pair("b", "a")), None);
+    let mut again = Memory::new(2);
+    for (pair, known) in memory.entries() {
+        again.keep(pair.clone(), *known);
+    }
+    assert_eq!(again, memory);
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    let stage = prop_oneof![
+        Just(None),
+        Just(Some(Stage::Read)),
+        Just(Some(Stage::Network)),
+        Just(Some(Stage::Write)),
+        Just(Some(Stage::Other)),
+    ];
+    let errors = prop_oneof![4 => Just(0u32), 1 => 0..4u32];
+    (
+        any::<u64>(),
+        0..2_000u64,
+        errors.clone(),
+        errors.clone(),
+        errors,
+        stage,
+    )
+        .prop_map(|(bytes, millis, streams, reads, writes, stage)| Sample {
+            bytes,
+            took: Duration::from_millis(millis),
+            errors: Errors {
+                streams,
+                reads,
+                writes,
+            },
+            stage,
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_settings_lie_within_the_bounds(
+        samples in prop::collection::vec(any_sample(), 1..100),
+        least in 0..20u32,
+        most in 0..80u32,
+        start in 0..100u32,
+    ) {
+        let bounds = Bounds { least: setting(least), most: setting(most) };
+        let mut tuner = Tuner::new(&bounds, setting(start));
+        let mut again = Tuner::new(&bounds, setting(start));
+        for sample in &samples {
+            let now = tuner.told(sample);
+            prop_assert_eq!(now, tuner.setting());
+            prop_assert_eq!(now, again.told(sample));
+            for knob in Knob::ALL {
+                let (least, most) = bounds.of(knob);
+                prop_assert!((least..=most).contains(&now.at(knob)));
+                prop_assert!(now.at(knob) <= tuner.remembered().most.at(knob));
+            }
+        }
+        let known = tuner.remembered();
+        let recalled = Tuner::recall(&bounds, &known).setting();
+        for knob in Knob::ALL {
+            prop_assert!(recalled.at(knob) <= known.most.at(knob));
+        }
+    }
+}
