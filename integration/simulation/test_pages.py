@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import bde, bde_real, liu, liu_scaled, loads, plot, simulator
+from integration.simulation import bde, bde_real, liu, liu_scaled, loads, plot, simulator, tuner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
         ("bde", bde.files),
         ("loads", loads.files),
         ("liu-scaled", liu_scaled.files),
+        ("tuner", tuner.files),
     ],
 )
 def test_pages_and_pictures_show_the_results(
@@ -52,6 +53,17 @@ def test_the_loads_shown_keep_what_is_promised() -> None:
     assert everything["of_best"] >= 0.95
     late = everything["late_noisy"]
     assert 3 * late["broker"] <= min(late["edf"], late["fair"])
+
+
+def test_the_tuner_shown_reaches_what_is_asked_for() -> None:
+    results = json.loads((simulator.PAGES / "tuner.json").read_text(encoding="utf-8"))
+    assert results["from_seconds"] <= 20
+    for path in results["paths"]:
+        runs = {run["who"]: run for run in path["runs"]}
+        assert runs["ours"]["good"] >= 0.98 * results["seeds"], path["name"]
+        assert runs["ours"]["median"] > runs["dtl"]["median"], path["name"]
+        assert runs["ours"]["failing_longest"] <= 5, path["name"]
+        assert runs["recalled"]["failing_longest"] == 0, path["name"]
 
 
 def test_the_page_of_rates_for_real_shows_the_results() -> None:

@@ -24,6 +24,9 @@ const EXPECTED: f64 = 0.3;
 /// What of the evidence is left a window later.
 const FADES: f64 = 0.985;
 
+/// Less likely than so many times the likeliest does not count.
+const WEIGHT_MIN: f64 = 1e-5;
+
 /// What telling hypotheses apart is worth.
 const CURIOSITY: f64 = 0.5;
 
@@ -54,19 +57,22 @@ impl Hypothesis {
     }
 }
 
-/// A number that may be said, and the logarithm of what each hypothesis has come through with it.
+/// A number that may be said, and what comes through with it by each hypothesis.
 #[derive(Debug, Clone)]
 struct Number {
     number: u64,
     carried: Vec<f64>,
+    logarithms: Vec<f64>,
 }
 
 impl Number {
     fn new(number: u64, hypotheses: &[Hypothesis]) -> Self {
-        let carried = hypotheses.iter().map(|one| one.carries(number as f64).ln());
+        let carried = hypotheses.iter().map(|one| one.carries(number as f64));
+        let carried: Vec<f64> = carried.collect();
         Self {
             number,
-            carried: carried.collect(),
+            logarithms: carried.iter().map(|carried| carried.ln()).collect(),
+            carried,
         }
     }
 }
@@ -162,21 +168,24 @@ impl Belief {
     }
 
     fn choose(&self, now: u64, most: u64, curiosity: f64) -> Choice {
-        let weights: Vec<f64> = (self.hypotheses.iter())
-            .map(|one| one.evidence.exp())
-            .collect();
-        let all: f64 = weights.iter().sum();
-        // What each could carry at the best of the numbers that may be said.
-        let peaks: Vec<f64> = (self.hypotheses.iter())
-            .map(|one| one.carries(one.knee.min(most as f64)))
-            .collect();
         let here = Number::new(now, &self.hypotheses);
+        // The place of each that counts, its weight, and the best that it could carry of what may be said.
+        let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
+            .map(|(at, one)| {
+                (
+                    at,
+                    one.evidence.exp(),
+                    one.carries(one.knee.min(most as f64)),
+                )
+            })
+            .filter(|(_, weight, _)| *weight >= WEIGHT_MIN)
+            .collect();
+        let all: f64 = live.iter().map(|(_, weight, _)| weight).sum();
         let worth = |there: &Number| {
             let (mut mean, mut first, mut second) = (0.0, 0.0, 0.0);
-            for (at, weight) in weights.iter().enumerate() {
-                let carried = self.hypotheses[at].carries(there.number as f64);
-                let times = there.carried[at] - here.carried[at];
-                mean += weight * carried / peaks[at];
+            for &(at, weight, peak) in &live {
+                let times = there.logarithms[at] - here.logarithms[at];
+                mean += weight * there.carried[at] / peak;
                 first += weight * times;
                 second += weight * times * times;
             }

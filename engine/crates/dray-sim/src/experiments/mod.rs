@@ -1,4 +1,4 @@
-//! Published experiments, done again in the fluid model with the decisions that ship.
+//! Published experiments, done again in the fluid model with the decisions that ship; and ours.
 //!
 //! Each gives one JSON value: what was assumed, what came out, and what the paper has. Pages are made
 //! from it by integration/simulation.
@@ -8,11 +8,12 @@ pub mod datasets;
 pub mod liu;
 pub mod loads;
 pub mod slow_target;
+pub mod tuner;
 
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 5] = ["liu", "bde", "loads", "datasets", "slow-target"];
+pub const ALL: [&str; 6] = ["liu", "bde", "loads", "datasets", "slow-target", "tuner"];
 
 /// Runs an experiment; `None` when there is none of that name.
 #[must_use]
@@ -23,6 +24,7 @@ pub fn run(name: &str) -> Option<Value> {
         "slow-target" => Some(slow_target::results().unwrap_or_else(failed)),
         "bde" => Some(bde::results()),
         "loads" => Some(loads::results()),
+        "tuner" => Some(tuner::results()),
         _ => None,
     }
 }

@@ -1,0 +1,278 @@
+//! Tuners on four paths: what they reach of what the best fixed number would have carried in the same
+//! weather, and whether they stay where the far side fails.
+
+pub mod paths;
+
+use super::rounded;
+use dray_sched::tuner::dtl::{self, Dtl};
+use dray_sched::tuner::{Bounds, Knob, Remembered, Sample, Setting, Tuner};
+use paths::{Course, PATHS, Path, STEP, STEPS, Weather, run};
+use serde_json::{Value, json};
+
+/// Runs of each path, each with its own weather.
+pub const SEEDS: u64 = 200;
+
+/// From here on what comes through is compared with the best, in seconds.
+pub const FROM: usize = 20;
+
+/// The seed that is drawn in the pictures.
+const SHOWN: u64 = 1;
+
+/// Fixed numbers of which the best is what a tuner is compared with.
+const FIXED: [u64; 26] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36, 38, 40, 44, 48, 56, 64,
+];
+
+/// What a transfer begins with today.
+pub const START: Setting = Setting {
+    streams: 4,
+    readers: 4,
+    writers: 4,
+    object_bytes: 1 << 20,
+};
+
+/// Within these: an endpoint grants 64 streams; objects keep their size here.
+pub const BOUNDS: Bounds = Bounds {
+    least: Setting {
+        streams: 1,
+        readers: 1,
+        writers: 1,
+        object_bytes: 1 << 20,
+    },
+    most: Setting {
+        streams: 64,
+        readers: 64,
+        writers: 64,
+        object_bytes: 1 << 20,
+    },
+};
+
+/// Who tunes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// Nobody: [`START`] stays.
+    Nobody,
+    /// The rule of Liu and others.
+    Dtl,
+    /// Ours, with a pair that is not known.
+    Ours,
+    /// Ours, not told which stage bounds the transfer.
+    Blind,
+    /// Ours, with what another run found.
+    Recalled,
+}
+
+impl Who {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Nobody,
+        Self::Dtl,
+        Self::Ours,
+        Self::Blind,
+        Self::Recalled,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody",
+            Self::Dtl => "dtl",
+            Self::Ours => "ours",
+            Self::Blind => "blind",
+            Self::Recalled => "recalled",
+        }
+    }
+}
+
+/// Runs a path in the weather of a seed.
+#[must_use]
+pub fn course(path: &Path, seed: u64, who: Who) -> Course {
+    let weather = Weather::new(seed);
+    match who {
+        Who::Nobody => run(path, &weather, START, |_| START),
+        Who::Dtl => {
+            let mut dtl = Dtl::new(BOUNDS, dtl::START);
+            let start = dtl.setting();
+            run(path, &weather, start, |sample| dtl.told(sample))
+        }
+        Who::Ours => ours(path, &weather).0,
+        Who::Blind => {
+            let mut tuner = Tuner::new(&BOUNDS, START);
+            run(path, &weather, START, |sample| {
+                tuner.told(&Sample {
+                    stage: None,
+                    ..*sample
+                })
+            })
+        }
+        Who::Recalled => {
+            // What was found in other weather.
+            let (_, known) = ours(path, &Weather::new(seed + SEEDS));
+            let mut tuner = Tuner::recall(&BOUNDS, &known);
+            let start = tuner.setting();
+            run(path, &weather, start, |sample| tuner.told(sample))
+        }
+    }
+}
+
+fn ours(path: &Path, weather: &Weather) -> (Course, Remembered) {
+    let mut tuner = Tuner::new(&BOUNDS, START);
+    let course = run(path, weather, START, |sample| tuner.told(sample));
+    (course, tuner.remembered())
+}
+
+/// The best fixed number in that weather, and the bytes that it carries from [`FROM`] on.
+#[must_use]
+pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
+    let weather = Weather::new(seed);
+    let runs = FIXED.into_iter().map(|value| {
+        let setting = START.with(path.knob, value);
+        (value, carried(&run(path, &weather, setting, |_| setting)))
+    });
+    runs.fold(
+        (0, 0.0),
+        |best, other| {
+            if other.1 > best.1 { other } else { best }
+        },
+    )
+}
+
+/// Bytes from [`FROM`] on.
+#[must_use]
+pub fn carried(course: &Course) -> f64 {
+    course.bytes.iter().skip(FROM * per_second()).sum()
+}
+
+const fn per_second() -> usize {
+    (1000 / STEP.as_millis()) as usize
+}
+
+/// What one run came to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Came {
+    /// Of what the best fixed number carried.
+    pub part: f64,
+    /// Seconds until the number in force would carry nine tenths of the most, without weather.
+    pub seconds: Option<f64>,
+    /// Times it went where the far side fails.
+    pub entries: usize,
+    /// Seconds there at the longest, and in all.
+    pub longest: f64,
+    /// See above.
+    pub failing: f64,
+}
+
+/// Judges a run.
+#[must_use]
+pub fn came(path: &Path, course: &Course, best: f64) -> Came {
+    let step = STEP.as_secs_f64();
+    let carries = |setting: &Setting| {
+        path.carries(f64::from(setting.streams), f64::from(setting.writers))
+            .0
+    };
+    let most = (FIXED.iter())
+        .map(|value| carries(&START.with(path.knob, *value)))
+        .fold(0.0, f64::max);
+    let first = (course.settings.iter()).position(|setting| carries(setting) >= 0.9 * most);
+    let stays = course.failing.chunk_by(|a, b| a == b).filter(|run| run[0]);
+    let lengths: Vec<usize> = stays.map(<[bool]>::len).collect();
+    Came {
+        part: carried(course) / best,
+        seconds: first.map(|steps| steps as f64 * step),
+        entries: lengths.len(),
+        longest: lengths.iter().max().copied().unwrap_or(0) as f64 * step,
+        failing: lengths.iter().sum::<usize>() as f64 * step,
+    }
+}
+
+/// All runs of one path.
+#[must_use]
+pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
+    (0..seeds)
+        .map(|seed| came(path, &course(path, seed, who), best_fixed(path, seed).1))
+        .collect()
+}
+
+/// A value that so many hundredths of all lie below.
+#[must_use]
+pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    values
+        .get(last * hundredths / 100)
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+/// All of it.
+#[must_use]
+pub fn results() -> Value {
+    let paths: Vec<Value> = PATHS.iter().map(told).collect();
+    json!({
+        "seeds": SEEDS,
+        "from_seconds": FROM,
+        "seconds": STEPS / per_second(),
+        "start": START.streams,
+        "dtl_start": dtl::START,
+        "paths": paths,
+    })
+}
+
+fn told(path: &Path) -> Value {
+    let best: Vec<(u64, f64)> = (0..SEEDS).map(|seed| best_fixed(path, seed)).collect();
+    let runs = Who::ALL.map(|who| {
+        let runs: Vec<Came> = (0..SEEDS)
+            .zip(&best)
+            .map(|(seed, (_, best))| came(path, &course(path, seed, who), *best))
+            .collect();
+        let parts = || runs.iter().map(|run| run.part);
+        let good = parts().filter(|part| *part >= 0.9).count();
+        let seconds = || runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY));
+        let told = |value: f64| value.is_finite().then(|| rounded(value));
+        let mean = |total: f64| rounded(total / runs.len() as f64);
+        json!({
+            "who": who.name(),
+            "good": good,
+            "median": rounded(quantile(parts(), 50)),
+            "twentieth": rounded(quantile(parts(), 5)),
+            "worst": rounded(quantile(parts(), 0)),
+            "seconds_median": told(quantile(seconds(), 50)),
+            "seconds_slow": told(quantile(seconds(), 95)),
+            "entries": mean(runs.iter().map(|run| run.entries as f64).sum()),
+            "failing_longest": rounded(quantile(runs.iter().map(|run| run.longest), 100)),
+            "failing_seconds": mean(runs.iter().map(|run| run.failing).sum()),
+        })
+    });
+    let curves = [Who::Ours, Who::Dtl].map(|who| {
+        let course = course(path, SHOWN, who);
+        json!({ "who": who.name(), "points": curve(path.knob, &course) })
+    });
+    json!({
+        "name": path.name,
+        "about": path.about,
+        "knob": match path.knob { Knob::Writers => "writers", _ => "streams" },
+        "fails_above": path.fails_above,
+        "best_fixed": quantile(best.iter().map(|(value, _)| *value as f64), 50),
+        "best_fixed_shown": best_fixed(path, SHOWN).0,
+        "runs": runs,
+        "curves": curves,
+    })
+}
+
+/// The number over seconds, as steps.
+fn curve(knob: Knob, course: &Course) -> Vec<[f64; 2]> {
+    let mut points: Vec<[f64; 2]> = Vec::new();
+    let mut last = None;
+    for (at, setting) in course.settings.iter().enumerate() {
+        let seconds = rounded(at as f64 * STEP.as_secs_f64());
+        let value = setting.at(knob) as f64;
+        if last != Some(value) {
+            points.extend(last.map(|last| [seconds, last]));
+            points.push([seconds, value]);
+            last = Some(value);
+        }
+    }
+    let end = STEPS as f64 * STEP.as_secs_f64();
+    points.extend(last.map(|last| [end, last]));
+    points
+}

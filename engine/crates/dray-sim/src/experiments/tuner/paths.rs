@@ -1,0 +1,250 @@
+//! Four paths on which a tuner is tried, and the weather on them.
+//!
+//! A path has a link, storage at the sink, and a number above which the far side fails. What comes
+//! through in a step is the less of what streams and writers carry, times noise; a neighbour takes a part
+//! of what bounds it for seconds.
+
+use dray_sched::draw::Draw;
+use dray_sched::tuner::{Errors, Knob, Sample, Setting, Stage};
+use std::time::Duration;
+
+/// Time between two samples.
+pub const STEP: Duration = Duration::from_millis(250);
+
+/// Samples of a run.
+pub const STEPS: usize = 320;
+
+const MEGA: f64 = 1e6;
+
+/// Noise of one sample, of its logarithm; and how much of it stays to the next.
+const NOISE: f64 = 0.15;
+const STAYS: f64 = 0.6;
+
+/// A neighbour comes on average so many seconds after the last has gone, stays so long, and takes
+/// such a part.
+const NEIGHBOUR_AFTER: f64 = 20.0;
+const NEIGHBOUR_STAYS: (f64, f64) = (2.0, 8.0);
+const NEIGHBOUR_TAKES: (f64, f64) = (0.2, 0.6);
+
+/// A stream breaks for no reason that a number has, every so many seconds.
+const ACCIDENT_AFTER: f64 = 120.0;
+
+/// What comes through while the far side fails.
+const FAILING: f64 = 0.3;
+
+/// Errors per second for each one above what the far side takes.
+const FAILS: f64 = 2.0;
+
+/// One of the four.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Path {
+    /// Its name.
+    pub name: &'static str,
+    /// What bounds it, in words.
+    pub about: &'static str,
+    /// Which number decides.
+    pub knob: Knob,
+    /// Bytes per second of the link.
+    pub link: f64,
+    /// What one stream can carry at the most.
+    pub stream: f64,
+    /// What each further stream costs all of them, as a part.
+    pub stream_cost: f64,
+    /// What is lost, and sent again, of what streams could carry beyond the link.
+    pub overload: f64,
+    /// Seconds until a new stream carries most of what it will.
+    pub ramp: f64,
+    /// What one writer gives.
+    pub writer: f64,
+    /// With more writers than this the storage gives less and less.
+    pub writers_best: f64,
+    /// The far side fails above this number of the knob.
+    pub fails_above: u64,
+}
+
+/// All four.
+pub const PATHS: [Path; 4] = [
+    Path {
+        name: "clean",
+        about: "10 Gbit/s, 0.1 ms: two streams fill it, each further one costs 0.4 %",
+        knob: Knob::Streams,
+        link: 1_250.0 * MEGA,
+        stream: 700.0 * MEGA,
+        stream_cost: 0.004,
+        overload: 0.0,
+        ramp: 0.05,
+        writer: 500.0 * MEGA,
+        writers_best: 64.0,
+        fails_above: 64,
+    },
+    Path {
+        name: "far",
+        about: "2.5 Gbit/s, 100 ms: the window bounds a stream at 8 MB/s",
+        knob: Knob::Streams,
+        link: 312.5 * MEGA,
+        stream: 8.0 * MEGA,
+        stream_cost: 0.001,
+        overload: 0.02,
+        ramp: 0.4,
+        writer: 500.0 * MEGA,
+        writers_best: 64.0,
+        fails_above: 48,
+    },
+    Path {
+        name: "lossy",
+        about: "1 Gbit/s, 50 ms, one packet in 10 000 lost: 3.6 MB/s a stream (Mathis)",
+        knob: Knob::Streams,
+        link: 125.0 * MEGA,
+        stream: 3.6 * MEGA,
+        stream_cost: 0.001,
+        overload: 0.3,
+        ramp: 0.3,
+        writer: 500.0 * MEGA,
+        writers_best: 64.0,
+        fails_above: 40,
+    },
+    Path {
+        name: "storage",
+        about: "60 MB/s a writer up to 6, from there on less for all of them",
+        knob: Knob::Writers,
+        link: 1_250.0 * MEGA,
+        stream: 700.0 * MEGA,
+        stream_cost: 0.0,
+        overload: 0.0,
+        ramp: 0.05,
+        writer: 60.0 * MEGA,
+        writers_best: 6.0,
+        fails_above: 24,
+    },
+];
+
+impl Path {
+    /// Bytes per second without any weather, once streams carry what they can; and what bounds them.
+    #[must_use]
+    pub fn carries(&self, streams: f64, writers: f64) -> (f64, Stage) {
+        let could = streams * self.stream;
+        let beyond = (could / self.link - 1.0).max(0.0);
+        let costs =
+            (1.0 + self.stream_cost * (streams - 1.0).max(0.0)) * (1.0 + self.overload * beyond);
+        let network = could.min(self.link) / costs;
+        let beyond = (writers / self.writers_best - 1.0).max(0.0);
+        let storage = writers.min(self.writers_best) * self.writer / (1.0 + 0.7 * beyond);
+        if storage < network {
+            (storage, Stage::Write)
+        } else {
+            (network, Stage::Network)
+        }
+    }
+}
+
+/// What happens on a path meanwhile, whatever a tuner does.
+#[derive(Debug, Clone, Copy)]
+struct Hour {
+    /// What of the bound is there: noise and neighbours.
+    there: f64,
+    /// Part of what has come that is counted by the end of the step.
+    counted: f64,
+    has_accident: bool,
+    /// Draws whether one that is too many errs.
+    chance: f64,
+}
+
+/// The weather of one run.
+#[derive(Debug, Clone)]
+pub struct Weather(Vec<Hour>);
+
+impl Weather {
+    /// Draws it from a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut draw = Draw::new(seed ^ 0x70e5);
+        let step = STEP.as_secs_f64();
+        let mut drift = 0.0;
+        let mut neighbour = 1.0;
+        let mut left = -NEIGHBOUR_AFTER * unit(&mut draw).max(1e-9).ln();
+        let mut hours = Vec::with_capacity(STEPS);
+        for _ in 0..STEPS {
+            left -= step;
+            if left < 0.0 && neighbour < 1.0 {
+                neighbour = 1.0;
+                left = -NEIGHBOUR_AFTER * unit(&mut draw).max(1e-9).ln();
+            } else if left < 0.0 {
+                neighbour = 1.0 - between(NEIGHBOUR_TAKES, &mut draw);
+                left = between(NEIGHBOUR_STAYS, &mut draw);
+            }
+            // Twelve even draws together are normal enough.
+            let normal = (0..12).map(|_| unit(&mut draw)).sum::<f64>() - 6.0;
+            drift = STAYS * drift + (1.0 - STAYS * STAYS).sqrt() * normal;
+            hours.push(Hour {
+                there: neighbour * (NOISE * drift).exp(),
+                counted: between((0.6, 1.0), &mut draw),
+                has_accident: unit(&mut draw) < step / ACCIDENT_AFTER,
+                chance: unit(&mut draw),
+            });
+        }
+        Self(hours)
+    }
+}
+
+fn unit(draw: &mut Draw) -> f64 {
+    f64::from(draw.next_u32()) / 4_294_967_296.0
+}
+
+fn between((from, to): (f64, f64), draw: &mut Draw) -> f64 {
+    from + (to - from) * unit(draw)
+}
+
+/// What one run came to.
+#[derive(Debug, Clone, Default)]
+pub struct Course {
+    /// Bytes that came in each step.
+    pub bytes: Vec<f64>,
+    /// Settings in force in each step.
+    pub settings: Vec<Setting>,
+    /// Steps in which the number was above what the far side takes.
+    pub failing: Vec<bool>,
+}
+
+/// Runs a path with whoever says a setting after each sample.
+pub fn run(
+    path: &Path,
+    weather: &Weather,
+    start: Setting,
+    mut told: impl FnMut(&Sample) -> Setting,
+) -> Course {
+    let step = STEP.as_secs_f64();
+    let mut course = Course::default();
+    let mut setting = start;
+    let (mut warm, mut uncounted) = (0.0, 0.0);
+    for hour in &weather.0 {
+        let streams = f64::from(setting.streams);
+        warm = streams.min(streams - (streams - warm) * (-step / path.ramp).exp());
+        let (carried, stage) = path.carries(warm, f64::from(setting.writers));
+        let too_many = setting.at(path.knob).saturating_sub(path.fails_above) as f64;
+        let errs = hour.chance < 1.0 - (-FAILS * step * too_many).exp();
+        let bytes = carried * hour.there * step * if errs { FAILING } else { 1.0 };
+        uncounted += bytes;
+        let counted = uncounted * hour.counted;
+        uncounted -= counted;
+        course.bytes.push(bytes);
+        course.settings.push(setting);
+        course.failing.push(too_many > 0.0);
+        // Of so many beyond the bound about as many are heard of.
+        let errors = if errs { too_many as u32 } else { 0 };
+        let mut all = Errors {
+            streams: u32::from(hour.has_accident),
+            ..Errors::default()
+        };
+        match path.knob {
+            Knob::Writers => all.writes = errors,
+            _ => all.streams += errors,
+        }
+        setting = told(&Sample {
+            bytes: counted as u64,
+            took: STEP,
+            errors: all,
+            stage: Some(stage),
+        });
+    }
+    course
+}
