@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -372,6 +373,41 @@ def _verdict(reader: Reader) -> Fields:
     return {name: reader.u64() for name in names}
 
 
+STAGES = dict(
+    enumerate(
+        [
+            "list",
+            "decide",
+            "rate",
+            "read",
+            "network",
+            "credit",
+            "retry",
+            "verdict",
+            "arrival",
+            "write",
+            "sync",
+            "publish",
+        ],
+        start=1,
+    )
+)
+
+
+def _profile(reader: Reader) -> Fields:
+    times = reader.items(lambda: (reader.integer(1), reader.u64()), 9)
+    numbers = [number for number, _ in times]
+    if 0 in numbers or any(b <= a for a, b in pairwise(numbers)):
+        raise FrameError(f"stages: {numbers}")
+    return {
+        "times": [
+            {"stage": STAGES[number], "nanoseconds": time}
+            for number, time in times
+            if number in STAGES
+        ]
+    }
+
+
 def _segment(reader: Reader) -> Fields:
     kind = reader.word({1: "data", 2: "hole"})
     segment = {"file": reader.u64(), "range": reader.range(may_be_empty=False), "kind": kind}
@@ -416,6 +452,7 @@ CONTROL: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
     0x34: ("VERDICT", _verdict),
     0x35: ("VERDICT_STORED", lambda _: {}),
     0x36: ("BYE", lambda _: {}),
+    0x80: ("PROFILE", _profile),
 }
 
 DATA: dict[int, tuple[str, Callable[[Reader], Fields]]] = {

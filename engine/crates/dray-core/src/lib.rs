@@ -17,6 +17,7 @@ pub mod ids;
 pub mod options;
 pub mod path;
 pub mod plan;
+pub mod profile;
 pub mod range;
 pub mod rate;
 pub mod retry;

@@ -58,6 +58,17 @@ pub struct Work {
     pub dataset: Option<Dataset>,
 }
 
+/// What open objects wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Some could go, as far as targets and credit are concerned.
+    Nothing,
+    /// All that have credit wait for a reader of their source target.
+    Reader,
+    /// None has credit.
+    Credit,
+}
+
 /// What to read and send next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {

@@ -18,6 +18,7 @@
 //! - an object has at most one live attempt;
 //! - bytes in flight never exceed the pool.
 
+mod profile;
 pub mod progress;
 pub mod sink;
 pub mod source;

@@ -1,5 +1,6 @@
 //! What a machine tells the outside: counters, events, the outcome.
 
+use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Sums};
 use dray_wire::message::Totals;
 
@@ -38,6 +39,8 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// Bytes read at the source.
     pub bytes_read: u64,
+    /// Where the time went: this end's up to the last input, the other's as it said last.
+    pub profile: Profile,
 }
 
 /// One entry that failed.

@@ -9,6 +9,7 @@ pub mod decide;
 mod finish;
 mod groups;
 mod peers;
+mod stage;
 mod tree;
 
 pub use api::{
@@ -16,6 +17,7 @@ pub use api::{
     LogRecord, PublishItem, Resume, SyncItem, WritePart,
 };
 
+use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
 use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, Time};
@@ -86,6 +88,7 @@ pub struct Sink {
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
+    account: Account,
     /// Bytes per second that this end takes, if it has said so.
     rate: Option<u64>,
     out: VecDeque<Effect>,
@@ -121,6 +124,7 @@ impl Sink {
             to_publish: Vec::new(),
             totals: Totals::default(),
             progress: Progress::default(),
+            account: Account::default(),
             out: VecDeque::new(),
             rate: None,
             config,
@@ -164,6 +168,7 @@ impl Sink {
         if matches!(self.phase, Phase::Ended) {
             return;
         }
+        self.account.pass(&mut self.progress.profile.sink, now);
         match input {
             Input::PeerUp(peer) => self.on_peer_up(peer),
             Input::Message(peer, message) => self.on_message(peer, message),
@@ -194,6 +199,7 @@ impl Sink {
             Input::Tick => {}
         }
         self.step(now);
+        self.stand(now);
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -204,6 +210,7 @@ impl Sink {
     /// Ends at once, because nothing more may be written or believed. The sources hear why: a closed
     /// connection says nothing about what to do.
     fn break_off(&mut self, error: Error) {
+        self.tell_profile();
         for peer in self.peers.keys() {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*peer, message));
@@ -316,6 +323,7 @@ impl Sink {
                 self.on_peer_lost(peer, error);
             }
             Message::Rate(rate) => self.on_rate(peer, rate),
+            Message::Profile(times) => self.on_profile(peer, times),
             Message::Pong(_) | Message::Stall { .. } => {}
             Message::Hello(_)
             | Message::Connect(_)
@@ -380,6 +388,7 @@ impl Sink {
                 return;
             }
             self.phase = Phase::Announced(totals);
+            self.tell_profile();
             for peer in self.peers.keys() {
                 self.out
                     .push_back(Effect::Message(*peer, Message::Verdict(totals)));
@@ -407,6 +416,10 @@ impl Sink {
     }
 
     fn say_bye(&mut self) {
+        // With the verdict it was said.
+        if matches!(self.phase, Phase::Stopping { .. }) {
+            self.tell_profile();
+        }
         for peer in self.peers.keys() {
             self.out.push_back(Effect::Message(*peer, Message::Bye));
         }

@@ -3,10 +3,12 @@
 mod api;
 mod blocks;
 mod files;
+mod stage;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 pub use blocks::PING_VALUE;
 
+use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use blocks::Block;
 use dray_core::rate::BytesPerSecond;
@@ -118,6 +120,7 @@ pub struct Source {
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     pace_wake: Option<Time>,
     progress: Progress,
+    account: Account,
     out: VecDeque<Effect>,
 }
 
@@ -163,6 +166,7 @@ impl Source {
             later: BTreeMap::new(),
             pace_wake: None,
             progress: Progress::default(),
+            account: Account::default(),
             out: VecDeque::new(),
             config,
         }
@@ -217,6 +221,7 @@ impl Source {
         if self.phase == Phase::Ended {
             return;
         }
+        self.account.pass(&mut self.progress.profile.source, now);
         match input {
             Input::Listed {
                 entries,
@@ -247,6 +252,7 @@ impl Source {
             Input::Tick => self.on_tick(now),
         }
         self.step(now);
+        self.stand(now);
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -299,6 +305,7 @@ impl Source {
             return;
         }
         let attempt = self.config.attempt;
+        self.tell_profile();
         self.out
             .push_back(Effect::Message(Message::Cancel { attempt, purge }));
         self.phase = Phase::Stopping(now + FAREWELL);
@@ -309,6 +316,7 @@ impl Source {
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;
         }
+        self.tell_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
@@ -321,7 +329,10 @@ impl Source {
             return;
         };
         match result {
-            Ok(()) => self.out.push_back(Effect::Message(Message::VerdictStored)),
+            Ok(()) => {
+                self.tell_profile();
+                self.out.push_back(Effect::Message(Message::VerdictStored));
+            }
             Err(error) => {
                 let event = Event::Notice(error.clone());
                 self.out.push_back(Effect::Report(event));
@@ -378,6 +389,7 @@ impl Source {
                     self.end(Outcome::Cancelled);
                 }
             }
+            Message::Profile(times) => self.progress.profile.sink = times,
             Message::Verdict(_) if !self.end_announced => {
                 self.protocol_error("a verdict before the end of the list");
             }

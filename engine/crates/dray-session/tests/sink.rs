@@ -229,6 +229,7 @@ fn the_source_hears_why_the_sink_breaks_off() {
         (unlogged, ErrorKind::NoSpace),
     ] {
         let [
+            Effect::Message(PEER, Message::Profile(_)),
             Effect::Message(PEER, Message::GoAway(told)),
             Effect::End(Outcome::Failed(own)),
         ] = effects.as_slice()

@@ -160,6 +160,8 @@ fn a_rate_of_zero_of_either_end_sends_and_reads_nothing_more_until_there_is_anot
         step(&mut source, shut());
         let late = Time::ZERO + Duration::from_secs(100_000);
         source.handle(Input::Tick, late);
+        let told = source.poll();
+        assert!(matches!(told, Some(Effect::Message(Message::Profile(_)))));
         assert_eq!(source.poll(), None, "it waits");
         source.handle(open(), late);
         // The bucket begins empty.

@@ -109,7 +109,7 @@ impl World {
     fn begin_source(&mut self, at: usize, effect: source::Effect) {
         match effect {
             source::Effect::Message(message) => {
-                let arrival = self.now + self.delay(100, 1500);
+                let arrival = self.arrival(&message);
                 match self.sessions[at].link.to_sink.send(&message, arrival) {
                     Ok((bytes, time)) => self.at(at, time, Event::ControlToSink(bytes)),
                     Err(error) => self.violate("no_panic", error.to_string()),

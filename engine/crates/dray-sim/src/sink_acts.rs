@@ -23,7 +23,7 @@ impl World {
                 }
                 let message = self.mutated(message);
                 self.check_message(at, &message);
-                let arrival = self.now + self.delay(100, 1500);
+                let arrival = self.arrival(&message);
                 match self.sessions[at].link.to_source.send(&message, arrival) {
                     Ok((bytes, time)) => self.at(at, time, Event::ControlToSource(bytes)),
                     Err(error) => self.violate("no_panic", error.to_string()),

@@ -12,6 +12,7 @@ use dray_core::options::{Durability, Overwrite};
 use dray_core::{PeerId, RelPath, Result, StreamId, Time};
 use dray_sched::draw::Draw;
 use dray_session::{sink, source};
+use dray_wire::message::Message;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -499,6 +500,16 @@ impl World {
     /// A time between `low` and `high` microseconds.
     pub fn delay(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(low + self.draw.below(high - low))
+    }
+
+    /// When a control message arrives that is sent now. Where the time went takes the shortest time and
+    /// no draw: what is counted changes nothing of what happens after it.
+    pub fn arrival(&mut self, message: &Message) -> Time {
+        self.now
+            + match message {
+                Message::Profile(_) => Duration::from_micros(100),
+                _ => self.delay(100, 1500),
+            }
     }
 
     /// Notes the first broken promise.

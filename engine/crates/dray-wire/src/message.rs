@@ -3,6 +3,7 @@
 
 use dray_core::content::ContentKey;
 use dray_core::options::Options;
+use dray_core::profile::Times;
 use dray_core::{
     BlockId, ByteRange, Checksum, Entry, Error, FileIndex, Layout, Name, StreamId, Sums, TargetId,
     TransferId,
@@ -331,6 +332,8 @@ pub enum Message {
         /// Whether partial data and log are removed.
         purge: bool,
     },
+    /// How long the sender was in each stage so far. Those who do not know it pass over it.
+    Profile(Times),
     /// The sink is done with everything.
     Verdict(Totals),
     /// The verdict has been stored by the driver's side; the log may go.

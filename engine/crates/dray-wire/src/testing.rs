@@ -5,6 +5,7 @@ use crate::message::{
     Message, Ready, Role, Segment, SegmentKind, Selection, Totals,
 };
 use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
@@ -12,6 +13,7 @@ use dray_core::{
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::time::Duration;
 
 /// Random bytes, up to `most` of them.
 fn some_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -382,6 +384,16 @@ fn totals() -> impl Strategy<Value = Totals> {
     )
 }
 
+fn times() -> impl Strategy<Value = Times> {
+    any::<[u64; Stage::ALL.len()]>().prop_map(|nanoseconds| {
+        let mut times = Times::default();
+        for (stage, length) in Stage::ALL.into_iter().zip(nanoseconds) {
+            times.add(stage, Duration::from_nanos(length));
+        }
+        times
+    })
+}
+
 /// Any control message.
 pub fn message() -> impl Strategy<Value = Message> {
     let block = || any::<u64>().prop_map(BlockId);
@@ -419,6 +431,7 @@ pub fn message() -> impl Strategy<Value = Message> {
         error().prop_map(Message::GoAway),
         (any::<u32>(), any::<bool>())
             .prop_map(|(attempt, purge)| Message::Cancel { attempt, purge }),
+        times().prop_map(Message::Profile),
         totals().prop_map(Message::Verdict),
         Just(Message::VerdictStored),
         Just(Message::Bye),

@@ -1,6 +1,6 @@
 //! Credit of the sink targets, and what to do with credit that cannot be used.
 
-use super::{File, Objects};
+use super::{File, Lack, Objects};
 use dray_core::options::Order;
 use dray_core::{FileIndex, TargetId};
 use std::collections::BTreeSet;
@@ -23,6 +23,24 @@ impl Objects {
         let mut sinks = self.wanted_sinks();
         sinks.retain(|sink| !self.has_credit(*sink));
         sinks
+    }
+
+    /// What the open objects wait for; none if nothing is open. Stale entries of the queues count as
+    /// open objects.
+    #[must_use]
+    pub fn lack(&self) -> Option<Lack> {
+        let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
+        let mut lack = None;
+        for ((source, sink), _) in queues {
+            let of_this = match (self.has_credit(*sink), self.has_reader(*source)) {
+                (true, true) => return Some(Lack::Nothing),
+                (true, false) => Lack::Reader,
+                (false, _) if lack == Some(Lack::Reader) => Lack::Reader,
+                (false, _) => Lack::Credit,
+            };
+            lack = Some(of_this);
+        }
+        lack
     }
 
     /// Sink targets whose credit could be used. Stale entries of the queues count as open objects;

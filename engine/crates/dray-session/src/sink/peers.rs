@@ -6,6 +6,7 @@
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
+use dray_core::profile::Times;
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -41,6 +42,8 @@ pub(super) struct Peer {
     wants_credit: BTreeSet<TargetId>,
     /// Whether it has shut its gate.
     is_shut: bool,
+    /// Where its time went, as it said last.
+    pub(super) times: Times,
     /// Whether its side has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,

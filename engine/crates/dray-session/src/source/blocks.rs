@@ -322,6 +322,12 @@ impl Source {
         }
     }
 
+    /// Whether no stream would take another object.
+    pub(super) fn is_every_stream_full(&self) -> bool {
+        let mut streams = self.streams.values();
+        streams.all(|stream| stream.queued >= STREAM_WINDOW || stream.is_given_up)
+    }
+
     /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         let Some((stream, buffer)) = self.sending.remove(&id) else {

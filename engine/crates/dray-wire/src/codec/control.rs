@@ -11,7 +11,13 @@ use super::setup::{
 };
 use super::{OpenFrame, Prefix, frame_name, frame_type};
 use crate::message::{BlockState, FileClosed, FileId, FileVerdict, Limits, Message, Totals};
+use dray_core::profile::{Stage, Times};
+use dray_core::time::nanos;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Result, StreamId, TargetId};
+use std::time::Duration;
+
+/// Stages that there can be: each has a number of one byte, and none is 0.
+const STAGES_MAX: usize = 255;
 
 /// Appends `message` to `out` in as many frames as `limits` (the agreed ones) ask for: NEW_FILES,
 /// LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and STREAM_LOST are split, the rest is
@@ -137,6 +143,7 @@ const fn number_of(message: &Message) -> u8 {
         Message::Stall { .. } => frame_type::STALL,
         Message::GoAway(_) => frame_type::GO_AWAY,
         Message::Cancel { .. } => frame_type::CANCEL,
+        Message::Profile(_) => frame_type::PROFILE,
         Message::Verdict(_) => frame_type::VERDICT,
         Message::VerdictStored => frame_type::VERDICT_STORED,
         Message::Bye => frame_type::BYE,
@@ -168,6 +175,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
             put_u32(out, *attempt);
             put_flag(out, *purge);
         }
+        Message::Profile(times) => put_times(out, times),
         Message::Verdict(totals) => put_totals(out, totals),
         Message::VerdictStored | Message::Bye => {}
         // The others are lists and split before they come here.
@@ -190,7 +198,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
 /// a field is over its bound; the cause names the field.
 pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Message>> {
     prefix.check(body)?;
-    if prefix.is_ignorable() {
+    if prefix.is_passed_over() {
         return Ok(None);
     }
     if body.len() as u64 > u64::from(limits.control_bytes_max) {
@@ -264,6 +272,7 @@ fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
             attempt: reader.u32("attempt")?,
             purge: reader.flag("purge")?,
         },
+        frame_type::PROFILE => Message::Profile(read_times(reader)?),
         frame_type::VERDICT => Message::Verdict(read_totals(reader)?),
         frame_type::VERDICT_STORED => Message::VerdictStored,
         frame_type::BYE => Message::Bye,
@@ -371,6 +380,35 @@ fn read_file_closed(reader: &mut Reader<'_>) -> Result<FileClosed> {
         result,
         bytes_resumed: reader.u64("file.bytes_resumed")?,
     })
+}
+
+fn put_times(out: &mut Vec<u8>, times: &Times) {
+    let count = times.iter().count();
+    put_u32(out, u32::try_from(count).unwrap_or(u32::MAX));
+    for (stage, time) in times.iter() {
+        put_u8(out, stage.number());
+        put_u64(out, nanos(time));
+    }
+}
+
+fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
+    let mut times = Times::default();
+    let mut before = 0;
+    reader.list("times", STAGES_MAX, 9, |reader| {
+        let number = reader.u8("time.stage")?;
+        if number <= before {
+            let why = format_args!("{number} is not behind {before}");
+            return Err(reader.wrong("time.stage", why));
+        }
+        before = number;
+        let time = Duration::from_nanos(reader.u64("time.nanoseconds")?);
+        // One of a later version is not ours to name.
+        if let Some(stage) = Stage::from_number(number) {
+            times.add(stage, time);
+        }
+        Ok(())
+    })?;
+    Ok(times)
 }
 
 fn put_totals(out: &mut Vec<u8>, totals: &Totals) {

@@ -251,7 +251,7 @@ pub fn decode_block_head(
     limits: &Limits,
 ) -> Result<Option<BlockHead>> {
     prefix.check(body)?;
-    if prefix.is_ignorable() {
+    if prefix.is_passed_over() {
         return Ok(None);
     }
     let mut reader = Reader::new(body, frame_name(prefix.frame_type));

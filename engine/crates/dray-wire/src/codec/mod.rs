@@ -69,6 +69,7 @@ pub mod frame_type {
     pub const CHALLENGE: u8 = 0x40;
     pub const JOIN: u8 = 0x41;
     pub const BLOCK: u8 = 0x42;
+    pub const PROFILE: u8 = 0x80;
 }
 
 /// The name of a frame type in errors and in the specification.
@@ -102,6 +103,7 @@ pub const fn frame_name(number: u8) -> &'static str {
         frame_type::CHALLENGE => "CHALLENGE",
         frame_type::JOIN => "JOIN",
         frame_type::BLOCK => "BLOCK",
+        frame_type::PROFILE => "PROFILE",
         _ => "unknown",
     }
 }
@@ -135,11 +137,11 @@ impl Prefix {
             crc32c: u32::from_le_bytes([c0, c1, c2, c3]),
         };
         let name = frame_name(frame_type);
-        if !prefix.is_ignorable() && name == "unknown" {
+        if !prefix.is_passed_over() && name == "unknown" {
             let cause = format!("frame type {frame_type:#04x} is unknown");
             return Err(refused(ErrorKind::Protocol, "control or data", cause));
         }
-        if (r0, r1) != (0, 0) || (flags & !FLAG_EXTENDED != 0 && !prefix.is_ignorable()) {
+        if (r0, r1) != (0, 0) || (flags & !FLAG_EXTENDED != 0 && !prefix.is_passed_over()) {
             let cause = format!("flags {flags:#04x}, reserved bytes {r0:#04x} {r1:#04x}");
             return Err(refused(ErrorKind::Protocol, name, cause));
         }
@@ -152,10 +154,11 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// Whether one who does not know the type may skip the frame.
+    /// Whether the frame is skipped: its type is not known here, and may be ignored by those who do
+    /// not know it.
     #[must_use]
-    pub const fn is_ignorable(&self) -> bool {
-        self.frame_type >= TYPE_IGNORABLE
+    pub fn is_passed_over(&self) -> bool {
+        self.frame_type >= TYPE_IGNORABLE && frame_name(self.frame_type) == "unknown"
     }
 
     const fn is_extended(&self) -> bool {

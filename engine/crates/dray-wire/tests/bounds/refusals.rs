@@ -1,9 +1,11 @@
 //! What a peer may not send: absurd counts, nonsense in fields, frames of the wrong kind or size.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
+use dray_core::profile::{Stage, Times};
 use dray_core::{ByteRange, Error, ErrorKind, FileIndex, Layout, TargetId};
 use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, frame_type};
 use dray_wire::message::{FileId, FileVerdict, Limits, Message};
+use std::time::Duration;
 
 #[track_caller]
 fn refused(frame: &[u8], kind: ErrorKind, field: &str) {
@@ -45,6 +47,31 @@ fn absurd_counts_fail_before_anything_is_allocated() {
         ErrorKind::Protocol,
         "room for 2",
     );
+}
+
+#[test]
+fn stages_of_a_later_version_are_passed_over_and_others_come_once_in_order() {
+    let profile = |times: &[(u8, u64)]| {
+        let count = u32::try_from(times.len()).expect("few");
+        let mut body = count.to_le_bytes().to_vec();
+        for (stage, time) in times {
+            body.push(*stage);
+            body.extend_from_slice(&time.to_le_bytes());
+        }
+        framed(frame_type::PROFILE, 0, &body)
+    };
+    let mut read = Times::default();
+    read.add(Stage::Read, Duration::from_nanos(7));
+    let frame = profile(&[(4, 7), (200, 9), (255, u64::MAX)]);
+    assert_eq!(
+        decoded(&frame, &Limits::default()),
+        Ok(Some(Message::Profile(read)))
+    );
+    for wrong in [[(0, 1), (4, 7)], [(4, 7), (4, 7)], [(5, 1), (4, 7)]] {
+        refused(&profile(&wrong), ErrorKind::Protocol, "time.stage");
+    }
+    let many = [(1, 1)].repeat(256);
+    refused(&profile(&many), ErrorKind::LimitExceeded, "times");
 }
 
 /// A list of `count` items, each `item`.
@@ -399,11 +426,11 @@ fn frame_limits_types_and_flags() {
         "control connection",
     );
     assert_eq!(
-        decoded(&framed(0x80, 0xff, &[1, 2]), &most),
+        decoded(&framed(0x81, 0xff, &[1, 2]), &most),
         Ok(None),
         "may be ignored"
     );
-    let mut wrong = framed(0x80, 0, &[1, 2]);
+    let mut wrong = framed(0x81, 0, &[1, 2]);
     wrong[13] ^= 1;
     refused(&wrong, ErrorKind::Protocol, "crc32c");
     let mut reserved = framed(frame_type::BYE, 0, &[]);

@@ -4,6 +4,7 @@
 //! in NEW_FILES, and the decisions, closes, blocks and credits speak of these eight.
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
@@ -13,6 +14,7 @@ use dray_wire::message::{
     Accept, BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits,
     Message, Ready, Role, Segment, SegmentKind, Selection, Totals,
 };
+use std::time::Duration;
 
 fn name(bytes: &[u8]) -> Name {
     Name::new(bytes).expect("a name")
@@ -367,6 +369,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 purge: true,
             },
         ),
+        ("profile", Message::Profile(times())),
         (
             "verdict",
             Message::Verdict(Totals {
@@ -381,6 +384,15 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("verdict_stored", Message::VerdictStored),
         ("bye", Message::Bye),
     ]
+}
+
+/// A source's: most of it waited for the network.
+fn times() -> Times {
+    let mut times = Times::default();
+    times.add(Stage::List, Duration::from_micros(1500));
+    times.add(Stage::Network, Duration::from_secs(90));
+    times.add(Stage::Verdict, Duration::from_nanos(1));
+    times
 }
 
 /// A block of what DONE left open of one object, a hole of that file, and a small file; and its

@@ -2,12 +2,14 @@
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite};
 use dray_core::path::escape;
+use dray_core::profile::Stage;
 use dray_core::{ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums};
 use dray_wire::message::{
     BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits, Message,
     Ready, Role, SegmentKind,
 };
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -257,6 +259,14 @@ pub(crate) fn message(message: &Message) -> Value {
             json!({"target": target.0, "milliseconds": milliseconds})
         }
         Message::Cancel { attempt, purge } => json!({"attempt": attempt, "purge": purge}),
+        Message::Profile(times) => {
+            let time = |(stage, time): &(Stage, Duration)| {
+                let nanoseconds = u64::try_from(time.as_nanos()).expect("it came as 64 bits");
+                json!({"stage": stage.name(), "nanoseconds": nanoseconds})
+            };
+            let times: Vec<_> = times.iter().collect();
+            json!({"times": list(&times, time)})
+        }
         Message::Verdict(totals) => json!({
             "files": totals.files,
             "files_adopted": totals.files_adopted,

@@ -1,0 +1,259 @@
+//! Where a sink's time goes: what it works on, or that nothing has arrived.
+
+use dray_core::options::Options;
+use dray_core::profile::{Stage, Times};
+use dray_core::{
+    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    Metadata, Name, PeerId, StreamId, Sums, TargetId, Time,
+};
+use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink};
+use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
+use std::time::Duration;
+
+const PEER: PeerId = PeerId(0);
+const FILE: FileIndex = FileIndex(0);
+const TARGET: TargetId = TargetId(3);
+
+/// Bytes of an object.
+const OBJECT: u64 = 4;
+
+/// A sink with a clock, whose steps take no time unless it is said.
+struct Clocked {
+    sink: Sink,
+    now: Time,
+}
+
+impl Clocked {
+    /// It may have four objects that are not safe, and makes them so by two.
+    fn new() -> Self {
+        let sink = Sink::new(Config {
+            options: Options {
+                object_bytes: OBJECT,
+                ..Options::default()
+            },
+            demanded: None,
+            identity: Vec::new(),
+            buffers: 4,
+            buffer_bytes: OBJECT,
+            live_entries_max: 8,
+            claims: Vec::new(),
+            precision_nanoseconds: 1,
+            ordered_window: None,
+            holes: true,
+            sync_group_bytes: 4 * OBJECT,
+            sync_interval: Duration::from_secs(1000),
+            attempt: 1,
+        });
+        let mut clocked = Self {
+            sink,
+            now: Time::ZERO,
+        };
+        clocked.wait(7);
+        clocked.step(Input::PeerUp(PEER));
+        clocked
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now = self.now + Duration::from_secs(seconds);
+    }
+
+    fn step(&mut self, input: Input) -> Vec<Effect> {
+        self.sink.handle(input, self.now);
+        std::iter::from_fn(|| self.sink.poll()).collect()
+    }
+
+    fn announce(&mut self, objects: u64) {
+        let entry = Entry {
+            index: FILE,
+            parent: None,
+            name: Name::new(b"a").expect("a good name"),
+            kind: EntryKind::File {
+                size: objects * OBJECT,
+                sparse: false,
+            },
+            metadata: Metadata::default(),
+        };
+        self.step(Input::Message(PEER, Message::NewFiles(vec![entry])));
+        self.step(Input::Message(PEER, Message::ListEnd { entries: 1 }));
+    }
+
+    fn inspect(&mut self) {
+        let facts = Facts {
+            existing: None,
+            resume: None,
+            layout: Layout::Single(TARGET),
+        };
+        self.step(Input::Inspected(vec![(FILE, Inspected::File(facts))]));
+    }
+
+    /// A sink whose one file of so many objects is open.
+    fn open(objects: u64) -> Self {
+        let mut clocked = Self::new();
+        clocked.announce(objects);
+        clocked.inspect();
+        clocked.step(Input::Prepared(FILE, Ok(())));
+        clocked
+    }
+
+    fn arrive(&mut self, block: u32) -> Vec<Effect> {
+        let range = ByteRange {
+            offset: u64::from(block) * OBJECT,
+            length: OBJECT,
+        };
+        let kind = SegmentKind::Data(Sums::of(b"abcd"));
+        let file = FILE;
+        let head = BlockHead {
+            id: BlockId(block.into()),
+            target: TARGET,
+            segments: vec![Segment { file, range, kind }],
+        };
+        self.step(Input::BlockArrived {
+            peer: PEER,
+            head,
+            buffer: Some(BufferId(block)),
+            verified: Ok(()),
+        })
+    }
+
+    fn written(&mut self, block: u64) -> Vec<Effect> {
+        let key = BlockKey {
+            peer: PEER,
+            block: BlockId(block),
+        };
+        self.step(Input::Written(key, vec![Ok(())]))
+    }
+
+    /// Waits 3 s, and says in which stages they were.
+    #[track_caller]
+    fn is_in(&mut self, stage: Stage) {
+        let before = self.sink.profile(self.now).sink;
+        self.wait(3);
+        let mut times = Times::default();
+        times.add(stage, Duration::from_secs(3));
+        let since = self.sink.profile(self.now).sink.since(&before);
+        assert_eq!(since, times, "{:?}", since.iter().collect::<Vec<_>>());
+    }
+}
+
+fn profiles(effects: &[Effect]) -> Vec<(PeerId, Times)> {
+    let profile = |effect: &Effect| match effect {
+        Effect::Message(peer, Message::Profile(times)) => Some((*peer, *times)),
+        _ => None,
+    };
+    effects.iter().filter_map(profile).collect()
+}
+
+#[test]
+fn what_it_works_on_from_the_first_entry_to_the_last_name() {
+    let mut clocked = Clocked::new();
+    clocked.is_in(Stage::Arrival);
+    clocked.announce(2);
+    clocked.is_in(Stage::Decide);
+    clocked.inspect();
+    // Its partial file is being opened.
+    clocked.is_in(Stage::Decide);
+    clocked.step(Input::Prepared(FILE, Ok(())));
+    clocked.is_in(Stage::Arrival);
+    clocked.arrive(0);
+    clocked.arrive(1);
+    clocked.is_in(Stage::Write);
+    clocked.written(0);
+    clocked.written(1);
+    // Nothing more is to come, so it is made durable at once.
+    clocked.is_in(Stage::Sync);
+    clocked.step(Input::Synced(Ok(Vec::new())));
+    clocked.is_in(Stage::Sync);
+    clocked.step(Input::Logged(Ok(())));
+    clocked.is_in(Stage::Publish);
+    clocked.step(Input::Published(vec![(FILE, Ok(()))]));
+    // Its name is made durable.
+    clocked.is_in(Stage::Sync);
+    clocked.step(Input::Synced(Ok(Vec::new())));
+    let effects = clocked.step(Input::Logged(Ok(())));
+    assert!(matches!(effects.last(), Some(Effect::StoreVerdict(_))));
+    clocked.wait(5);
+    let effects = clocked.step(Input::VerdictStored(Ok(())));
+    let [(PEER, told)] = profiles(&effects)[..] else {
+        panic!("{effects:?}");
+    };
+    assert!(
+        matches!(
+            effects.last(),
+            Some(Effect::Message(PEER, Message::Verdict(_)))
+        ),
+        "before the verdict, which is the last that a source waits for: {effects:?}"
+    );
+    let counted: Duration = told.iter().map(|(_, time)| time).sum();
+    assert_eq!(
+        counted,
+        Duration::from_secs(27),
+        "the way out is not counted"
+    );
+}
+
+#[test]
+fn a_sink_whose_writers_are_slow_says_write() {
+    let mut clocked = Clocked::open(8);
+    for block in 0..3 {
+        clocked.arrive(block);
+    }
+    clocked.is_in(Stage::Write);
+    clocked.written(0);
+    clocked.written(1);
+    // Those two are being made durable meanwhile, which keeps nobody waiting.
+    clocked.is_in(Stage::Write);
+    clocked.step(Input::Synced(Ok(Vec::new())));
+    clocked.step(Input::Logged(Ok(())));
+    clocked.written(2);
+    clocked.is_in(Stage::Arrival);
+}
+
+#[test]
+fn a_sink_that_may_take_no_more_before_it_is_durable_says_sync() {
+    let mut clocked = Clocked::open(8);
+    for block in 0..4 {
+        clocked.arrive(block);
+        clocked.written(block.into());
+    }
+    clocked.is_in(Stage::Sync);
+    // What had credit before comes still, and is written; nothing comes after it.
+    clocked.arrive(4);
+    clocked.is_in(Stage::Sync);
+    clocked.written(4);
+    clocked.is_in(Stage::Sync);
+}
+
+#[test]
+fn times_of_several_sources_are_added_up() {
+    let mut clocked = Clocked::new();
+    let other = PeerId(1);
+    clocked.step(Input::PeerUp(other));
+    let times = |seconds| {
+        let mut times = Times::default();
+        times.add(Stage::Read, Duration::from_secs(seconds));
+        times
+    };
+    for (peer, seconds) in [(PEER, 2), (other, 5), (PEER, 3)] {
+        clocked.step(Input::Message(peer, Message::Profile(times(seconds))));
+    }
+    assert_eq!(clocked.sink.progress().profile.source, times(8));
+    // Each hears of the sink's.
+    clocked.wait(11);
+    let told = profiles(&clocked.step(Input::Tick));
+    let peers: Vec<PeerId> = told.iter().map(|(peer, _)| *peer).collect();
+    assert_eq!(peers, [PEER, other]);
+}
+
+#[test]
+fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
+    let mut stopped = Clocked::open(8);
+    stopped.wait(4);
+    stopped.step(Input::StreamLost(PEER, StreamId(0)));
+    let effects = stopped.step(Input::Cancel { purge: false });
+    assert_eq!(profiles(&effects).len(), 1, "{effects:?}");
+    let mut lost = Clocked::open(8);
+    lost.wait(4);
+    let error = Error::new(ErrorKind::LeaseLost, End::Sink, "write");
+    let effects = lost.step(Input::LeaseLost(error));
+    assert_eq!(profiles(&effects).len(), 1, "{effects:?}");
+}

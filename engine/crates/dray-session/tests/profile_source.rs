@@ -1,0 +1,330 @@
+//! Where a source's time goes: each of its waits is counted as what it waited for.
+
+use dray_core::options::Options;
+use dray_core::profile::{Stage, Times};
+use dray_core::retry::RetryPolicy;
+use dray_core::{
+    BlockId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name,
+    RelPath, StreamId, Sums, TargetId, Time,
+};
+use dray_session::Outcome;
+use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
+use dray_wire::message::{
+    BlockState, FileClosed, FileId, FileVerdict, Message, Ready, Segment, SegmentKind, Totals,
+};
+use std::time::Duration;
+
+const FILE: FileIndex = FileIndex(0);
+const TARGET: TargetId = TargetId(3);
+const STREAM: StreamId = StreamId(0);
+
+/// Bytes of an object.
+const OBJECT: u64 = 4;
+
+/// A source with a clock, whose steps take no time unless it is said.
+struct Clocked {
+    source: Source,
+    now: Time,
+}
+
+impl Clocked {
+    /// It has the sink's word, four buffers, two readers for a target and one stream.
+    fn new() -> Self {
+        let source = Source::new(Config {
+            options: Options::default(),
+            buffers: 8,
+            buffer_bytes: OBJECT,
+            reads_max: 2,
+            segments_max: 16,
+            live_entries_max: 8,
+            retry: RetryPolicy::default(),
+            seed: 1,
+            attempt: 1,
+        });
+        let mut clocked = Self {
+            source,
+            now: Time::ZERO,
+        };
+        // What comes before the sink's word is not counted.
+        clocked.wait(7);
+        let ready = Ready {
+            precision_nanoseconds: 1,
+            object_bytes_max: OBJECT,
+            live_entries_max: 8,
+            pack_bytes_max: 0,
+            holes: true,
+            ordered_window: None,
+        };
+        clocked.step(Input::Message(Message::Ready(ready)));
+        clocked.step(Input::StreamUp(STREAM));
+        clocked
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now = self.now + Duration::from_secs(seconds);
+    }
+
+    fn step(&mut self, input: Input) -> Vec<Effect> {
+        self.source.handle(input, self.now);
+        std::iter::from_fn(|| self.source.poll()).collect()
+    }
+
+    /// Announces a file of so many objects, which is all there is.
+    fn list(&mut self, objects: u64) {
+        let size = objects * OBJECT;
+        let listed = Listed {
+            entry: Entry {
+                index: FILE,
+                parent: None,
+                name: Name::new(b"a").expect("a good name"),
+                kind: EntryKind::File {
+                    size,
+                    sparse: false,
+                },
+                metadata: Metadata::default(),
+            },
+            path: RelPath::parse(b"a").expect("a good path"),
+            layout: Layout::Single(TARGET),
+        };
+        self.step(Input::Listed {
+            entries: vec![listed],
+            failed: Vec::new(),
+            finished: true,
+        });
+    }
+
+    fn decide(&mut self) {
+        let verdict = FileVerdict::Want {
+            object_bytes: OBJECT,
+            layout: Layout::Single(TARGET),
+        };
+        let wanted = FileId {
+            index: FILE,
+            verdict,
+        };
+        self.step(Input::Message(Message::FileIds(vec![wanted])));
+    }
+
+    /// Credit for so many objects.
+    fn grant(&mut self, count: u32) -> Vec<Effect> {
+        self.step(Input::Message(Message::Credit(vec![(TARGET, count)])))
+    }
+
+    /// A source with that many objects, of which it may send all.
+    fn with_objects(objects: u64) -> Self {
+        let mut clocked = Self::new();
+        clocked.list(objects);
+        clocked.decide();
+        clocked.grant(100);
+        clocked
+    }
+
+    fn read(&mut self, block: u64) -> Vec<Effect> {
+        let range = ByteRange {
+            offset: block * OBJECT,
+            length: OBJECT,
+        };
+        let segment = Segment {
+            file: FILE,
+            range,
+            kind: SegmentKind::Data(Sums::of(b"abcd")),
+        };
+        let outcome = ReadOutcome {
+            segments: vec![segment],
+            ..ReadOutcome::default()
+        };
+        let block = BlockId(block);
+        self.step(Input::ReadDone { block, outcome })
+    }
+
+    fn sent(&mut self, block: u64) -> Vec<Effect> {
+        self.step(Input::Sent {
+            block: BlockId(block),
+        })
+    }
+
+    /// Waits 3 s, and says in which stages they were.
+    #[track_caller]
+    fn is_in(&mut self, stage: Stage) {
+        let before = self.source.profile(self.now).source;
+        self.wait(3);
+        let mut times = Times::default();
+        times.add(stage, Duration::from_secs(3));
+        let since = self.source.profile(self.now).source.since(&before);
+        assert_eq!(since, times, "{:?}", since.iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_it_waits_for_from_the_listing_to_the_verdict() {
+    let mut clocked = Clocked::new();
+    clocked.is_in(Stage::List);
+    clocked.list(1);
+    clocked.is_in(Stage::Decide);
+    clocked.decide();
+    clocked.is_in(Stage::Credit);
+    clocked.grant(1);
+    clocked.is_in(Stage::Read);
+    clocked.read(0);
+    clocked.is_in(Stage::Network);
+    clocked.sent(0);
+    clocked.is_in(Stage::Verdict);
+    let durable = vec![(BlockId(0), BlockState::Durable)];
+    clocked.step(Input::Message(Message::BlockSync(durable)));
+    let closed = FileClosed {
+        index: FILE,
+        result: Ok(Sums::of(b"abcd")),
+        bytes_resumed: 0,
+    };
+    clocked.step(Input::Message(Message::FileClose(vec![closed])));
+    clocked.is_in(Stage::Verdict);
+    clocked.step(Input::Message(Message::Verdict(Totals::default())));
+    clocked.wait(5);
+    clocked.step(Input::VerdictStored(Ok(())));
+    let counted: Duration = clocked
+        .source
+        .profile(clocked.now)
+        .source
+        .iter()
+        .map(|(_, time)| time)
+        .sum();
+    assert_eq!(
+        counted,
+        Duration::from_secs(21),
+        "neither the way in nor out"
+    );
+}
+
+#[test]
+fn a_source_whose_readers_are_slow_says_read() {
+    let mut clocked = Clocked::with_objects(8);
+    clocked.is_in(Stage::Read);
+    // One is sent at once; both readers have the next.
+    clocked.read(0);
+    clocked.is_in(Stage::Read);
+    clocked.sent(0);
+    clocked.is_in(Stage::Read);
+}
+
+#[test]
+fn a_source_whose_streams_take_nothing_says_network() {
+    let mut clocked = Clocked::with_objects(8);
+    for block in 0..3 {
+        clocked.read(block);
+    }
+    // A third waits behind the two that the stream has.
+    clocked.is_in(Stage::Network);
+    clocked.sent(0);
+    clocked.is_in(Stage::Read);
+    let mut none = Clocked::with_objects(8);
+    none.step(Input::StreamLost(STREAM));
+    none.read(0);
+    none.read(1);
+    none.is_in(Stage::Network);
+}
+
+#[test]
+fn a_source_without_credit_says_so_unless_the_streams_are_full_too() {
+    let mut clocked = Clocked::new();
+    clocked.list(8);
+    clocked.decide();
+    clocked.grant(2);
+    clocked.read(0);
+    // The next could not be begun even when this one is read.
+    clocked.is_in(Stage::Credit);
+    clocked.read(1);
+    clocked.is_in(Stage::Network);
+    clocked.sent(0);
+    clocked.is_in(Stage::Credit);
+    clocked.sent(1);
+    clocked.is_in(Stage::Credit);
+}
+
+#[test]
+fn a_source_whose_gate_is_shut_says_rate() {
+    let mut clocked = Clocked::with_objects(8);
+    clocked.step(Input::SetRate(Some(0)));
+    clocked.is_in(Stage::Rate);
+    // Read before, and not sent.
+    clocked.read(0);
+    clocked.is_in(Stage::Rate);
+    clocked.step(Input::SetRate(None));
+    clocked.is_in(Stage::Read);
+    let mut slow = Clocked::with_objects(8);
+    slow.step(Input::SetRate(Some(1)));
+    slow.read(0);
+    slow.read(1);
+    slow.sent(0);
+    slow.sent(1);
+    // One goes out of the empty bucket, and leaves it in debt.
+    slow.wait(1);
+    slow.step(Input::Tick);
+    slow.read(2);
+    slow.sent(2);
+    slow.is_in(Stage::Rate);
+}
+
+#[test]
+fn what_it_tries_again_later_is_not_taken_for_the_sink() {
+    let mut clocked = Clocked::with_objects(1);
+    let outcome = ReadOutcome {
+        failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
+        ..ReadOutcome::default()
+    };
+    let block = BlockId(0);
+    clocked.step(Input::ReadDone { block, outcome });
+    clocked.is_in(Stage::Retry);
+}
+
+fn profile_of(effects: &[Effect]) -> Option<Times> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Message(Message::Profile(times)) => Some(*times),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_sink_hears_of_it_now_and_then_and_with_the_last_word() {
+    let mut clocked = Clocked::with_objects(8);
+    let mut told = Vec::new();
+    for block in 0..6 {
+        clocked.wait(4);
+        let mut effects = clocked.read(block);
+        effects.extend(clocked.sent(block));
+        told.extend(profile_of(&effects).map(|times| times.of(Stage::Read)));
+    }
+    let seconds = |seconds| Duration::from_secs(seconds);
+    assert_eq!(
+        told,
+        [seconds(4), seconds(16)],
+        "the clock began 7 s before"
+    );
+    clocked.step(Input::Message(Message::Verdict(Totals::default())));
+    let effects = clocked.step(Input::VerdictStored(Ok(())));
+    let last = [
+        Effect::Message(Message::Profile(clocked.source.progress().profile.source)),
+        Effect::Message(Message::VerdictStored),
+    ];
+    assert_eq!(effects, last);
+    // One that is stopped says it as well.
+    let error = Error::new(ErrorKind::Busy, End::Source, "go on");
+    for stop in [Input::Cancel { purge: false }, Input::Leave(error)] {
+        let mut clocked = Clocked::with_objects(8);
+        clocked.wait(4);
+        let told = profile_of(&clocked.step(stop)).expect("told");
+        assert_eq!(told.of(Stage::Read), seconds(4));
+    }
+}
+
+#[test]
+fn what_the_sink_says_of_itself_is_kept_beside() {
+    let mut clocked = Clocked::with_objects(8);
+    let mut times = Times::default();
+    times.add(Stage::Write, Duration::from_secs(9));
+    clocked.step(Input::Message(Message::Profile(times)));
+    assert_eq!(clocked.source.progress().profile.sink, times);
+    // It is no word that a session waits for, and none that ends it.
+    let effects = clocked.step(Input::Message(Message::Profile(Times::default())));
+    let is_end = |effect: &Effect| matches!(effect, Effect::End(Outcome::Failed(_)));
+    assert!(!effects.iter().any(is_end), "{effects:?}");
+}
