@@ -6,8 +6,10 @@
 
 use crate::args::{Say, Show};
 use crate::output;
+use crate::report::held_up_by;
 use crate::trace::Trace;
 use crate::units::{duration, human};
+use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
 use dray_runtime::drive::Watch;
 use dray_runtime::observe::Observer;
@@ -285,8 +287,8 @@ impl Drawer {
     }
 
     fn sample(&mut self, now: Instant) {
-        let moved = moved(&self.progress());
-        self.rate.add(now, moved);
+        let progress = self.progress();
+        self.rate.add(now, moved(&progress), progress.profile);
     }
 
     fn draw(&mut self) {
@@ -294,6 +296,7 @@ impl Drawer {
         let view = View {
             progress,
             rate: self.rate.bytes_per_second(),
+            bottleneck: self.rate.profile().bottleneck(),
         };
         match self.show {
             Show::Json => {
@@ -346,6 +349,8 @@ fn json_of(line: &Line) -> serde_json::Value {
 struct View {
     progress: Progress,
     rate: u64,
+    /// Of late.
+    bottleneck: Option<Stage>,
 }
 
 impl View {
@@ -375,8 +380,11 @@ impl View {
         let eta = self
             .eta_seconds()
             .map_or_else(String::new, |eta| format!(", ETA {}", duration(eta)));
+        let held = self
+            .bottleneck
+            .map_or_else(String::new, |stage| format!(" ({})", held_up_by(stage)));
         format!(
-            "{} of {}{more}, files {} of {}{more}{failed}, {}/s{eta}",
+            "{} of {}{more}, files {} of {}{more}{failed}, {}/s{held}{eta}",
             human(progress.bytes_durable),
             human(progress.bytes_listed),
             progress.files_done,
@@ -400,6 +408,8 @@ impl View {
             "bytes_remaining": self.bytes_remaining(),
             "bytes_per_second": self.rate,
             "eta_seconds": self.eta_seconds(),
+            "profile": progress.profile,
+            "bottleneck": self.bottleneck,
         })
     }
 }
@@ -407,28 +417,46 @@ impl View {
 /// A rate over a moving window.
 #[derive(Default)]
 struct Rate {
-    samples: VecDeque<(Instant, u64)>,
+    samples: VecDeque<(Instant, u64, Profile)>,
 }
 
 impl Rate {
-    fn add(&mut self, now: Instant, bytes: u64) {
-        if self.samples.back().is_some_and(|(_, last)| *last > bytes) {
+    fn add(&mut self, now: Instant, bytes: u64, profile: Profile) {
+        let last = self.samples.back();
+        if last.is_some_and(|(_, last, _)| *last > bytes) {
             // A new attempt counts from zero.
             self.samples.clear();
         }
-        self.samples.push_back((now, bytes));
+        self.samples.push_back((now, bytes, profile));
         while self.samples.len() > 2
             && self
                 .samples
                 .front()
-                .is_some_and(|(then, _)| now.saturating_duration_since(*then) > WINDOW)
+                .is_some_and(|(then, ..)| now.saturating_duration_since(*then) > WINDOW)
         {
             self.samples.pop_front();
         }
     }
 
+    /// Where the time went within the window; all times of an end that has told none in it.
+    fn profile(&self) -> Profile {
+        let ends = (self.samples.front(), self.samples.back());
+        let (Some((.., from)), Some((.., to))) = ends else {
+            return Profile::default();
+        };
+        let of_late = |from: &Times, to: &Times| match to.since(from) {
+            none if none.is_empty() => *to,
+            some => some,
+        };
+        Profile {
+            source: of_late(&from.source, &to.source),
+            sink: of_late(&from.sink, &to.sink),
+        }
+    }
+
     fn bytes_per_second(&self) -> u64 {
-        let (Some((start, from)), Some((end, to))) = (self.samples.front(), self.samples.back())
+        let (Some((start, from, _)), Some((end, to, _))) =
+            (self.samples.front(), self.samples.back())
         else {
             return 0;
         };
@@ -444,6 +472,7 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::{Rate, View, WINDOW};
+    use dray_core::profile::{Profile, Stage};
     use dray_session::Progress;
     use std::time::{Duration, Instant};
 
@@ -451,14 +480,14 @@ mod tests {
     fn rates_follow_the_window() {
         let (mut rate, start) = (Rate::default(), Instant::now());
         assert_eq!(rate.bytes_per_second(), 0);
-        rate.add(start, 0);
-        rate.add(start + Duration::from_secs(1), 100);
+        rate.add(start, 0, Profile::default());
+        rate.add(start + Duration::from_secs(1), 100, Profile::default());
         assert_eq!(rate.bytes_per_second(), 100);
         for second in 2..60 {
-            rate.add(start + Duration::from_secs(second), 100);
+            rate.add(start + Duration::from_secs(second), 100, Profile::default());
         }
         assert_eq!(rate.bytes_per_second(), 0, "nothing moved for {WINDOW:?}");
-        rate.add(start + Duration::from_secs(60), 7);
+        rate.add(start + Duration::from_secs(60), 7, Profile::default());
         assert_eq!(rate.bytes_per_second(), 0, "a new attempt");
     }
 
@@ -475,6 +504,7 @@ mod tests {
         let view = View {
             progress,
             rate: 1024,
+            bottleneck: None,
         };
         assert_eq!(
             view.words(),
@@ -482,5 +512,33 @@ mod tests {
         );
         assert_eq!(view.files_remaining(), 1);
         assert_eq!(view.eta_seconds(), None, "unknown while listing goes on");
+        let held = View {
+            bottleneck: Some(Stage::Rate),
+            ..view
+        };
+        assert!(held.words().ends_with(", 1.0 KiB/s (its rate limit)"));
+    }
+
+    #[test]
+    fn what_holds_it_up_is_that_of_late() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        let mut profile = Profile::default();
+        for second in 0..60 {
+            let stage = match second {
+                0..30 => Stage::Read,
+                _ => Stage::Network,
+            };
+            profile.source.add(stage, Duration::from_secs(1));
+            rate.add(start + Duration::from_secs(second), second, profile);
+        }
+        assert_eq!(rate.profile().bottleneck(), Some(Stage::Network));
+        assert_eq!(rate.profile().source.of(Stage::Read), Duration::ZERO);
+        // The other end tells its times less often.
+        profile.sink.add(Stage::Write, Duration::from_secs(50));
+        profile.source.add(Stage::Credit, Duration::from_secs(50));
+        for second in 60..80 {
+            rate.add(start + Duration::from_secs(second), second, profile);
+        }
+        assert_eq!(rate.profile().sink, profile.sink, "all that is known of it");
     }
 }

@@ -4,17 +4,38 @@ use crate::exit::Exit;
 use crate::progress::Collected;
 use crate::units::{count, human};
 use crate::{output, signals};
+use dray_core::profile::Stage;
 use dray_core::{Error, TransferId};
 use dray_runtime::drive::Ending;
 use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Nobody asks what held up a copy that was shorter.
+pub(crate) const WORTH_A_WORD: Duration = Duration::from_secs(2);
+
+/// What a stage means to those who look for what to change.
+pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
+    match stage {
+        Stage::List => "listing the source",
+        Stage::Decide => "looking at what the destination has",
+        Stage::Rate => "its rate limit",
+        Stage::Read => "reading the source",
+        Stage::Network | Stage::Arrival => "the network",
+        Stage::Credit => "too few buffers for the way (--pool)",
+        Stage::Retry => "waiting to try again",
+        Stage::Verdict => "answers of the other end",
+        Stage::Write => "writing the destination",
+        Stage::Sync => "syncing the destination",
+        Stage::Publish => "naming files at the destination",
+    }
+}
+
 /// Everything there is to say at the end.
 pub(crate) struct Report {
     pub(crate) transfer: TransferId,
     pub(crate) ending: Ending,
-    /// Counters of the last attempt; what was sent and read, of all.
+    /// Counters of the last attempt; what was sent and read, and where the time went, of all.
     pub(crate) progress: Progress,
     pub(crate) collected: Collected,
     pub(crate) took: Duration,
@@ -108,6 +129,11 @@ impl Report {
             let resumed = human(progress.bytes_resumed);
             words.push_str(&format!(", {resumed} from an earlier run"));
         }
+        if self.took >= WORTH_A_WORD
+            && let Some(stage) = progress.profile.bottleneck()
+        {
+            words.push_str(&format!("; held up most by {}", held_up_by(stage)));
+        }
         words
     }
 
@@ -136,6 +162,8 @@ impl Report {
             },
             "error": error(&self.ending).map(in_json),
             "notices": notices.collect::<Vec<_>>(),
+            "profile": progress.profile,
+            "bottleneck": progress.profile.bottleneck(),
         })
     }
 }

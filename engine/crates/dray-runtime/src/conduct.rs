@@ -42,8 +42,8 @@ pub(crate) trait Conduct {
     /// Wakes the machine.
     fn tick(&mut self);
 
-    /// The machine's counters.
-    fn progress(&self) -> &Progress;
+    /// The machine's counters as they are now.
+    fn progress(&self) -> Progress;
 }
 
 /// Runs a conductor to its end.
@@ -56,13 +56,13 @@ pub(crate) fn run<C: Conduct>(
     loop {
         conductor.carry_out();
         if let Some(outcome) = conductor.outcome() {
-            observer.progress(conductor.progress());
+            observer.progress(&conductor.progress());
             return outcome;
         }
         let now = Instant::now();
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
-            observer.progress(conductor.progress());
+            observer.progress(&conductor.progress());
         }
         let until_progress = next_progress.saturating_duration_since(now);
         let wait = conductor

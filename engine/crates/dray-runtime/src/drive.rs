@@ -17,6 +17,7 @@ use crate::source::Root;
 use crate::{sink, source};
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
+use dray_core::profile::Profile;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{Error, ErrorKind, Result, Status, StreamId, TransferId};
 use dray_session::{Event, Outcome, Progress};
@@ -111,7 +112,7 @@ impl Ending {
 pub struct Ended {
     /// How it ended.
     pub ending: Ending,
-    /// Counters of the last session; what was sent and read, of all.
+    /// Counters of the last session; what was sent and read, and where the time went, of all.
     pub progress: Progress,
 }
 
@@ -442,6 +443,7 @@ struct Sent {
     read: u64,
     /// Resumed by the first session: later ones resume what this driver itself has sent.
     resumed: Option<(u64, u64)>,
+    profile: Profile,
 }
 
 impl Sent {
@@ -449,6 +451,7 @@ impl Sent {
         self.objects += progress.objects_sent;
         self.bytes += progress.bytes_sent;
         self.read += progress.bytes_read;
+        self.profile.join(&progress.profile);
         self.resumed
             .get_or_insert((progress.objects_resumed, progress.bytes_resumed));
     }
@@ -463,6 +466,7 @@ impl Sent {
                 bytes_read: self.read,
                 objects_resumed,
                 bytes_resumed,
+                profile: self.profile,
                 ..last
             },
         }

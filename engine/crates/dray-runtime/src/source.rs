@@ -285,8 +285,11 @@ impl Conduct for Conductor<'_, '_> {
         self.machine.handle(Input::Tick, self.clock.now());
     }
 
-    fn progress(&self) -> &Progress {
-        self.machine.progress()
+    fn progress(&self) -> Progress {
+        Progress {
+            profile: self.machine.profile(self.clock.now()),
+            ..*self.machine.progress()
+        }
     }
 }
 

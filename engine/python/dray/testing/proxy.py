@@ -51,10 +51,19 @@ class Connection:
 class Proxy:
     """Listens on a port of its own and hands everything on to ``upstream``."""
 
-    def __init__(self, upstream: str, *, keep: bool = False) -> None:
-        """Listen; ``keep`` keeps every byte."""
+    def __init__(
+        self, upstream: str, *, keep: bool = False, bytes_per_second: float | None = None
+    ) -> None:
+        """Listen; ``keep`` keeps every byte.
+
+        :param bytes_per_second: what all data connections carry together, either way; ``None``: as
+            much as they can. Control passes at once.
+        """
         self.upstream = upstream
         self.keep = keep
+        self.bytes_per_second = bytes_per_second
+        #: when what was carried last is through
+        self.free_at = 0.0
         self.is_refusing = False
         self.lock = threading.Lock()
         self.connections: list[Connection] = []
@@ -112,10 +121,20 @@ class Proxy:
                     kept += buffer[:count]
                 while connection.is_frozen and not self.is_closed:
                     time.sleep(FROZEN_SECONDS)
+                self._wait_for_turn(connection, count)
                 sink.sendall(buffer[:count])
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             connection.close(abruptly=False)
+
+    def _wait_for_turn(self, connection: Connection, count: int) -> None:
+        if self.bytes_per_second is None or not connection.is_data:
+            return
+        with self.lock:
+            now = time.monotonic()
+            self.free_at = max(now, self.free_at) + count / self.bytes_per_second
+            wait = self.free_at - now
+        time.sleep(wait)
 
     def counted(self) -> tuple[int, int]:
         """Count the bytes of data connections so far: from the dialling, from the listening end."""

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
 const FIELDS: &[&str] = &[
+    "bottleneck",
     "bytes",
     "bytes_read",
     "bytes_resumed",
@@ -19,6 +20,7 @@ const FIELDS: &[&str] = &[
     "objects",
     "objects_resumed",
     "objects_sent",
+    "profile",
     "seconds",
     "state",
     "transfer_id",
