@@ -29,7 +29,7 @@ fn messages() -> Vec<Message> {
             messages.push(message);
         }
     }
-    assert_eq!(kinds.len(), 22, "HELLO to BYE without PING and PONG");
+    assert_eq!(kinds.len(), 23, "HELLO to BYE, and PROFILE, without PING and PONG");
     messages
 }
 
