@@ -25,7 +25,7 @@ CACHED_MAX = tree.MIB
 
 def cached(path: Path) -> int:
     """Count the bytes of a file that the page cache holds."""
-    words = ["fincore", "--bytes", "--noheadings", "--output", "RES", path]
+    words: list[str | Path] = ["fincore", "--bytes", "--noheadings", "--output", "RES", path]
     return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
@@ -36,7 +36,7 @@ def takes_direct(path: Path) -> bool:
     except OSError:
         return False
     # Memory itself takes it by name only.
-    kind = ["stat", "--file-system", "--format", "%T", path]
+    kind: list[str | Path] = ["stat", "--file-system", "--format", "%T", path]
     return (
         subprocess.run(kind, check=True, capture_output=True, text=True).stdout.strip() != "tmpfs"
     )
