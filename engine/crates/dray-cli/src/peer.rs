@@ -5,7 +5,7 @@ use crate::exit::usage;
 use crate::output;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_endpoint::access::authorities;
-use dray_endpoint::client::Client;
+use dray_endpoint::client::{Client, Keeper};
 use dray_runtime::net::{Identity, Token, Trust};
 use std::ffi::OsString;
 use std::io::Read;
@@ -142,6 +142,7 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
         trust: trust(who, address)?,
         identity: identity(who)?,
         token,
+        kept: Keeper::default(),
     })
 }
 

@@ -1,7 +1,9 @@
 //! Calls to the control API of an endpoint: those of the command line, and an endpoint's own to the
 //! other side of a transfer.
 //!
-//! A connection for each call: calls are few, and one that was kept open may be dead by the next.
+//! Whoever waits for each answer keeps one connection for the next call: on a long way making one
+//! takes longer than the call. One that was kept may be dead by then, so a call that may be made twice
+//! is made again on a new one, and any other only uses one that was just used.
 
 use crate::place;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
@@ -15,9 +17,10 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
 /// Bytes of an answer that are read: a page of a thousand transfers with room to spare.
@@ -28,6 +31,48 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// How long an answer may take, long polls (60 s) included.
 const ANSWER: Duration = Duration::from_secs(90);
+
+/// A call that must not be made twice uses a kept connection that was used so long ago at the most: no
+/// end closes one so soon.
+const KEPT_FOR_ONCE: Duration = Duration::from_secs(2);
+
+/// The sending half of a connection.
+type Sender = http1::SendRequest<Full<Bytes>>;
+
+/// A connection, and what its other half runs on.
+struct Kept {
+    runtime: Runtime,
+    sender: Sender,
+    used_at: Instant,
+}
+
+/// The connection that a client keeps; its copies share it.
+#[derive(Clone, Default)]
+pub struct Keeper(Arc<Mutex<Option<Kept>>>);
+
+impl Keeper {
+    /// What is kept, if such a call may use it: what has closed meanwhile is none.
+    fn take(&self, method: &Method) -> Option<Kept> {
+        let mut kept = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        if !method.is_idempotent() && kept.used_at.elapsed() > KEPT_FOR_ONCE {
+            return None;
+        }
+        // The other half sees now that it was closed.
+        let ready = kept.runtime.block_on(async {
+            tokio::task::yield_now().await;
+            kept.sender.ready().await
+        });
+        ready.is_ok().then_some(kept)
+    }
+
+    fn put(&self, kept: Kept) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+}
 
 /// One endpoint, and as whom it is asked.
 #[derive(Clone)]
@@ -40,6 +85,8 @@ pub struct Client {
     pub identity: Option<Arc<Identity>>,
     /// The bearer token that is shown, if any.
     pub token: Option<String>,
+    /// The connection that calls that are waited for use one after the other.
+    pub kept: Keeper,
 }
 
 // A token must not get into a log by way of a debug line.
@@ -56,6 +103,14 @@ impl Client {
     /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::Unauthorized`] when it is
     /// not who was meant; else what it refuses the call with.
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        if let Some(kept) = self.kept.take(&method) {
+            let answered = self.call_on(kept, method.clone(), path, body);
+            match answered {
+                // It was closed while the call was on its way.
+                Err(error) if error.kind == ErrorKind::Unreachable && method.is_idempotent() => {}
+                answered => return answered,
+            }
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -63,21 +118,55 @@ impl Client {
                 let operation = "start the runtime for a call";
                 Error::new(ErrorKind::Internal, End::Here, operation).cause(error.to_string())
             })?;
-        runtime.block_on(self.call(method, path, body))
+        let sender = runtime.block_on(self.connect())?;
+        let used_at = Instant::now();
+        let kept = Kept {
+            runtime,
+            sender,
+            used_at,
+        };
+        self.call_on(kept, method, path, body)
     }
 
-    /// Calls `path` (with its query) and gives the answer's JSON; null for an empty answer.
+    /// Calls on a connection, which is kept if an answer came.
+    fn call_on(
+        &self,
+        mut kept: Kept,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        let exchange = self.exchange(&mut kept.sender, method, path, body);
+        let (status, bytes) = kept.runtime.block_on(self.in_time(exchange))?;
+        kept.used_at = Instant::now();
+        self.kept.put(kept);
+        self.understood(status, &bytes)
+    }
+
+    /// Calls `path` (with its query), on a connection of its own, and gives the answer's JSON; null for
+    /// an empty answer.
     ///
     /// # Errors
     /// As [`Client::call_and_wait`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let called = tokio::time::timeout(CONNECT + ANSWER, self.exchange(method, path, body));
-        let (status, bytes) = called
+        let called = async {
+            let mut sender = self.connect().await?;
+            self.exchange(&mut sender, method, path, body).await
+        };
+        let (status, bytes) = self.in_time(called).await?;
+        self.understood(status, &bytes)
+    }
+
+    async fn in_time<T>(&self, called: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(CONNECT + ANSWER, called)
             .await
-            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no answer came")))?;
+            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no answer came")))
+    }
+
+    fn understood(&self, status: StatusCode, bytes: &Bytes) -> Result<Value> {
         let json: Option<Value> = match bytes.is_empty() {
             true => Some(Value::Null),
-            false => serde_json::from_slice(&bytes).ok(),
+            false => serde_json::from_slice(bytes).ok(),
         };
         match json {
             Some(json) if status.is_success() => Ok(json),
@@ -86,12 +175,7 @@ impl Client {
         }
     }
 
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, Bytes)> {
+    async fn connect(&self) -> Result<Sender> {
         let lost = |error: &dyn fmt::Display| self.error(ErrorKind::Unreachable, error);
         let (tls, pinned) = client_config(&self.trust, self.identity.as_deref())?;
         let mut tls = (*tls).clone();
@@ -106,6 +190,8 @@ impl Client {
             let socket = TcpStream::connect(&self.address)
                 .await
                 .map_err(|error| lost(&error))?;
+            // A call is written at once, and waits for nothing that could go with it.
+            let _ = socket.set_nodelay(true);
             let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
             handshake.await.map_err(|error| {
                 match pinned.as_ref().and_then(|pinned| pinned.other_key()) {
@@ -122,11 +208,22 @@ impl Client {
         let socket = tokio::time::timeout(CONNECT, connected)
             .await
             .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no connection was made")))?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(socket))
+        let (sender, connection) = http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|error| lost(&error))?;
         // Ends with the sender.
         tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    async fn exchange(
+        &self,
+        sender: &mut Sender,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes)> {
+        let lost = |error: &dyn fmt::Display| self.error(ErrorKind::Unreachable, error);
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(HOST, &self.address);
         if let Some(token) = &self.token {

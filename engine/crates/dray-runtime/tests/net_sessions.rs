@@ -29,7 +29,11 @@ fn messages() -> Vec<Message> {
             messages.push(message);
         }
     }
-    assert_eq!(kinds.len(), 23, "HELLO to BYE, and PROFILE, without PING and PONG");
+    assert_eq!(
+        kinds.len(),
+        23,
+        "HELLO to BYE, and PROFILE, without PING and PONG"
+    );
     messages
 }
 

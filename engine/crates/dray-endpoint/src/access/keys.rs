@@ -4,7 +4,7 @@
 
 use super::Future;
 use super::keyring::{Fetch, Pace, Source};
-use crate::client::Client;
+use crate::client::{Client, Keeper};
 use crate::config::Issuer;
 use dray_auth::jwk::KeySet;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -127,6 +127,7 @@ impl Place {
             trust: Trust::Authority(authorities(self.ca.as_deref())?),
             identity: None,
             token: None,
+            kept: Keeper::default(),
         };
         let path = if path.is_empty() { "/" } else { path };
         client.call(Method::GET, path, None).await

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use crate::api::types::{Place, Request};
-use crate::client::Client;
+use crate::client::{Client, Keeper};
 use crate::moment::Moment;
 use crate::place::Side;
 use dray_core::TransferId;
@@ -130,6 +130,7 @@ fn renew(shared: &Shared, place: &Place) -> Result<Option<Moment>, Away> {
         trust,
         identity: Some(Arc::clone(shared.carrier.identity())),
         token: None,
+        kept: Keeper::default(),
     };
     let body = json!({"ticket": place.ticket});
     let answer = client.call_and_wait(Method::POST, "/v1/tickets/renew", Some(&body));
