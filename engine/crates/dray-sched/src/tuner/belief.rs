@@ -22,13 +22,17 @@ const FOLLOWS: f64 = 0.6;
 const EXPECTED: f64 = 0.3;
 
 /// What of the evidence is left a window later.
-const FADES: f64 = 0.985;
+const FADES: f64 = 0.99;
 
 /// Less likely than so many times the likeliest does not count.
 const WEIGHT_MIN: f64 = 1e-5;
 
 /// What telling hypotheses apart is worth.
 const CURIOSITY: f64 = 0.5;
+
+/// It is worth twice as much after so many windows in which nothing changed, and so on so many times.
+const BORED_AFTER: f64 = 10.0;
+const BORED_MOST: f64 = 2.0;
 
 /// What twice as many must carry more, to be worth it.
 const THRIFT: f64 = 0.01;
@@ -38,6 +42,9 @@ const GRID: f64 = 1.15;
 
 /// Knees beyond what may be said, as times of it: it may be that more never helps or always would.
 const BEYOND: [f64; 2] = [1.4, 2.0];
+
+/// For how many hypotheses those count whose knee is never reached.
+const BEYOND_COUNT: f64 = 16.0;
 
 #[derive(Debug, Clone)]
 struct Hypothesis {
@@ -91,6 +98,9 @@ pub(super) struct Belief {
     numbers: Vec<Number>,
     hypotheses: Vec<Hypothesis>,
     has_level: bool,
+    /// What was in force last, and for how many windows.
+    last: u64,
+    still: u32,
 }
 
 impl Belief {
@@ -121,6 +131,8 @@ impl Belief {
                 .collect(),
             hypotheses,
             has_level: false,
+            last: 0,
+            still: 0,
         }
     }
 
@@ -135,6 +147,12 @@ impl Belief {
     /// What came through in a window with this number.
     pub(super) fn learn(&mut self, number: u64, rate: f64) {
         let seen = rate.max(1.0).ln();
+        self.still = if number == self.last {
+            self.still.saturating_add(1)
+        } else {
+            0
+        };
+        self.last = number;
         for one in &mut self.hypotheses {
             let level = seen - one.carries(number as f64).ln();
             if !self.has_level {
@@ -159,24 +177,32 @@ impl Belief {
 
     /// What carries most, and what is expected of it when `now` is in force; at most so many.
     pub(super) fn best(&self, now: u64, most: u64) -> Choice {
-        self.choose(now, most, 0.0)
+        self.choose(now, most, most, 0.0)
     }
 
-    /// The same, with something for what would be learnt.
-    pub(super) fn next(&self, now: u64, most: u64) -> Choice {
-        self.choose(now, most, CURIOSITY)
+    /// The same, with something for what would be learnt. `ceiling`: more will never be said.
+    pub(super) fn next(&self, now: u64, most: u64, ceiling: u64) -> Choice {
+        let bored = f64::from(self.still) / BORED_AFTER;
+        self.choose(
+            now,
+            most,
+            ceiling,
+            CURIOSITY * (1.0 + bored.min(BORED_MOST)),
+        )
     }
 
-    fn choose(&self, now: u64, most: u64, curiosity: f64) -> Choice {
+    fn choose(&self, now: u64, most: u64, ceiling: u64, curiosity: f64) -> Choice {
+        // Where a knee lies that is never reached makes no difference: they count as a few together.
+        let is_beyond = |one: &Hypothesis| one.knee > ceiling as f64;
+        let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
+        let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
         let here = Number::new(now, &self.hypotheses);
         // The place of each that counts, its weight, and the best that it could carry of what may be said.
         let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
             .map(|(at, one)| {
-                (
-                    at,
-                    one.evidence.exp(),
-                    one.carries(one.knee.min(most as f64)),
-                )
+                let times = if is_beyond(one) { times_beyond } else { 1.0 };
+                let peak = one.carries(one.knee.min(most as f64));
+                (at, times * one.evidence.exp(), peak)
             })
             .filter(|(_, weight, _)| *weight >= WEIGHT_MIN)
             .collect();

@@ -6,11 +6,14 @@ pub mod paths;
 use super::rounded;
 use dray_sched::tuner::dtl::{self, Dtl};
 use dray_sched::tuner::{Bounds, Knob, Remembered, Sample, Setting, Tuner};
-use paths::{Course, PATHS, Path, STEP, STEPS, Weather, run};
+use paths::{Course, PATHS, Path, STEP, STEPS, Weather, drawn, run};
 use serde_json::{Value, json};
 
 /// Runs of each path, each with its own weather.
 pub const SEEDS: u64 = 200;
+
+/// Drawn paths, each of them run once.
+const DRAWN: u64 = 400;
 
 /// From here on what comes through is compared with the best, in seconds.
 pub const FROM: usize = 20;
@@ -192,6 +195,19 @@ pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
+/// Runs of drawn paths, each with a path and weather of its own, where this bounds.
+#[must_use]
+pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
+    (0..seeds)
+        .map(|seed| (seed, drawn(seed)))
+        .filter(|(_, path)| path.name == name)
+        .map(|(seed, path)| {
+            let best = best_fixed(&path, seed).1;
+            came(&path, &course(&path, seed, who), best)
+        })
+        .collect()
+}
+
 /// A value that so many hundredths of all lie below.
 #[must_use]
 pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
@@ -208,6 +224,14 @@ pub fn quantile(values: impl Iterator<Item = f64>, hundredths: usize) -> f64 {
 #[must_use]
 pub fn results() -> Value {
     let paths: Vec<Value> = PATHS.iter().map(told).collect();
+    let drawn: Vec<Value> = ["network", "storage"]
+        .into_iter()
+        .map(|name| {
+            let runs = [Who::Nobody, Who::Dtl, Who::Ours];
+            let runs = runs.map(|who| summed(who, &of_drawn(name, who, DRAWN)));
+            json!({ "name": name, "runs": runs })
+        })
+        .collect();
     json!({
         "seeds": SEEDS,
         "from_seconds": FROM,
@@ -215,6 +239,7 @@ pub fn results() -> Value {
         "start": START.streams,
         "dtl_start": dtl::START,
         "paths": paths,
+        "drawn": drawn,
     })
 }
 
@@ -225,23 +250,7 @@ fn told(path: &Path) -> Value {
             .zip(&best)
             .map(|(seed, (_, best))| came(path, &course(path, seed, who), *best))
             .collect();
-        let parts = || runs.iter().map(|run| run.part);
-        let good = parts().filter(|part| *part >= 0.9).count();
-        let seconds = || runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY));
-        let told = |value: f64| value.is_finite().then(|| rounded(value));
-        let mean = |total: f64| rounded(total / runs.len() as f64);
-        json!({
-            "who": who.name(),
-            "good": good,
-            "median": rounded(quantile(parts(), 50)),
-            "twentieth": rounded(quantile(parts(), 5)),
-            "worst": rounded(quantile(parts(), 0)),
-            "seconds_median": told(quantile(seconds(), 50)),
-            "seconds_slow": told(quantile(seconds(), 95)),
-            "entries": mean(runs.iter().map(|run| run.entries as f64).sum()),
-            "failing_longest": rounded(quantile(runs.iter().map(|run| run.longest), 100)),
-            "failing_seconds": mean(runs.iter().map(|run| run.failing).sum()),
-        })
+        summed(who, &runs)
     });
     let curves = [Who::Ours, Who::Dtl].map(|who| {
         let course = course(path, SHOWN, who);
@@ -256,6 +265,27 @@ fn told(path: &Path) -> Value {
         "best_fixed_shown": best_fixed(path, SHOWN).0,
         "runs": runs,
         "curves": curves,
+    })
+}
+
+fn summed(who: Who, runs: &[Came]) -> Value {
+    let parts = || runs.iter().map(|run| run.part);
+    let good = parts().filter(|part| *part >= 0.9).count();
+    let seconds = || runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY));
+    let told = |value: f64| value.is_finite().then(|| rounded(value));
+    let mean = |total: f64| rounded(total / runs.len() as f64);
+    json!({
+        "who": who.name(),
+        "runs": runs.len(),
+        "good": good,
+        "median": rounded(quantile(parts(), 50)),
+        "twentieth": rounded(quantile(parts(), 5)),
+        "worst": rounded(quantile(parts(), 0)),
+        "seconds_median": told(quantile(seconds(), 50)),
+        "seconds_slow": told(quantile(seconds(), 95)),
+        "entries": mean(runs.iter().map(|run| run.entries as f64).sum()),
+        "failing_longest": rounded(quantile(runs.iter().map(|run| run.longest), 100)),
+        "failing_seconds": mean(runs.iter().map(|run| run.failing).sum()),
     })
 }
 

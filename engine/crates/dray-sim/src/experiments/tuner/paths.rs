@@ -118,6 +118,47 @@ pub const PATHS: [Path; 4] = [
     },
 ];
 
+/// A path of which nothing was chosen: where the network bounds, or else storage. The best number is 1
+/// to 48, and the far side fails at 1.15 to 2.65 times that.
+#[must_use]
+pub fn drawn(seed: u64) -> Path {
+    let mut draw = Draw::new(seed ^ 0xd4a7);
+    let link = MEGA * 20.0 * 100f64.powf(unit(&mut draw));
+    let best = 48f64.powf(unit(&mut draw));
+    let fails_above = (best * between((1.15, 2.65), &mut draw)).ceil().max(6.0) as u64;
+    let is_network = draw.below(2) == 0;
+    let small = |draw: &mut Draw| unit(draw) * unit(draw);
+    if is_network {
+        return Path {
+            name: "network",
+            about: "",
+            knob: Knob::Streams,
+            link,
+            stream: link / best,
+            stream_cost: 0.01 * small(&mut draw),
+            overload: 0.5 * small(&mut draw),
+            ramp: between((0.05, 0.65), &mut draw),
+            writer: link,
+            writers_best: 64.0,
+            fails_above,
+        };
+    }
+    let writers_best = best.round().max(1.0);
+    Path {
+        name: "storage",
+        about: "",
+        knob: Knob::Writers,
+        link: 4.0 * link,
+        stream: 2.0 * link,
+        stream_cost: 0.0,
+        overload: 0.0,
+        ramp: 0.05,
+        writer: link / writers_best,
+        writers_best,
+        fails_above,
+    }
+}
+
 impl Path {
     /// Bytes per second without any weather, once streams carry what they can; and what bounds them.
     #[must_use]
