@@ -23,5 +23,6 @@ pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
+mod zones;
 
 pub use sink::sweep;

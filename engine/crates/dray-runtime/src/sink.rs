@@ -28,11 +28,13 @@ use crate::groups::Groups;
 use crate::link::{SinkEvent, SinkLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
+use crate::zones::stay_near_device;
 use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{End, FileIndex, PeerId, RelPath, TargetId};
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
+use dray_store::StoreExt;
 use dray_wire::message::Message;
 use files::Space;
 use std::collections::HashMap;
@@ -374,10 +376,12 @@ impl Conductor<'_, '_> {
     fn writers(&mut self, target: TargetId) -> &Sender<WriteJob> {
         self.writer_groups.of(target, |jobs| {
             let turns = Arc::new(Turns::new());
+            let device = self.space.store.device_of(target);
             for _ in 0..self.writers_per_target {
                 let (jobs, events) = (jobs.clone(), self.events.clone());
                 let (pool, space, turns) = (self.pool, self.space, Arc::clone(&turns));
                 self.scope.spawn(move || {
+                    stay_near_device(device);
                     or_tell("write the files", &events, SinkEvent::Broken, || {
                         write::run(&jobs, &turns, pool, space, &events);
                     });

@@ -10,12 +10,13 @@ use crate::groups::Groups;
 use crate::link::{BlockSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
+use crate::zones::stay_near_device;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
 use dray_core::{BlockId, BufferId, End, Error, FileIndex, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
-use dray_store::Store;
+use dray_store::{Store, StoreExt};
 use dray_wire::message::{BlockHead, Message, Selection};
 use list::Listing;
 pub use list::Origin;
@@ -230,14 +231,15 @@ impl Conduct for Conductor<'_, '_> {
                     target,
                     parts,
                 } => {
-                    let parts = parts
+                    let parts: Vec<ReadJobPart> = parts
                         .into_iter()
                         .filter_map(|part| {
                             let origin = Arc::clone(self.origins.get(&part.file)?);
                             Some(ReadJobPart { origin, part })
                         })
                         .collect();
-                    let _ = self.readers(target).send(ReadJob {
+                    let store = parts.first().map(|part| Arc::clone(&part.origin.store));
+                    let _ = self.readers(target, store).send(ReadJob {
                         block,
                         buffer,
                         parts,
@@ -302,12 +304,14 @@ impl Conductor<'_, '_> {
     }
 
     /// The readers of a target; they are started when the target is first read.
-    fn readers(&mut self, target: TargetId) -> &Sender<ReadJob> {
+    fn readers(&mut self, target: TargetId, store: Option<Arc<dyn Store>>) -> &Sender<ReadJob> {
         self.reader_groups.of(target, |jobs| {
+            let device = store.and_then(|store| store.device_of(target));
             for _ in 0..self.readers_per_target {
                 let (jobs, pool, events) = (jobs.clone(), self.pool, self.events.clone());
                 let segments_max = self.segments_max;
                 self.scope.spawn(move || {
+                    stay_near_device(device);
                     or_tell("read the files", &events, SourceEvent::Broken, || {
                         read::run(&jobs, pool, segments_max, &events);
                     });

@@ -16,6 +16,9 @@ pub trait StoreExt {
     /// The number of the target with this name, if it was met.
     fn target_named(&self, name: &str) -> Option<TargetId>;
 
+    /// The device (`st_dev`) that a target lies on, if it was met and the store has such.
+    fn device_of(&self, target: TargetId) -> Option<u64>;
+
     /// Whether a folder stands at `path`.
     ///
     /// # Errors
@@ -57,6 +60,11 @@ impl<S: Store + ?Sized> StoreExt for S {
             self.sync_all(&folders)?;
         }
         Ok(made)
+    }
+
+    fn device_of(&self, target: TargetId) -> Option<u64> {
+        let known = self.targets();
+        known.into_iter().find(|known| known.id == target)?.device
     }
 
     fn target_named(&self, name: &str) -> Option<TargetId> {

@@ -54,6 +54,8 @@ pub struct Targets {
     mapped: Vec<TargetId>,
     names: RwLock<Vec<String>>,
     devices: RwLock<HashMap<u64, TargetId>>,
+    /// The first device of each target that was met.
+    first_devices: RwLock<HashMap<TargetId, u64>>,
 }
 
 impl Targets {
@@ -71,6 +73,7 @@ impl Targets {
             mapped,
             names: RwLock::new(names),
             devices: RwLock::default(),
+            first_devices: RwLock::default(),
         }
     }
 
@@ -78,7 +81,9 @@ impl Targets {
     #[must_use]
     pub fn of(&self, path: &[u8], device: u64) -> TargetId {
         if let Some(at) = self.map.index_of(path) {
-            return self.mapped[at];
+            let id = self.mapped[at];
+            self.meet(id, device);
+            return id;
         }
         {
             let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
@@ -87,8 +92,25 @@ impl Targets {
             }
         }
         let id = self.named(&device_name(device));
+        self.meet(id, device);
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         *devices.entry(device).or_insert(id)
+    }
+
+    fn meet(&self, id: TargetId, device: u64) {
+        let known = self
+            .first_devices
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if known.contains_key(&id) {
+            return;
+        }
+        drop(known);
+        let mut devices = self
+            .first_devices
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        devices.entry(id).or_insert(device);
     }
 
     /// The number of the target with this name; a new one if it was not met before.
@@ -102,11 +124,14 @@ impl Targets {
     #[must_use]
     pub fn all(&self) -> Vec<Target> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.first_devices.read();
+        let devices = devices.unwrap_or_else(PoisonError::into_inner);
         (0u32..)
             .zip(names.iter())
             .map(|(id, name)| Target {
                 id: TargetId(id),
                 name: name.clone(),
+                device: devices.get(&TargetId(id)).copied(),
             })
             .collect()
     }

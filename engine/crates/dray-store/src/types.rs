@@ -64,6 +64,8 @@ pub struct Target {
     pub id: TargetId,
     /// Its name, from the configuration or `device 8:1`.
     pub name: String,
+    /// The device (`st_dev`) of the folder of it that was met first, if the store has such.
+    pub device: Option<u64>,
 }
 
 /// Free and whole size of the storage under a path.

@@ -6,6 +6,7 @@ use super::hub::Registration;
 use super::socket::shut;
 use crate::link::BlockSender;
 use crate::pool::Buffer;
+use crate::zones::stay_near_connection;
 use dray_core::{Error, Result};
 use dray_wire::codec::encode_block_head;
 use dray_wire::message::BlockHead;
@@ -16,6 +17,7 @@ pub(super) struct StreamSender {
     channel: Channel,
     registration: Registration,
     head: Vec<u8>,
+    is_placed: bool,
 }
 
 impl StreamSender {
@@ -24,6 +26,7 @@ impl StreamSender {
             channel,
             registration,
             head: Vec::new(),
+            is_placed: false,
         }
     }
 
@@ -38,6 +41,10 @@ impl StreamSender {
 
 impl BlockSender for StreamSender {
     fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()> {
+        // By the thread that sends all of them.
+        if !std::mem::replace(&mut self.is_placed, true) {
+            stay_near_connection(self.channel.socket().stream());
+        }
         let length = head
             .payload_bytes()
             .and_then(|length| usize::try_from(length).ok());

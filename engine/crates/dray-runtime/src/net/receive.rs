@@ -7,6 +7,7 @@ use super::socket::shut;
 use super::{PEER, fail};
 use crate::link::SinkEvent;
 use crate::pool::{PIECE_BYTES, Pool};
+use crate::zones::stay_near_connection;
 use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BufferId, Error, Result};
@@ -59,6 +60,7 @@ impl StreamReceiver {
 
     /// Receives until the stream ends. Everything delivered is handed in before its loss is.
     pub(super) fn run(mut self) {
+        stay_near_connection(self.channel.get_ref().socket().stream());
         let end = loop {
             match self.receive() {
                 Ok(()) => {}

@@ -26,7 +26,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 
 /// Where the bytes of an announced file come from.
 pub struct Origin {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     path: RelPath,
     /// First byte that is sent (a byte range of a file).
     pub(super) offset: u64,
