@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import struct
 import threading
@@ -80,13 +81,15 @@ def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) 
     large = source / "m" / "large"
     old = tree.hash_file(large)
     allowed = Watcher.of(tree.describe(source), b"source")
-    client = bench.start_cp(*words, "--rate", "12MiB")
-    time.sleep(0.8)
+    client = bench.start_slow_cp(*words, "--rate", "6MiB")
+    # At one moment, as the copy sees it: while a file is written its time stands still.
+    client.send(signal.SIGSTOP)
     # In place: neither its length nor its inode tells.
     with large.open("r+b") as file:
         file.write(os.urandom(24 * tree.MIB))
     allowed[b"source/m/large"] |= {Content(24 * tree.MIB, tree.hash_file(large))}
     with Watcher(sink, allowed) as watcher:
+        client.send(signal.SIGCONT)
         ended = client.wait()
     assert watcher.violations == [], "bytes of two versions were mixed"
     assert ended.code in {SAFE, SOME_FAILED}, ended.words

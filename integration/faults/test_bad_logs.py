@@ -159,10 +159,7 @@ def test_log_of_a_changed_source(bench: Bench, middle: Path, sink: Path) -> None
 
 
 def start_slow(bench: Bench, source: Path, destination: str, *words: Word) -> Process:
-    client = bench.start_cp("-r", source, destination, "--rate", "3MiB", *words)
-    time.sleep(0.8)
-    assert client.is_running()
-    return client
+    return bench.start_slow_cp("-r", source, destination, "--rate", "3MiB", *words)
 
 
 @pytest.mark.parametrize("where", ["here", "there"])

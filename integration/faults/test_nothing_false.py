@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,9 +86,7 @@ def test_nothing_is_written_in_a_folder_that_another_writes(bench: Bench, where:
     if where == "there":
         server = bench.serve(sink)
         to, words = f"dray://{server.address}", bench.peer(server)
-    first = bench.start_cp("-r", f"{inner}/t/", f"{to}/t", "--rate", "8MiB", *words)
-    time.sleep(0.8)
-    assert first.is_running()
+    first = bench.start_slow_cp("-r", f"{inner}/t/", f"{to}/t", "--rate", "8MiB", *words)
     second = bench.cp("-r", f"{outer}/", f"{to}/", *words).expect(SOME_FAILED)
     assert first.is_running(), "there were not two at once"
     assert "another transfer is writing here" in second.words
@@ -174,8 +171,7 @@ def test_a_destination_that_is_moved_away_is_missed(bench: Bench, where: str) ->
     elif where == "pull":
         server = bench.serve(source.parent)
         ends = [f"dray://{server.address}/source/", f"{sink}/", *bench.peer(server)]
-    client = bench.start_cp("-r", *ends, "--rate", "10MiB")
-    time.sleep(0.8)
+    client = bench.start_slow_cp("-r", *ends, "--rate", "5MiB")
     elsewhere = sink.with_name("elsewhere")
     sink.rename(elsewhere)
     ended = client.wait()

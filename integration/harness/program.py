@@ -236,6 +236,12 @@ class Bench:
         """Start ``dray cp --json``."""
         return self.start("cp", "--json", *words, name="cp", env=env, wrap=wrap)
 
+    def start_slow_cp(self, *words: Word) -> Process:
+        """Start ``dray cp`` with a rate; return when something is safe, and most is to come."""
+        client = self.start_cp("--progress", "json", *words)
+        client.await_durable()
+        return client
+
     def cp(
         self,
         *words: Word,
