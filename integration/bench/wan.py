@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
         )
         for each in results.rows:
             runs.say(f"{each.name:15} {each.missing or each.version}")
-        look(wide, given.megabits, results)
+        look(wide, given, results)
         given.out.mkdir(parents=True, exist_ok=True)
 
         def keep() -> None:
@@ -151,13 +151,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def look(wide: WidePath, megabits: float, results: Results) -> None:
+def look(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
     """Say what the path itself carries: without bound, and bound."""
+    megabits = results.megabits = given.megabits
+    size = round(LOOK_BYTES * min(1.0, given.scale))
     wide.set(0, 0)
-    free = carried(wide, LOOK_BYTES) * 8
+    free = carried(wide, size) * 8
     wide.set(0, megabits)
-    bound = carried(wide, LOOK_BYTES // 4) * 8
-    results.megabits = megabits
+    bound = carried(wide, size // 4) * 8
     results.facts.append(
         f"Plain TCP over the path without delay: {free:.0f} Mbit/s where nothing bounds it,"
         f" {bound:.0f} Mbit/s where it is bound to {megabits:g} Mbit/s of Ethernet."

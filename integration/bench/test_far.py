@@ -1,0 +1,77 @@
+"""The parts for paths, growth and jobs run, on little data: their numbers mean nothing here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration.bench.results import Results
+from integration.harness.program import ROOT
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+
+def run(folder: Path, program: Path, *words: str) -> tuple[Results, str]:
+    paths = os.pathsep.join(str(ROOT / part) for part in ("engine/python", "operators", "."))
+    asked = [sys.executable, "-m", "integration.bench", *words, "--wait", "0", "--tries", "1"]
+    asked += ["--rounds", "1", "--out", str(folder / "out"), "--json", str(folder / "again.json")]
+    ran = subprocess.run(
+        asked,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "DRAY_PROGRAM": str(program), "PYTHONPATH": paths},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    text = (folder / "again.json").read_text(encoding="utf-8")
+    assert (folder / "out" / "results.json").read_text(encoding="utf-8") == text
+    return Results.read(text), ran.stdout
+
+
+def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, program: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
+        pytest.skip("a path needs root and /dev/net/tun")
+    if shutil.which("iperf3") is None:
+        pytest.skip("no iperf3")
+    words = ["--cases", "40:w", "--scale", "0.004", "--megabits", "100", "--congestion", "system"]
+    found, said = run(folder, program, "wan", *words, "--tools", "dray,dray-tls,dray-third")
+    by_tool = {each.tool: each for each in found.samples}
+    assert set(by_tool) == {"iperf3-4", "dray", "dray-tls", "dray-third"}
+    assert [each.error for each in found.samples if each.error] == []
+    size = found.sets[0].size / 1e6
+    for name in ("dray", "dray-tls", "dray-third"):
+        sample = by_tool[name]
+        # Connecting, the handshake and one answer: two round trips at the very least.
+        assert sample.seconds > size * 8 / 100 + 0.08, sample
+        assert size < sample.seen.arrived[-1][1] < 1.1 * size, sample
+        assert sample.where == "40 ms"
+    assert "bound to 100 Mbit/s" in found.facts[0]
+    assert "**dray between two endpoints**" in said
+    assert (folder / "out" / f"w-40ms-{found.samples[0].congestion}.svg").exists()
+
+
+def test_growth_is_measured_with_the_memory_of_each_end(folder: Path, program: Path) -> None:
+    words = ["--sets", "f3,g1", "--scale", "0.01", "--where", str(folder)]
+    found, _ = run(folder, program, "growth", *words, "--tools", "dray")
+    ours = [each for each in found.samples if each.tool == "dray"]
+    assert [(each.set, each.error) for each in ours] == [("f3", ""), ("g1", "")]
+    # The client's and the server's: neither is nothing.
+    assert all(min(each.peaks[:2]) > 1 << 20 for each in ours), ours
+    assert {each.where for each in ours} >= {"tmpfs"}
+    assert list(folder.glob("dray-bench-*")) == []
+
+
+def test_jobs_run_at_one_time_and_all_arrive(folder: Path, program: Path) -> None:
+    words = ["--jobs", "2", "--scale", "0.002", "--congestion", "system"]
+    found, said = run(folder, program, "jobs", *words)
+    (ours,) = [each for each in found.samples if each.tool == "dray-third"]
+    assert (ours.error, ours.set) == ("", "j2")
+    assert "| jobs | dray MB/s |" in said
+    assert json.loads((folder / "again.json").read_text(encoding="utf-8"))["base"] == "iperf3-4"
