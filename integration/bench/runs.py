@@ -220,7 +220,10 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         busy, own = account.busy_seconds() - busy, _own_seconds(path) - own
     said = log.read_text(encoding="utf-8", errors="replace")
     if code is None:
-        return replace(sample, error=f"stopped after {limit:.0f} s")
+        there = sum(len(files) for _, _, files in os.walk(scene.sink))
+        return replace(
+            sample, error=f"stopped after {limit:.0f} s: {there} of {scene.data.files} files there"
+        )
     if code != 0:
         return replace(sample, error=f"ended with {code}: {said[-300:].strip()}")
     if command.seconds is not None:
