@@ -39,6 +39,7 @@ Examples:
   dray cp -r dray://dtn1.example/data/run42 \\
       dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
+  dray cp null:4GiB null:                       no storage at either end, to measure the rest
 
 What DST means never depends on what exists there: it is a folder with -r, with several sources, or
 when it ends in a slash (or is . or ..); otherwise it is the file's new name.
@@ -214,6 +215,7 @@ impl What {
             recursive: self.recursive,
             links: self.links.into(),
             about_one_file: self.range.is_some() || self.checksum.is_some(),
+            may_be_null: true,
         })
     }
 }
@@ -357,7 +359,8 @@ pub(crate) struct Plan {
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
-    /// The folder that is served; paths of requests are relative to it, and nothing leaves it
+    /// The folder that is served; paths of requests are relative to it, and nothing leaves it. Or
+    /// null:SIZE[xFILES[xFOLDERS]]: made-up bytes to read, and what is written is dropped
     #[arg(long, value_name = "DIR")]
     pub(crate) root: PathBuf,
 

@@ -127,17 +127,19 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
 
 fn carry(run: &Run<'_>) -> Result<Ended> {
     match (&run.places.sources, &run.places.folder) {
-        (Sources::Local(sources), folder) => {
-            if let Some(ended) = nothing_there(run, sources) {
+        (sources @ (Sources::Local(_) | Sources::Null(_)), folder) => {
+            if let Sources::Local(sources) = sources
+                && let Some(ended) = nothing_there(run, sources)
+            {
                 return Ok(ended);
             }
             match folder {
-                Folder::Local(_) => copy(run),
-                Folder::Remote(remote) => remote::push(run, sources, remote),
+                Folder::Local(_) | Folder::Null => copy(run),
+                Folder::Remote(remote) => remote::push(run, remote),
             }
         }
-        (Sources::Remote(address, paths), Folder::Local(folder)) => {
-            remote::pull(run, address, paths, folder)
+        (Sources::Remote(address, paths), Folder::Local(_) | Folder::Null) => {
+            remote::pull(run, address, paths)
         }
         // Refused when the places were read.
         (Sources::Remote(..), Folder::Remote(_)) => Err(Error::new(

@@ -42,6 +42,13 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     }
     third_party::refuse_owed(owed)?;
     let places = what.places()?;
+    if matches!(places.sources, Sources::Null(_)) || places.folder == Folder::Null {
+        return Err(usage(
+            "there is nothing to plan of a null end",
+            "leave --dry-run out",
+        )
+        .into());
+    }
     let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
         return Err(usage(
             "one side is on another host, whose destination cannot be looked at from here yet",

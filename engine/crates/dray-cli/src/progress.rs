@@ -404,7 +404,7 @@ impl View {
             "files_failed": progress.files_failed,
             "files_remaining": self.files_remaining(),
             "bytes_listed": progress.bytes_listed,
-            "bytes_durable": progress.bytes_durable,
+            "bytes_durable": progress.bytes_safe(),
             "bytes_remaining": self.bytes_remaining(),
             "bytes_per_second": self.rate,
             "eta_seconds": self.eta_seconds(),

@@ -6,42 +6,25 @@ use crate::peer;
 use dray_core::Result;
 use dray_runtime::drive::{self, Ended, Task};
 use dray_runtime::net::Dial;
-use dray_runtime::place::{LocalSource, Remote};
+use dray_runtime::place::{Folder, Remote};
 use dray_runtime::prepare::{self, Buffers};
 use std::net::{IpAddr, UdpSocket};
-use std::path::Path;
 
 /// Local source, remote sink.
-pub(crate) fn push(run: &Run<'_>, sources: &[LocalSource], to: &Remote) -> Result<Ended> {
+pub(crate) fn push(run: &Run<'_>, to: &Remote) -> Result<Ended> {
     // The destination folder, then what will be written in it.
     let claims = run.places.claims.iter();
     let paths: Vec<Vec<u8>> = std::iter::once(to.path.clone())
         .chain(claims.map(|claim| claim.as_bytes().to_vec()))
         .collect();
-    let open = || {
-        let store = prepare::open_source(&run.targets, run.cp.what.links.into())?;
-        prepare::roots(&store, sources)
-    };
+    let open = || prepare::open_roots(&run.places.sources, &run.targets, run.cp.what.links.into());
     let dial = dial(run, &to.address)?;
     drive::push(&task(run), &dial, &paths, open, &run.handle, run.feed)
 }
 
 /// Remote source, local sink.
-pub(crate) fn pull(
-    run: &Run<'_>,
-    address: &str,
-    paths: &[Vec<u8>],
-    folder: &Path,
-) -> Result<Ended> {
-    let open = || {
-        prepare::open_destination(
-            folder,
-            run.places,
-            &run.targets,
-            &run.transfer,
-            &run.options,
-        )
-    };
+pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
+    let open = || prepare::open_folder(run.places, &run.targets, &run.transfer, &run.options);
     let dial = dial(run, address)?;
     drive::pull(&task(run), &dial, paths, open, &run.handle, run.feed)
 }
@@ -69,6 +52,9 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     dial.identity = identity;
     dial.bind.clone_from(&peer.bind);
     dial.limits = prepare::limits(buffers);
+    // The report says what is kept.
+    dial.may_keep_nothing = true;
+    dial.keeps_nothing = run.places.folder == Folder::Null;
     Ok(dial)
 }
 

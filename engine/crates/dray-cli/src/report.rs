@@ -88,13 +88,6 @@ impl Report {
         exit(&self.ending)
     }
 
-    /// Files that are safe under their names: published by this transfer, or adopted because they
-    /// stood there and were the same.
-    fn files(&self) -> u64 {
-        let progress = &self.progress;
-        progress.files_done.saturating_sub(progress.files_skipped)
-    }
-
     fn words(&self) -> String {
         let progress = &self.progress;
         let mut words = match &self.ending {
@@ -110,10 +103,19 @@ impl Report {
         };
         let seconds = self.took.as_secs_f64();
         let rate = progress.bytes_sent as f64 / seconds.max(0.001);
+        let safe = match progress.keeps_nothing {
+            true => format!(
+                "{} dropped, nothing is kept",
+                count(progress.files_done, "file")
+            ),
+            false => format!(
+                "{}, {} safe",
+                count(progress.files_safe(), "file"),
+                human(progress.bytes_safe())
+            ),
+        };
         words.push_str(&format!(
-            ": {}, {} safe; {} sent in {seconds:.1}s ({}/s)",
-            count(self.files(), "file"),
-            human(progress.bytes_durable),
+            ": {safe}; {} sent in {seconds:.1}s ({}/s)",
             human(progress.bytes_sent),
             human(rate as u64),
         ));
@@ -144,8 +146,9 @@ impl Report {
         json!({
             "transfer_id": self.transfer.as_str(),
             "state": state(&self.ending),
-            "files": self.files(),
-            "bytes": progress.bytes_durable,
+            "files": progress.files_safe(),
+            "bytes": progress.bytes_safe(),
+            "keeps_nothing": progress.keeps_nothing,
             "objects": progress.objects_sent + progress.objects_resumed,
             "objects_sent": progress.objects_sent,
             "objects_resumed": progress.objects_resumed,

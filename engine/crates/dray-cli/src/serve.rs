@@ -9,6 +9,7 @@ use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::export::Export;
 use dray_runtime::link::{SinkLink, SourceLink};
 use dray_runtime::net::{self, Caller, Handler, Identity, Listener, Prepared, Request, Token};
+use dray_runtime::null::{Null, NullExport};
 use dray_runtime::observe::{Observer, Silent};
 use dray_runtime::place;
 use dray_runtime::pool::Pool;
@@ -18,6 +19,7 @@ use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{Connect, Limits, Role};
 use serde_json::json;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,12 +36,7 @@ const BUFFERS_MIN: u64 = 8;
 
 /// Runs `dray serve` until it is stopped.
 pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
-    let root = serve.root.canonicalize().map_err(|error| {
-        usage(
-            format!("--root {}: {error}", serve.root.display()),
-            "name a folder that exists",
-        )
-    })?;
+    let null = Null::read(serve.root.as_os_str().as_bytes())?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
     let mut settings = net::Serve::new(identity);
@@ -51,7 +48,8 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     settings.allow_clear_data = serve.allow_clear_data;
     settings.advertise = addresses(&serve.advertise)?;
     settings.sessions_max = usize::from(serve.transfers_max);
-    let house = House::open(serve, root)?;
+    settings.keeps_nothing = null.is_some();
+    let house = House::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
     let stopper = listener.stopper();
     signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
@@ -66,7 +64,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
             "event": "listening",
             "fingerprint": fingerprint.to_string(),
             "addresses": listening,
-            "root": house.export.path().to_string_lossy(),
+            "root": house.root.to_string_lossy(),
         });
         output::result(&line.to_string());
     } else {
@@ -106,9 +104,16 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     })
 }
 
+/// What is served.
+enum Served {
+    Folder(Export),
+    Null(NullExport),
+}
+
 /// What is served, and to whom.
 struct House {
-    export: Export,
+    root: PathBuf,
+    served: Served,
     token: Token,
     pool: u64,
     can_read: bool,
@@ -118,14 +123,28 @@ struct House {
 }
 
 impl House {
-    fn open(serve: &Serve, root: PathBuf) -> Result<Self> {
-        let targets = Targets {
-            folders: place::targets(&serve.target)?,
-            limits: serve.limit_target.clone(),
-            direct: serve.direct_io,
+    fn open(serve: &Serve, null: Option<Null>) -> Result<Self> {
+        let (root, served) = match null {
+            Some(null) => (serve.root.clone(), Served::Null(NullExport(null))),
+            None => {
+                let root = serve.root.canonicalize().map_err(|error| {
+                    usage(
+                        format!("--root {}: {error}", serve.root.display()),
+                        "name a folder that exists",
+                    )
+                })?;
+                let targets = Targets {
+                    folders: place::targets(&serve.target)?,
+                    limits: serve.limit_target.clone(),
+                    direct: serve.direct_io,
+                };
+                let export = Export::open(root.clone(), targets)?;
+                (root, Served::Folder(export))
+            }
         };
         Ok(Self {
-            export: Export::open(root, targets)?,
+            root,
+            served,
             token: read_token(&serve.token_file)?,
             pool: serve.pool,
             can_read: !serve.write_only,
@@ -143,8 +162,11 @@ impl House {
                     .remedy("write to another host, or ask its administrator"),
             );
         }
-        self.export
-            .passive_sink(connect, limits, prepare::owner(), self.pool)
+        let owner = prepare::owner();
+        match &self.served {
+            Served::Folder(export) => export.passive_sink(connect, limits, owner, self.pool),
+            Served::Null(null) => null.passive_sink(connect, limits, owner, self.pool),
+        }
     }
 
     fn source_for(&self, connect: &Connect, limits: &Limits) -> Result<source::Setup> {
@@ -156,7 +178,10 @@ impl House {
                     .remedy("read from another host, or ask its administrator"),
             );
         }
-        self.export.passive_source(connect, limits, self.pool)
+        match &self.served {
+            Served::Folder(export) => export.passive_source(connect, limits, self.pool),
+            Served::Null(null) => null.passive_source(connect, limits, self.pool),
+        }
     }
 
     fn ended(&self, what: &Session, outcome: &Outcome, progress: &Progress) {
@@ -175,9 +200,10 @@ impl House {
                 "peer": what.peer.to_string(),
                 "role": what.role,
                 "state": state,
-                "files": progress.files_done.saturating_sub(progress.files_skipped),
+                "files": progress.files_safe(),
                 "files_failed_total": progress.files_failed,
-                "bytes": progress.bytes_durable,
+                "bytes": progress.bytes_safe(),
+                "keeps_nothing": progress.keeps_nothing,
                 "error": error.map(crate::report::in_json),
             });
             output::result(&line.to_string());
@@ -190,7 +216,7 @@ impl House {
             what.role,
             what.transfer,
             count(progress.files_done, "file"),
-            human(progress.bytes_durable),
+            human(progress.bytes_safe()),
         ));
     }
 }
@@ -272,7 +298,12 @@ impl Handler for House {
                     for notice in setup.destination.notices() {
                         notices.event(&Event::Notice(notice.clone()));
                     }
+                    let keeps_nothing = setup.destination.keeps_nothing();
                     let (outcome, progress) = sink::run(setup, &own, link, &notices);
+                    let progress = Progress {
+                        keeps_nothing,
+                        ..progress
+                    };
                     self.ended(&session, &outcome, &progress);
                 };
                 Ok(Prepared::Sink {
@@ -286,6 +317,11 @@ impl Handler for House {
                 let run = move |link: SourceLink| {
                     let (outcome, progress) = source::run(setup, link, &Silent)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
+                    // What it read may have gone where nothing is kept.
+                    let progress = Progress {
+                        keeps_nothing: agreed.keeps_nothing(),
+                        ..progress
+                    };
                     self.ended(&session, &outcome, &progress);
                 };
                 Ok(Prepared::Source { run: Box::new(run) })

@@ -77,6 +77,7 @@ impl Asked {
             recursive: self.recursive,
             links,
             about_one_file: demanded.is_some(),
+            may_be_null: false,
         })?;
         Ok(Request {
             places,
@@ -172,7 +173,7 @@ pub(crate) fn run<'py>(
         .map(|callback| move |event: &Event| callback.call1(event_words(py, event)?).map(drop));
     let missing = match &request.places.sources {
         Sources::Local(sources) => prepare::nothing_there(sources),
-        Sources::Remote(..) => Vec::new(),
+        Sources::Remote(..) | Sources::Null(_) => Vec::new(),
     };
     if !missing.is_empty() {
         for failure in &missing {

@@ -9,6 +9,7 @@
 use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
 use crate::net::{self, Dial};
+use crate::null::Unkept;
 use crate::observe::Observer;
 use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content};
@@ -19,7 +20,7 @@ use crossbeam_channel::Sender;
 use dray_core::options::Options;
 use dray_core::profile::Profile;
 use dray_core::retry::{RetryPolicy, Verdict};
-use dray_core::{Error, ErrorKind, Result, Status, StreamId, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, Status, StreamId, TransferId};
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
 use dray_wire::message::{BlockHead, Connect, Role, SegmentKind, Selection};
@@ -278,6 +279,7 @@ pub fn push(
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
     sessions(task, handle, watch, |number| {
         let dialled = net::push(dial, connect(task, number, Role::Sink, to))?;
+        let keeps_nothing = dialled.agreed.keeps_nothing();
         handle.attach(Live::Source(dialled.link.events_in.clone()));
         let limits = dialled.agreed.limits;
         let setup = source::Setup {
@@ -285,6 +287,11 @@ pub fn push(
             selection: task.selection.clone(),
             machine: prepare::source_config(task.options.clone(), buffers, &limits, number),
         };
+        if keeps_nothing {
+            watch.event(&nothing_kept());
+            let ended = source::run(setup, dialled.link, &Unkept(watch));
+            return ended.map(|(outcome, progress)| (outcome, Unkept::of(&progress)));
+        }
         source::run(setup, dialled.link, watch)
     })
 }
@@ -321,6 +328,13 @@ pub fn pull(
             machine: prepare::sink_config(options, content, buffers, &limits, ends, number),
             writers_per_target: prepare::THREADS_PER_TARGET,
         };
+        if setup.destination.keeps_nothing() {
+            watch.event(&nothing_kept());
+            let unkept = Unkept(watch);
+            let arrivals = Arrivals::new(&unkept);
+            let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
+            return Ok((outcome, Unkept::of(&arrivals.complete(progress))));
+        }
         let arrivals = Arrivals::new(watch);
         let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
         Ok((outcome, arrivals.complete(progress)))
@@ -340,12 +354,28 @@ pub fn copy(
     for notice in sink.destination.notices() {
         watch.event(&Event::Notice(notice.clone()));
     }
-    let ends = local::run(source, sink, watch, |stopper| handle.attach_local(&stopper))?;
-    let (outcome, progress) = ends.into_outcome();
+    let started = |stopper| handle.attach_local(&stopper);
+    let (outcome, progress) = match sink.destination.keeps_nothing() {
+        false => local::run(source, sink, watch, started)?.into_outcome(),
+        true => {
+            watch.event(&nothing_kept());
+            let ends = local::run(source, sink, &Unkept(watch), started)?;
+            let (outcome, progress) = ends.into_outcome();
+            (outcome, Unkept::of(&progress))
+        }
+    };
     Ok(Ended {
         ending: Ending::of(outcome, progress.files_failed),
         progress,
     })
+}
+
+/// What is said before anything moves to where nothing is kept.
+fn nothing_kept() -> Event {
+    let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
+    Event::Notice(
+        notice.cause("it is a null end: what is sent is dropped, and nothing of it is safe"),
+    )
 }
 
 /// Runs session after session until one comes to an end.
@@ -475,13 +505,13 @@ impl Sent {
 
 /// Counts what arrives: a sink's machine does not know what a source has sent.
 struct Arrivals<'a> {
-    observer: &'a dyn Watch,
+    observer: &'a dyn Observer,
     objects: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl<'a> Arrivals<'a> {
-    fn new(observer: &'a dyn Watch) -> Self {
+    fn new(observer: &'a dyn Observer) -> Self {
         Self {
             observer,
             objects: AtomicU64::new(0),

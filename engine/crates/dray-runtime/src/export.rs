@@ -237,25 +237,7 @@ impl Export {
             owner,
             durability: connect.options.durability,
         })?;
-        let buffers = buffers(connect, limits, pool);
-        let content = Content {
-            demanded: connect.demanded,
-            range: connect.selection.range,
-        };
-        let machine = prepare::sink_config(
-            connect.options.clone(),
-            &content,
-            buffers,
-            limits,
-            (can, None),
-            connect.attempt,
-        );
-        let setup = sink::Setup {
-            destination,
-            machine,
-            writers_per_target: prepare::THREADS_PER_TARGET,
-        };
-        Ok((setup, Arc::new(Pool::new(buffers.count, buffers.bytes))))
+        Ok(sink_of(destination, can, connect, limits, pool))
     }
 
     /// The source that a driver asks for, within `pool` bytes.
@@ -268,15 +250,58 @@ impl Export {
         limits: &Limits,
         pool: u64,
     ) -> Result<source::Setup> {
-        Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
-        let buffers = buffers(connect, limits, pool);
-        let options = connect.options.clone();
-        Ok(source::Setup {
-            roots: self.roots(&connect.paths, connect.selection.links)?,
-            selection: connect.selection.clone(),
-            machine: prepare::source_config(options, buffers, limits, connect.attempt),
-        })
+        let roots = self.roots(&connect.paths, connect.selection.links)?;
+        source_of(roots, connect, limits, pool)
     }
+}
+
+/// A sink that writes there, as it was asked to, within `pool` bytes.
+pub(crate) fn sink_of(
+    destination: Destination,
+    can: Capabilities,
+    connect: &Connect,
+    limits: &Limits,
+    pool: u64,
+) -> (sink::Setup, Arc<Pool>) {
+    let buffers = buffers(connect, limits, pool);
+    let content = Content {
+        demanded: connect.demanded,
+        range: connect.selection.range,
+    };
+    let machine = prepare::sink_config(
+        connect.options.clone(),
+        &content,
+        buffers,
+        limits,
+        (can, None),
+        connect.attempt,
+    );
+    let setup = sink::Setup {
+        destination,
+        machine,
+        writers_per_target: prepare::THREADS_PER_TARGET,
+    };
+    (setup, Arc::new(Pool::new(buffers.count, buffers.bytes)))
+}
+
+/// A source that reads these, as it was asked to, within `pool` bytes.
+///
+/// # Errors
+/// For patterns that are none.
+pub(crate) fn source_of(
+    roots: Vec<Root>,
+    connect: &Connect,
+    limits: &Limits,
+    pool: u64,
+) -> Result<source::Setup> {
+    Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
+    let buffers = buffers(connect, limits, pool);
+    let options = connect.options.clone();
+    Ok(source::Setup {
+        roots,
+        selection: connect.selection.clone(),
+        machine: prepare::source_config(options, buffers, limits, connect.attempt),
+    })
 }
 
 /// The paths of a request, beneath the root.

@@ -16,6 +16,7 @@ pub mod link;
 pub mod local;
 mod lock;
 pub mod net;
+pub mod null;
 pub mod observe;
 pub mod place;
 pub mod pool;

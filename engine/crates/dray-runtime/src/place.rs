@@ -1,6 +1,7 @@
 //! What SRC and DST mean. It follows from how they are written, never from what exists at the
 //! destination, so the same command means the same when it is run again.
 
+use crate::null::Null;
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
@@ -22,6 +23,8 @@ pub struct Written<'a> {
     pub links: Links,
     /// Whether something is asked that only makes sense of one file (a byte range, a checksum).
     pub about_one_file: bool,
+    /// Whether either side may be a null end ([`Null`]).
+    pub may_be_null: bool,
 }
 
 /// Port of `dray serve` when none is named. In IANA's list 4734 to 4736 belong to nobody, between
@@ -58,6 +61,8 @@ pub enum Sources {
     Local(Vec<LocalSource>),
     /// Paths on one host.
     Remote(String, Vec<Vec<u8>>),
+    /// Made-up bytes.
+    Null(Null),
 }
 
 /// The folder that is written to.
@@ -67,6 +72,8 @@ pub enum Folder {
     Local(PathBuf),
     /// Of another host.
     Remote(Remote),
+    /// Nowhere.
+    Null,
 }
 
 /// A command's places.
@@ -101,12 +108,16 @@ impl Places {
                 "name one file, without --recursive",
             ));
         }
-        let read = read_sources(sources, written.recursive)?;
+        let read = match null(sources, written)? {
+            Some(null) => read_null(null, written.recursive)?,
+            None => read_sources(sources, written.recursive)?,
+        };
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
-        let (folder, rename) = match remote(destination)? {
-            None => local_destination(destination, is_folder)?,
-            Some(remote) => remote_destination(remote, is_folder)?,
+        let (folder, rename) = match (null_destination(written)?, remote(destination)?) {
+            (true, _) => (Folder::Null, None),
+            (false, None) => local_destination(destination, is_folder)?,
+            (false, Some(remote)) => remote_destination(remote, is_folder)?,
         };
         if let (Sources::Remote(..), Folder::Remote(_)) = (&read.sources, &folder) {
             return Err(usage(
@@ -166,6 +177,56 @@ fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
         .cause(cause)
         .remedy(remedy)
+}
+
+/// The null end that is read, if it is one: it comes alone.
+fn null(sources: &[OsString], written: &Written<'_>) -> Result<Option<Null>> {
+    if !written.may_be_null {
+        return Ok(None);
+    }
+    for source in sources {
+        if let Some(null) = Null::read(source.as_bytes())? {
+            return match sources.len() {
+                1 => Ok(Some(null)),
+                _ => Err(usage("a null end beside other sources", "name it alone")),
+            };
+        }
+    }
+    Ok(None)
+}
+
+fn read_null(null: Null, recursive: bool) -> Result<ReadSources> {
+    if !null.has_files() {
+        return Err(usage(
+            "null: has no bytes to copy",
+            "write null:SIZE, as null:4GiB",
+        ));
+    }
+    if null.is_many() && !recursive {
+        let cause = "a null end of several files is a folder";
+        return Err(usage(cause, "add --recursive (-r)"));
+    }
+    let name = match null.is_many() {
+        true => None,
+        false => Some(Null::name()?),
+    };
+    Ok(ReadSources {
+        sources: Sources::Null(null),
+        names: vec![name],
+    })
+}
+
+fn null_destination(written: &Written<'_>) -> Result<bool> {
+    if !written.may_be_null {
+        return Ok(false);
+    }
+    match Null::read(written.destination.as_bytes())? {
+        Some(null) if null.has_files() => Err(usage(
+            "a null end that is written to has no size",
+            "write null: for it",
+        )),
+        other => Ok(other.is_some()),
+    }
 }
 
 struct ReadSources {

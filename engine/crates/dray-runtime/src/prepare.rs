@@ -5,6 +5,7 @@
 //! the other began. [`open`] does all of it for a copy on this host; a transfer with another host
 //! uses the pieces.
 
+use crate::null;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
@@ -320,6 +321,57 @@ pub fn open_destination(
     Ok((destination, can))
 }
 
+/// The destination on this host, whichever it is. [`Folder::Remote`] is none.
+///
+/// # Errors
+/// As [`open_destination`]; [`ErrorKind::InvalidRequest`] for one of another host.
+pub fn open_folder(
+    places: &Places,
+    targets: &Targets,
+    transfer: &TransferId,
+    options: &Options,
+) -> Result<(Destination, Capabilities)> {
+    match &places.folder {
+        Folder::Local(folder) => open_destination(folder, places, targets, transfer, options),
+        Folder::Null if options.verify => Err(invalid(
+            "a null end cannot be read back",
+            "leave --verify out",
+        )),
+        Folder::Null => {
+            let destination = null::destination(|store| DestinationRequest {
+                store,
+                above: None,
+                claims: places.claims.clone(),
+                transfer: transfer.clone(),
+                owner: owner(),
+                durability: options.durability,
+                words: places.words.clone(),
+            })?;
+            let can = destination.can();
+            Ok((destination, can))
+        }
+        Folder::Remote(_) => Err(invalid(
+            "the destination is on another host",
+            "name paths on this host",
+        )),
+    }
+}
+
+/// What is read on this host, whichever it is. [`Sources::Remote`] is none.
+///
+/// # Errors
+/// As [`open_source`] and [`roots`]; [`ErrorKind::InvalidRequest`] for those of another host.
+pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<Vec<Root>> {
+    match sources {
+        Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
+        Sources::Null(null) => Ok(vec![null.root()?]),
+        Sources::Remote(..) => Err(invalid(
+            "the source is on another host",
+            "name paths on this host",
+        )),
+    }
+}
+
 /// A copy on this host.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -351,22 +403,18 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         let cause = format!("objects of {object_bytes} bytes");
         return Err(invalid(cause, "4 KiB to 64 MiB are allowed"));
     }
-    let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
-        let cause = "one side is on another host";
-        return Err(invalid(cause, "name paths on this host"));
-    };
-    let (destination, can) =
-        open_destination(folder, places, &request.targets, &request.transfer, options)?;
+    let (destination, can) = open_folder(places, &request.targets, &request.transfer, options)?;
     // What an earlier run cut into larger objects goes on in them.
     let object_bytes = object_bytes
         .max(destination.object_bytes_max())
         .min(plan::OBJECT_BYTES_MAX);
     let buffers = Buffers::new(request.pool_bytes / 2, object_bytes);
     let limits = limits(buffers);
-    let store = open_source(&request.targets, request.selection.links)?;
-    let source_can = store.capabilities();
+    let links = request.selection.links;
+    let roots = open_roots(&places.sources, &request.targets, links)?;
+    let source_can = roots.first().map(|root| root.store.capabilities());
     let source = source::Setup {
-        roots: roots(&store, sources)?,
+        roots,
         selection: Selection {
             rename: places.rename.clone(),
             ..request.selection.clone()
@@ -380,7 +428,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
             &request.content,
             buffers,
             &limits,
-            (can, Some(source_can)),
+            (can, source_can),
             1,
         ),
         writers_per_target: THREADS_PER_TARGET,

@@ -221,6 +221,31 @@ fn answers(stream: &mut impl Read) -> Vec<Message> {
 }
 
 #[test]
+fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
+    let change = Change {
+        serve: &|serve| serve.keeps_nothing = true,
+        ..Change::default()
+    };
+    let site = Site::start(&change);
+    let error = refusal(push(&site.dial(), connect(1, false)));
+    assert_eq!(error.kind, ErrorKind::IncompatiblePeer);
+    assert!(error.cause.contains("keeps nothing"), "{error}");
+    assert!(site.sinks.is_empty(), "nothing was begun");
+    let mut knowing = site.dial();
+    knowing.may_keep_nothing = true;
+    let dialled = push(&knowing, connect(1, false)).expect("let in");
+    assert!(dialled.agreed.keeps_nothing());
+    // Another is no such end, and is told of one.
+    let site = Site::start(&Change::default());
+    let dialled = push(&site.dial(), connect(1, false)).expect("let in");
+    assert!(!dialled.agreed.keeps_nothing());
+    let mut nowhere = site.dial();
+    (nowhere.may_keep_nothing, nowhere.keeps_nothing) = (true, true);
+    let dialled = push(&nowhere, connect(2, false)).expect("let in");
+    assert!(dialled.agreed.keeps_nothing());
+}
+
+#[test]
 fn a_peer_from_the_future_is_told_what_is_spoken_here() {
     let site = Site::start(&Change::default());
     let mut stream = tls(&site, Connection::Control);

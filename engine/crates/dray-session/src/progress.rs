@@ -7,6 +7,8 @@ use dray_wire::message::Totals;
 /// Counters of one end. All bytes are of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
+    /// Whether the sink keeps nothing: then nothing is safe, whatever is counted below.
+    pub keeps_nothing: bool,
     /// Whether the other end has shut its gate: nothing moves until it opens it.
     pub is_held_there: bool,
     /// Entries listed so far.
@@ -41,6 +43,26 @@ pub struct Progress {
     pub bytes_read: u64,
     /// Where the time went: this end's up to the last input, the other's as it said last.
     pub profile: Profile,
+}
+
+impl Progress {
+    /// Files that are safe under their names: those left as they were are not this transfer's.
+    #[must_use]
+    pub const fn files_safe(&self) -> u64 {
+        match self.keeps_nothing {
+            true => 0,
+            false => self.files_done.saturating_sub(self.files_skipped),
+        }
+    }
+
+    /// Bytes that are safe.
+    #[must_use]
+    pub const fn bytes_safe(&self) -> u64 {
+        match self.keeps_nothing {
+            true => 0,
+            false => self.bytes_durable,
+        }
+    }
 }
 
 /// One entry that failed.

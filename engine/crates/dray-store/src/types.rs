@@ -35,6 +35,8 @@ pub struct Capabilities {
     pub name_bytes_max: usize,
     /// Longest path beneath the root in bytes.
     pub path_bytes_max: usize,
+    /// What is written is gone at once: nothing of it may be called safe.
+    pub keeps_nothing: bool,
 }
 
 impl Capabilities {
@@ -54,6 +56,7 @@ impl Capabilities {
         mode: false,
         name_bytes_max: dray_core::path::NAME_LENGTH_MAX,
         path_bytes_max: 1024,
+        keeps_nothing: false,
     };
 }
 

@@ -13,6 +13,8 @@ use dray_core::{
 pub mod mandatory {
     /// Segments of files may span objects, and objects may span files.
     pub const PACKS: u64 = 1 << 0;
+    /// A sink at this end keeps nothing: what is safe by its word is gone.
+    pub const KEEPS_NOTHING: u64 = 1 << 1;
 }
 
 /// Feature bits a peer may ignore.

@@ -10,7 +10,9 @@ pub const VERSION_OLDEST: u16 = 1;
 pub const VERSION_NEWEST: u16 = 1;
 
 /// [`mandatory`] bits this build knows.
-pub const MANDATORY_KNOWN: u64 = mandatory::PACKS;
+pub const MANDATORY_KNOWN: u64 = mandatory::PACKS | mandatory::KEEPS_NOTHING;
+/// Those of them that every session uses.
+pub const MANDATORY_USED: u64 = mandatory::PACKS;
 /// [`optional`] bits this build knows.
 pub const OPTIONAL_KNOWN: u64 = optional::HOLES | optional::XATTRS | optional::CLEAR_DATA;
 /// [`checksum_id`]s this build can compute, best first.
@@ -36,6 +38,12 @@ impl Agreed {
     #[must_use]
     pub const fn has(&self, optional_bit: u64) -> bool {
         self.optional & optional_bit != 0
+    }
+
+    /// Whether an end said that its sink keeps nothing.
+    #[must_use]
+    pub const fn keeps_nothing(&self) -> bool {
+        self.mandatory & mandatory::KEEPS_NOTHING != 0
     }
 }
 

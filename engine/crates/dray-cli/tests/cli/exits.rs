@@ -16,6 +16,7 @@ const FIELDS: &[&str] = &[
     "files_failed",
     "files_failed_total",
     "files_skipped",
+    "keeps_nothing",
     "notices",
     "objects",
     "objects_resumed",

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use dray_core::retry::RetryPolicy;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Connection, Preamble, Security};
-use dray_wire::message::{Accept, Connect, Limits, Message, Role, optional};
+use dray_wire::message::{Accept, Connect, Limits, Message, Role, mandatory, optional};
 use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -44,6 +44,10 @@ pub struct Dial {
     pub retry: RetryPolicy,
     /// How long things may take.
     pub timing: Timing,
+    /// Whether the other end may be one that keeps nothing: whoever says so tells nobody that it is safe.
+    pub may_keep_nothing: bool,
+    /// Whether this end's own sink keeps nothing, which the other must know.
+    pub keeps_nothing: bool,
 }
 
 impl Dial {
@@ -59,6 +63,8 @@ impl Dial {
             limits: Limits::default(),
             retry: RetryPolicy::default(),
             timing: Timing::default(),
+            may_keep_nothing: false,
+            keeps_nothing: false,
         }
     }
 }
@@ -254,13 +260,30 @@ fn server_name(address: &str) -> Result<ServerName<'static>> {
 }
 
 fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed, String)> {
-    let ours = hello(SOFTWARE, limits, OPTIONAL_KNOWN, dial.token.bytes());
+    let mut ours = hello(SOFTWARE, limits, OPTIONAL_KNOWN, dial.token.bytes());
+    if dial.keeps_nothing {
+        ours.mandatory |= mandatory::KEEPS_NOTHING;
+    }
     greeting.send(&Message::Hello(ours.clone()))?;
     let theirs = match greeting.receive()? {
         Message::Hello(theirs) => theirs,
         other => return Err(unexpected("HELLO", &other)),
     };
     match negotiate(&ours, &theirs) {
+        Ok(agreed) if agreed.keeps_nothing() && !dial.may_keep_nothing => {
+            let error = Error::new(
+                ErrorKind::IncompatiblePeer,
+                End::Network,
+                "use the other host",
+            )
+            .cause(format!(
+                "{} keeps nothing: it is for measuring",
+                dial.address
+            ))
+            .remedy("measure with dray cp, or name another host");
+            let _ = greeting.send(&Message::Refuse(error.clone()));
+            Err(error)
+        }
         Ok(agreed) => {
             greeting.set_limits(agreed.limits);
             Ok((agreed, theirs.software))

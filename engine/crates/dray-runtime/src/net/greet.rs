@@ -7,7 +7,7 @@ use dray_core::{ErrorKind, Result};
 use dray_wire::codec::{Decoder, encode};
 use dray_wire::message::{Hello, Limits, Message};
 use dray_wire::negotiate::{
-    CHECKSUMS_KNOWN, MANDATORY_KNOWN, OPTIONAL_KNOWN, VERSION_NEWEST, VERSION_OLDEST,
+    CHECKSUMS_KNOWN, MANDATORY_USED, OPTIONAL_KNOWN, VERSION_NEWEST, VERSION_OLDEST,
 };
 use rustls::Connection;
 use std::io::Read;
@@ -104,7 +104,7 @@ impl Greeting {
 pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8]) -> Hello {
     Hello {
         versions: (VERSION_OLDEST, VERSION_NEWEST),
-        mandatory: MANDATORY_KNOWN,
+        mandatory: MANDATORY_USED,
         optional: optional & OPTIONAL_KNOWN,
         limits,
         checksums: CHECKSUMS_KNOWN.to_vec(),

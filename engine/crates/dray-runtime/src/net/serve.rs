@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Connection, MAGIC, PREAMBLE_BYTES, Preamble, Security};
-use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, optional};
+use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, mandatory, optional};
 use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
 use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
@@ -38,6 +38,8 @@ pub struct Serve {
     pub limits: Limits,
     /// Whether data streams may run in clear.
     pub allow_clear_data: bool,
+    /// Whether what is written here is gone: only those who know what that means may write.
+    pub keeps_nothing: bool,
     /// Data streams granted to one session at the most.
     pub streams_max: u16,
     /// Sessions at one time.
@@ -60,6 +62,7 @@ impl Serve {
             identity,
             limits: Limits::default(),
             allow_clear_data: false,
+            keeps_nothing: false,
             // A DTN's eight NICs with eight streams each: guess, revisit.
             streams_max: 64,
             sessions_max: 64,
@@ -377,7 +380,11 @@ impl Shared {
             true => OPTIONAL_KNOWN,
             false => OPTIONAL_KNOWN & !optional::CLEAR_DATA,
         };
-        hello(SOFTWARE, self.serve.limits, bits, &[])
+        let mut hello = hello(SOFTWARE, self.serve.limits, bits, &[]);
+        if self.serve.keeps_nothing {
+            hello.mandatory |= mandatory::KEEPS_NOTHING;
+        }
+        hello
     }
 
     /// Runs a session to its end.

@@ -10,7 +10,7 @@ use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
     place, recover, trust,
 };
-use dray_store::{ControlFile, ControlMode, Store};
+use dray_store::{Capabilities, ControlFile, ControlMode, Store};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -266,6 +266,18 @@ impl Destination {
     #[must_use]
     pub fn notices(&self) -> &[Error] {
         &self.notices
+    }
+
+    /// What its storage can do.
+    #[must_use]
+    pub fn can(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    /// Whether what is written there is gone: then nothing of it is safe.
+    #[must_use]
+    pub fn keeps_nothing(&self) -> bool {
+        self.can().keeps_nothing
     }
 
     /// The largest object that an unfinished file was cut into; a resume goes on in it, so buffers

@@ -33,6 +33,7 @@ const POSIX: Capabilities = Capabilities {
     mode: true,
     name_bytes_max: NAME_LENGTH_MAX,
     path_bytes_max: PATH_LENGTH_MAX,
+    keeps_nothing: false,
 };
 
 /// The capabilities of the file system that holds `root`. A source is not written to: nothing
