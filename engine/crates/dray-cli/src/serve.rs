@@ -31,16 +31,13 @@ const REJECTED_INTERVAL: Duration = Duration::from_secs(1);
 /// Notices of one session that are said: a source of a million changed files must not fill the log.
 const NOTICES_MAX: u32 = 100;
 
-/// Buffers that fit into a transfer's pool at the least, whatever object size a client asks for.
-const BUFFERS_MIN: u64 = 8;
-
 /// Runs `dray serve` until it is stopped.
 pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let null = Null::read(serve.root.as_os_str().as_bytes())?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
     let mut settings = net::Serve::new(identity);
-    let largest = (serve.pool / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
+    let largest = (serve.pool / prepare::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(usage("--pool is too small", "give it 32KiB at least").into());
     }

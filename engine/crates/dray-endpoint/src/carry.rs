@@ -6,6 +6,7 @@
 use crate::accounts::Accounts;
 use crate::api::types::{Place, Request};
 use crate::config::Config;
+use crate::live::Bounds;
 use crate::place::{ApiPath, Side};
 use crate::roots::{Root, Roots};
 use dray_core::options::Options;
@@ -20,9 +21,6 @@ use dray_session::Progress;
 use dray_wire::message::Selection;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Buffers that fit into a session's memory at the least, whatever object size is asked for.
-const BUFFERS_MIN: u64 = 8;
 
 /// What one session needs to know.
 #[derive(Debug, Clone)]
@@ -116,7 +114,7 @@ impl Carrier {
         if !(source.is_local() && to.is_local()) {
             check_clear_data(request, &self.config)?;
         }
-        let task = task(job, &place);
+        let task = task(job, &place, Bounds::of(&self.config).object_bytes_max());
         match (&source, &to) {
             (Side::Local(source), Side::Local(to)) => {
                 self.copy(job, &task, source, to, place, handle, watch)
@@ -303,14 +301,13 @@ fn within(job: &Job, place: &Destination) -> Within {
     }
 }
 
-fn task(job: &Job, place: &Destination) -> Task {
+fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {
     let request = &job.request;
     let selection = &request.selection;
     let range = selection.range.map(|range| ByteRange {
         offset: range.offset,
         length: range.length,
     });
-    let largest = (job.memory / BUFFERS_MIN).clamp(plan::OBJECT_BYTES_MIN, plan::OBJECT_BYTES_MAX);
     let content = request.content.as_ref();
     Task {
         transfer: job.transfer.clone(),
@@ -331,7 +328,7 @@ fn task(job: &Job, place: &Destination) -> Task {
             object_bytes: request
                 .object_size
                 .unwrap_or(plan::OBJECT_BYTES_DEFAULT)
-                .min(largest),
+                .min(object_bytes_max),
             verify: request.verify,
             xattrs: request.xattrs,
             checksum_attributes: request.checksum_attributes,

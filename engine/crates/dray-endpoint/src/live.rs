@@ -8,7 +8,10 @@ mod moving;
 
 pub use moving::{Moving, RateWish, Way};
 
+use crate::config::Config;
+use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::prepare::BUFFERS_MIN;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -185,6 +188,21 @@ impl Table {
 }
 
 impl Bounds {
+    /// As a configuration says.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let limits = &config.limits;
+        let (active, of_owner) = (limits.transfers_active, limits.per_owner_active);
+        Self::for_active(limits.memory.0, active, of_owner)
+    }
+
+    /// Bytes of the largest object that fits every session, however little memory it gets: one that
+    /// went on with more than the next gets would leave that objects it cannot hold.
+    #[must_use]
+    pub fn object_bytes_max(&self) -> u64 {
+        (self.least() / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
+    }
+
     /// With places for `active` transfers that this endpoint drives beside as many that others do, and
     /// for `of_owner` of one owner. What is promised may take a quarter more, out of those of others:
     /// the rest of these stays theirs, so that two endpoints with all they can drive to each other

@@ -35,9 +35,6 @@ const SHARES_INTERVAL: Duration = Duration::from_millis(200);
 /// How often tickets are looked at.
 const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Buffers that fit into a session's least memory.
-const BUFFERS_MIN: u64 = 8;
-
 /// Connections that have not said what they are; each has a thread for as long (guess, revisit).
 const PENDING_MAX: u32 = 128;
 
@@ -158,7 +155,7 @@ impl Endpoint {
         let fingerprint = identity.fingerprint();
         let accounts = Arc::new(Accounts::open(&config)?);
         let roots = Roots::open(&config)?;
-        let bounds = bounds(&config);
+        let bounds = Bounds::of(&config);
         let live = Live::new(bounds);
         let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
         let audit = Arc::new(configured("audit.file", Audit::open(audit))?);
@@ -427,14 +424,8 @@ fn open_identity(config: &Config) -> Result<Identity> {
     }
 }
 
-fn bounds(config: &Config) -> Bounds {
-    let limits = &config.limits;
-    let (active, of_owner) = (limits.transfers_active, limits.per_owner_active);
-    Bounds::for_active(limits.memory.0, active, of_owner)
-}
-
 fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {
-    let largest = (bounds.least() / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX);
+    let largest = bounds.object_bytes_max();
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "share the memory")

@@ -29,7 +29,7 @@ use std::time::Duration;
 pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
 
 /// Fewest buffers of an end: enough that reading, sending and writing overlap.
-const BUFFERS_MIN: u64 = 8;
+pub const BUFFERS_MIN: u64 = 8;
 /// Most buffers of an end: each has a number of 32 bits and a few bytes of bookkeeping.
 const BUFFERS_MAX: u64 = 1 << 20;
 

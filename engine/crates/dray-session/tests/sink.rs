@@ -462,6 +462,25 @@ fn a_log_that_knows_nothing_of_a_files_bytes_changes_nothing() {
 }
 
 #[test]
+fn what_is_sent_again_for_want_of_memory_is_said() {
+    let mut done = SummedRanges::new();
+    done.insert(ByteRange::between(0, 3), Sums::of(b"abc"));
+    let object_bytes = 1 << 40;
+    let (_, effects) = found(16, None, Some(Resume { done, object_bytes }));
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Report(Event::Notice(error)) => Some(error),
+        _ => None,
+    });
+    let told = told.expect("said");
+    assert!(
+        told.cause
+            .contains("its 3 bytes that were safe are sent again"),
+        "{told}"
+    );
+    assert!(told.file.is_some() && !told.remedy.is_empty(), "{told:?}");
+}
+
+#[test]
 fn a_sink_is_held_by_its_sources_when_all_of_them_have_shut_their_gates() {
     let mut sink = started();
     let other = PeerId(7);

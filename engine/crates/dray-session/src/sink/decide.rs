@@ -145,7 +145,13 @@ impl Sink {
             Some(Ok(resume)) if is_usable(&resume, size, largest) && self.has_room(&resume) => {
                 Some(resume)
             }
-            Some(Ok(_)) | None => None,
+            Some(Ok(resume)) => {
+                if resume.object_bytes > largest.get() {
+                    self.tell_too_large(index, &resume, largest);
+                }
+                None
+            }
+            None => None,
             Some(Err(error)) => {
                 self.out.push_back(Effect::Report(Event::Notice(error)));
                 None
@@ -252,6 +258,24 @@ impl Sink {
             // An empty or completely resumed file: nothing will arrive for it.
             self.finish(index);
         }
+    }
+
+    /// The buffers are smaller than the objects of before: what was safe is sent again, and said to be.
+    fn tell_too_large(&mut self, index: FileIndex, resume: &Resume, largest: NonZeroU64) {
+        let Some(live) = self.live.get(&index) else {
+            return;
+        };
+        let cause = format!(
+            "its {} bytes that were safe are sent again: they came in objects of {} bytes, and this \
+             session takes {largest} at the most",
+            resume.done.bytes(),
+            resume.object_bytes
+        );
+        let told = Error::new(ErrorKind::Unsupported, End::Sink, "go on with the file")
+            .file(&live.path)
+            .cause(cause)
+            .remedy("to go on with what is left, ask for the object size and memory of before");
+        self.out.push_back(Effect::Report(Event::Notice(told)));
     }
 
     pub(super) fn verdict(&mut self, index: FileIndex, verdict: FileVerdict) {
