@@ -2,26 +2,37 @@
 //! the page cache (`open(2)`, `O_DIRECT`). For storage that is faster than memory is copied, and for
 //! hosts whose cache is of use to somebody else.
 //!
-//! A file is opened a second time for it. What is not aligned, such as a file's last bytes, goes by
-//! the cache through the first opening; the kernel keeps both in step. Where the file system takes no
-//! direct I/O at all, everything does.
+//! A file is opened a second time for it, if it is large enough to be worth that. What is not aligned,
+//! such as a file's last bytes, goes by the cache through the first opening; the kernel keeps both in
+//! step. Where the file system takes no direct I/O at all, everything does.
 
+use super::size_of;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Offsets, lengths and memory are multiples of it: no device in use asks for more.
 const ALIGNMENT: usize = 4096;
+
+/// Smaller files are not opened again: they travel in packs, or are over before it pays.
+const LARGE: u64 = 1 << 20;
 
 /// A file's second opening.
 #[derive(Debug)]
 pub(super) struct Direct(OwnedFd);
 
 impl Direct {
-    /// Opens the file again that `fd` is; `None` where that, or direct I/O, cannot be had.
+    /// Opens the file again that `fd` is; `None` where that, or direct I/O, cannot be had, and for what
+    /// is no file or not large.
     pub(super) fn of(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
+        let stat = rustix::fs::fstat(fd).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // To open anything else might wait for its other end.
+        if !is_file || size_of(&stat) < LARGE {
+            return None;
+        }
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened = rustix::io::retry_on_intr(|| rustix::fs::open(&*path, flags, Mode::empty()));
         opened.ok().map(Self)
     }
@@ -71,11 +82,12 @@ fn aligned(offset: u64, bytes: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGNMENT, aligned};
+    use super::{ALIGNMENT, LARGE, aligned};
     use crate::posix::{PosixOptions, PosixStore};
     use crate::store::Store;
     use crate::types::{PartialRequest, ReadPurpose};
     use dray_core::{End, Name, RelPath};
+    use rustix::fs::{FileType, Mode, OFlags};
 
     /// `bytes` of memory that begins `past` bytes after a multiple of the alignment.
     fn memory(bytes: usize, past: usize, each: impl FnOnce(&mut [u8])) {
@@ -113,7 +125,7 @@ mod tests {
         };
         let store = PosixStore::open(folder.path(), End::Sink, options).expect("opened");
         let path = RelPath::parse(b"file").expect("good");
-        let size = 5 * ALIGNMENT + 77;
+        let size = LARGE as usize + 5 * ALIGNMENT + 77;
         let request = PartialRequest {
             name: Name::new(b".part").expect("good"),
             reuse: None,
@@ -138,6 +150,9 @@ mod tests {
         let file = store
             .open_read(&part, ReadPurpose::Transfer)
             .expect("opened");
+        let direct = OFlags::RDONLY | OFlags::DIRECT;
+        let probe = rustix::fs::open(folder.path().join(".part"), direct, Mode::empty());
+        assert_eq!(file.is_direct(), probe.is_ok());
         for past in [0, 3] {
             memory(size, past, |bytes| {
                 bytes.fill(0);
@@ -149,6 +164,26 @@ mod tests {
                 }
                 assert!(written == bytes, "memory {past} bytes off");
             });
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_or_small_is_not_opened_again() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let options = PosixOptions {
+            direct: true,
+            ..PosixOptions::default()
+        };
+        let store = PosixStore::open(folder.path(), End::Source, options).expect("opened");
+        let (pipe, mode) = (folder.path().join("pipe"), Mode::RUSR | Mode::WUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).expect("made");
+        std::fs::write(folder.path().join("small"), [0; ALIGNMENT]).expect("written");
+        for name in ["pipe", "small"] {
+            let path = RelPath::parse(name.as_bytes()).expect("good");
+            let file = store
+                .open_read(&path, ReadPurpose::Transfer)
+                .expect("opened");
+            assert!(!file.is_direct(), "{name}");
         }
     }
 }
