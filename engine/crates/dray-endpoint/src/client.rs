@@ -2,8 +2,8 @@
 //! other side of a transfer.
 //!
 //! Whoever waits for each answer keeps one connection for the next call: on a long way making one
-//! takes longer than the call. One that was kept may be dead by then, so a call that may be made twice
-//! is made again on a new one, and any other only uses one that was just used.
+//! takes longer than the call. One that was kept may be dead by then, or its end may close it to make
+//! room: a call that was never sent, or that may be made twice, is made again on a new one.
 
 use crate::place;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
@@ -32,9 +32,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long an answer may take, long polls (60 s) included.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// A call that must not be made twice uses a kept connection that was used so long ago at the most: no
-/// end closes one so soon.
+/// What was not used for so long is not used again: a firewall may have forgotten it without a word.
+/// Endpoints close idle ones later.
+const KEPT: Duration = Duration::from_secs(20);
+
+/// A call that must not be made twice uses what was used so long ago at the most.
 const KEPT_FOR_ONCE: Duration = Duration::from_secs(2);
+
+/// How long what was sent may stay without an acknowledgement before the connection counts as dead.
+const UNHEARD: Duration = Duration::from_secs(10);
 
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
@@ -53,14 +59,12 @@ pub struct Keeper(Arc<Mutex<Option<Kept>>>);
 impl Keeper {
     /// What is kept, if such a call may use it: what has closed meanwhile is none.
     fn take(&self, method: &Method) -> Option<Kept> {
-        let mut kept = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
-        if !method.is_idempotent() && kept.used_at.elapsed() > KEPT_FOR_ONCE {
-            return None;
-        }
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let most = match method.is_idempotent() {
+            true => KEPT,
+            false => KEPT_FOR_ONCE,
+        };
+        let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
         // The other half sees now that it was closed.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
@@ -71,6 +75,27 @@ impl Keeper {
 
     fn put(&self, kept: Kept) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+}
+
+/// What became of a call.
+enum Called {
+    /// An answer, or an answer that refuses.
+    Answered(Result<Value>),
+    /// None came.
+    Lost {
+        error: Error,
+        /// Whether the other end may have had it.
+        may_be_done: bool,
+    },
+}
+
+impl Called {
+    const fn not_sent(error: Error) -> Self {
+        Self::Lost {
+            error,
+            may_be_done: false,
+        }
     }
 }
 
@@ -104,11 +129,11 @@ impl Client {
     /// not who was meant; else what it refuses the call with.
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         if let Some(kept) = self.kept.take(&method) {
-            let answered = self.call_on(kept, method.clone(), path, body);
-            match answered {
-                // It was closed while the call was on its way.
-                Err(error) if error.kind == ErrorKind::Unreachable && method.is_idempotent() => {}
-                answered => return answered,
+            match self.call_on(kept, method.clone(), path, body) {
+                Called::Answered(answer) => return answer,
+                // It was closed meanwhile.
+                Called::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {}
+                Called::Lost { error, .. } => return Err(error),
             }
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -125,22 +150,23 @@ impl Client {
             sender,
             used_at,
         };
-        self.call_on(kept, method, path, body)
+        match self.call_on(kept, method, path, body) {
+            Called::Answered(answer) => answer,
+            Called::Lost { error, .. } => Err(error),
+        }
     }
 
     /// Calls on a connection, which is kept if an answer came.
-    fn call_on(
-        &self,
-        mut kept: Kept,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value> {
+    fn call_on(&self, mut kept: Kept, method: Method, path: &str, body: Option<&Value>) -> Called {
         let exchange = self.exchange(&mut kept.sender, method, path, body);
-        let (status, bytes) = kept.runtime.block_on(self.in_time(exchange))?;
-        kept.used_at = Instant::now();
-        self.kept.put(kept);
-        self.understood(status, &bytes)
+        match kept.runtime.block_on(self.in_time(exchange)) {
+            Ok((status, bytes)) => {
+                kept.used_at = Instant::now();
+                self.kept.put(kept);
+                Called::Answered(self.understood(status, &bytes))
+            }
+            Err(lost) => lost,
+        }
     }
 
     /// Calls `path` (with its query), on a connection of its own, and gives the answer's JSON; null for
@@ -150,17 +176,27 @@ impl Client {
     /// As [`Client::call_and_wait`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let called = async {
-            let mut sender = self.connect().await?;
+            let mut sender = self.connect().await.map_err(Called::not_sent)?;
             self.exchange(&mut sender, method, path, body).await
         };
-        let (status, bytes) = self.in_time(called).await?;
-        self.understood(status, &bytes)
+        match self.in_time(called).await {
+            Ok((status, bytes)) => self.understood(status, &bytes),
+            Err(Called::Answered(answer)) => answer,
+            Err(Called::Lost { error, .. }) => Err(error),
+        }
     }
 
-    async fn in_time<T>(&self, called: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn in_time<T>(
+        &self,
+        called: impl Future<Output = std::result::Result<T, Called>>,
+    ) -> std::result::Result<T, Called> {
+        let late = || Called::Lost {
+            error: self.error(ErrorKind::TimedOut, "no answer came"),
+            may_be_done: true,
+        };
         tokio::time::timeout(CONNECT + ANSWER, called)
             .await
-            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no answer came")))
+            .unwrap_or_else(|_| Err(late()))
     }
 
     fn understood(&self, status: StatusCode, bytes: &Bytes) -> Result<Value> {
@@ -192,6 +228,10 @@ impl Client {
                 .map_err(|error| lost(&error))?;
             // A call is written at once, and waits for nothing that could go with it.
             let _ = socket.set_nodelay(true);
+            let _ = rustix::net::sockopt::set_tcp_user_timeout(
+                &socket,
+                u32::try_from(UNHEARD.as_millis()).unwrap_or(u32::MAX),
+            );
             let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
             handshake.await.map_err(|error| {
                 match pinned.as_ref().and_then(|pinned| pinned.other_key()) {
@@ -222,8 +262,12 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Bytes)> {
-        let lost = |error: &dyn fmt::Display| self.error(ErrorKind::Unreachable, error);
+    ) -> std::result::Result<(StatusCode, Bytes), Called> {
+        let lost = |error: hyper::Error| Called::Lost {
+            // Closed before a byte of it was written.
+            may_be_done: !error.is_canceled(),
+            error: self.error(ErrorKind::Unreachable, error),
+        };
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(HOST, &self.address);
         if let Some(token) = &self.token {
@@ -238,14 +282,14 @@ impl Client {
         };
         let request = request
             .body(Full::new(Bytes::from(bytes)))
-            .map_err(|error| self.error(ErrorKind::InvalidRequest, error))?;
-        let answer = sender
-            .send_request(request)
-            .await
-            .map_err(|error| lost(&error))?;
+            .map_err(|error| Called::not_sent(self.error(ErrorKind::InvalidRequest, error)))?;
+        let answer = sender.send_request(request).await.map_err(lost)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
-        let body = body.await.map_err(|error| lost(&error))?;
+        let body = body.await.map_err(|error| Called::Lost {
+            error: self.error(ErrorKind::Unreachable, error),
+            may_be_done: true,
+        })?;
         Ok((status, body.to_bytes()))
     }
 
