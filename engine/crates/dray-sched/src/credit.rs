@@ -16,9 +16,9 @@ const CONGESTED_KEPT: u32 = 5;
 /// source reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// Objects that may lie at the sink at one time while its storage still counts as the faster part:
-/// one that is written, and one that came meanwhile.
-const IDLE_KEPT: u32 = 2;
+/// Objects that lie at the sink on average, as long as its storage counts as the faster part: fewer
+/// than its writers. Streams that end their objects together let more lie there for a moment.
+const IDLE_MEAN: u64 = 3;
 
 #[derive(Debug, Clone)]
 struct Account {
@@ -31,42 +31,42 @@ struct Account {
     window: u32,
     /// What is left of what was out, and had not arrived, when this round began.
     round: u32,
-    /// The most that lay here at one time in this round.
-    round_peak: u32,
+    /// Arrivals of this round, and the sum of what lay here at each of them.
+    round_seen: (u64, u64),
     /// What its writers could take besides when one of its objects was written last.
     due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
     is_quiet: bool,
 }
 
-impl Default for Account {
-    fn default() -> Self {
+impl Account {
+    const fn new(window: u32) -> Self {
         Self {
             out: 0,
             arrived: 0,
-            window: WINDOW_FIRST,
+            window,
             round: WINDOW_FIRST,
-            round_peak: 0,
+            round_seen: (0, 0),
             due: 0,
             is_quiet: false,
         }
     }
-}
 
-impl Account {
     /// Something has arrived, and lies here with what `arrived` counts. A round ends when all that
-    /// was on the way at its begin is here; one in which the writers always had room was bound by
-    /// the way or by the source, and more on the way helps.
+    /// was on the way at its begin is here; one in which the writers had room was bound by the way or
+    /// by the source, and more on the way helps.
     fn on_arrival(&mut self) {
         self.arrived += 1;
-        self.round_peak = self.round_peak.max(self.arrived);
+        let (arrivals, lay) = &mut self.round_seen;
+        *arrivals += 1;
+        *lay += u64::from(self.arrived);
         self.round = self.round.saturating_sub(1);
         if self.round == 0 {
-            if self.round_peak <= IDLE_KEPT {
+            if *lay <= IDLE_MEAN * *arrivals {
                 self.window = self.window.saturating_mul(2);
             }
             self.round = self.out.saturating_sub(self.arrived);
-            self.round_peak = self.arrived;
+            self.round_seen = (0, 0);
         }
     }
 }
@@ -75,6 +75,8 @@ impl Account {
 #[derive(Debug, Clone)]
 pub struct CreditLedger {
     pool: u32,
+    /// Of a target that is met.
+    window_first: u32,
     out: u32,
     targets: BTreeMap<TargetId, Account>,
     /// The target that was looked at last, so that a pool with fewer buffers than targets goes round.
@@ -87,15 +89,28 @@ impl CreditLedger {
     pub const fn new(pool: u32) -> Self {
         Self {
             pool,
+            window_first: WINDOW_FIRST,
             out: 0,
             targets: BTreeMap::new(),
             turn: None,
         }
     }
 
+    /// The same for a sink that writes in order: what lies there waits for what is on the way, and says
+    /// nothing of the storage, so each target may have its share from the begin.
+    #[must_use]
+    pub fn of_shares(pool: u32) -> Self {
+        Self {
+            window_first: u32::MAX,
+            ..Self::new(pool)
+        }
+    }
+
     /// Makes a target known, or wanted again.
     pub fn add_target(&mut self, target: TargetId) {
-        self.targets.entry(target).or_default().is_quiet = false;
+        let first = self.window_first;
+        let known = self.targets.entry(target);
+        known.or_insert_with(|| Account::new(first)).is_quiet = false;
     }
 
     /// The source has no use for `count` credits of `target`, or, with none, has use for some.
@@ -268,16 +283,17 @@ mod tests {
         assert!(on_the_way > 60, "{on_the_way}");
     }
 
-    /// Grants all it may, and gives the most that may be out after so many objects have come, with
-    /// `lie` of them at the sink whenever one comes.
-    fn window_after(objects: u32, lie: usize) -> u32 {
-        let mut ledger = CreditLedger::new(1024);
+    /// Grants all it may, and gives the most that may be out after so many objects have come, `burst` of
+    /// them at a time, of which `lie` are not written when the next ones come.
+    fn window_after(mut ledger: CreditLedger, objects: u32, burst: u32, lie: usize) -> u32 {
         ledger.add_target(TargetId(0));
         let mut here = 0;
-        for _ in 0..objects {
+        for _ in 0..objects / burst {
             ledger.grants(|_| false);
-            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
-            here += 1;
+            for _ in 0..burst {
+                assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
+                here += 1;
+            }
             while here > lie {
                 ledger.free(TargetId(0));
                 here -= 1;
@@ -289,16 +305,28 @@ mod tests {
 
     #[test]
     fn a_window_grows_while_the_storage_waits_for_the_way() {
-        assert_eq!(window_after(0, 0), 32);
+        let after =
+            |objects, burst, lie| window_after(CreditLedger::new(1024), objects, burst, lie);
+        assert_eq!(after(0, 1, 0), 32);
         // Twice as much with each round; an eighth waits until it is worth a message.
-        let after_two = window_after(32 + 64, 1);
+        let after_two = after(32 + 64, 1, 1);
         assert!((112..=128).contains(&after_two), "{after_two}");
-        assert!(window_after(2000, 0) >= 896, "up to the pool");
+        assert!(after(2000, 1, 0) >= 896, "up to the pool");
+        assert!(
+            after(2000, 4, 0) >= 896,
+            "streams end their objects together"
+        );
     }
 
     #[test]
     fn a_window_stays_where_the_storage_is_the_slower_part() {
-        assert_eq!(window_after(2000, 20), 32);
+        assert_eq!(window_after(CreditLedger::new(1024), 2000, 1, 20), 32);
+        assert_eq!(window_after(CreditLedger::new(1024), 2000, 4, 4), 32);
+    }
+
+    #[test]
+    fn a_sink_that_writes_in_order_has_its_shares_from_the_begin() {
+        assert_eq!(window_after(CreditLedger::of_shares(1024), 0, 1, 0), 1024);
     }
 
     #[test]

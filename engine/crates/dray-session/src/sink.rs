@@ -102,7 +102,10 @@ impl Sink {
             claims: Claims::new(&config.claims),
             phase: Phase::Moving,
             peers: BTreeMap::new(),
-            ledger: CreditLedger::new(config.buffers),
+            ledger: match config.ordered_window {
+                Some(_) => CreditLedger::of_shares(config.buffers),
+                None => CreditLedger::new(config.buffers),
+            },
             congestion: Congestion::new(CONGESTED_OR_NOT),
             live: HashMap::new(),
             paths: HashMap::new(),
