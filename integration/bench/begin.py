@@ -59,7 +59,8 @@ def command(
         if value == known.get_default(name) or name in {"out", "json", "page"}:
             continue
         text = ",".join(value) if isinstance(value, list) else str(value)
-        words += [f"--{name}"] if value is True else [f"--{name}", text]
+        option = f"--{name.replace('_', '-')}"
+        words += [option] if value is True else [option, text]
     return (
         f"make bench-peers ARGS={shlex.quote(shlex.join(words))}" if words else "make bench-peers"
     )

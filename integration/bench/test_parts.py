@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.bench import account, datasets, machine, peers, runs, sendfile
+from integration.bench import account, datasets, jobs, machine, peers, runs, sendfile
 from integration.bench.__main__ import options
 from integration.bench.begin import command
 from integration.bench.check import Content, compare
@@ -229,6 +229,13 @@ def test_the_command_of_a_page_names_no_folder_of_results() -> None:
     said = command(known.parse_args(words), known)
     assert said == "make bench-peers ARGS='--short --sets a,c --rounds 1'"
     assert command(known.parse_args([]), known) == "make bench-peers"
+
+
+def test_the_command_of_a_part_names_it_and_its_options() -> None:
+    known = jobs.options()
+    given = known.parse_args(["--round-trip", "50", "--jobs", "1,8"])
+    said = command(given, known, ("jobs",))
+    assert said == "make bench-peers ARGS='jobs --jobs 1,8 --round-trip 50.0'"
 
 
 def test_sets_scale_and_share_content(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
 
-from integration.bench import report
+from integration.bench import growth_report, jobs_report, report
 from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
 from integration.simulation import plot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS = [
@@ -123,10 +128,27 @@ def test_a_picture_of_nothing_is_refused() -> None:
         plot.across(plot.Frame("t", "x", ""), ["a", "b"], [plot.Bars("one", [1.0])])
 
 
-def test_the_manual_shows_the_results() -> None:
-    text = report.RESULTS.read_text(encoding="utf-8")
-    found = Results.read(text)
-    again = "run `python -m integration.bench.report`"
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(found), again
-    shown = {path.name: path.read_text(encoding="utf-8") for path in report.FOLDER.glob("*.svg")}
-    assert shown == report.pictures(found), again
+class Written(NamedTuple):
+    """A page of the manual that is made from results."""
+
+    report: str
+    page: Path
+    make: Callable[[Results], str]
+    draw: Callable[[Results], dict[str, str]]
+
+
+WRITTEN = [
+    Written("report", report.PAGE, report.page, report.pictures),
+    Written("growth_report", growth_report.PAGE, growth_report.page, growth_report.pictures),
+    Written("jobs_report", jobs_report.PAGE, jobs_report.page, jobs_report.pictures),
+]
+
+
+@pytest.mark.parametrize("written", WRITTEN, ids=lambda one: one.report)
+def test_the_manual_shows_the_results(written: Written) -> None:
+    folder = written.page.with_suffix("")
+    found = Results.read((folder / "results.json").read_text(encoding="utf-8"))
+    again = f"run `python -m integration.bench.{written.report}`"
+    assert written.page.read_text(encoding="utf-8") == written.make(found), again
+    shown = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
+    assert shown == written.draw(found), again
