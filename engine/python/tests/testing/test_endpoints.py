@@ -109,6 +109,23 @@ def test_killed_and_restarted_it_listens_where_it_did(endpoint: Endpoint) -> Non
         endpoint.start()
 
 
+def test_it_listens_where_it_is_told_and_runs_behind_other_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    seen = tmp_path / "seen"
+    wrap = ["sh", "-c", 'echo "$@" > "$0"; exec "$@"', str(seen)]
+    endpoint = Endpoint(tmp_path / "made", "a", listen=f"127.0.0.1:{port}", wrap=wrap)
+    try:
+        assert endpoint.start().address == f"127.0.0.1:{port}"
+        # Only what runs is wrapped, not what makes it or mints its tokens.
+        assert " endpoint run " in seen.read_text()
+        seen.unlink()
+        endpoint.token()
+        assert not seen.exists()
+    finally:
+        endpoint.close()
+
+
 def test_one_that_ends_at_once_says_why(endpoint: Endpoint) -> None:
     endpoint.stop()
     (endpoint.folder / "endpoint/broken").touch()
