@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -131,7 +132,25 @@ def test_a_table_says_how_much_of_the_line_was_used() -> None:
     text = wan_report.tables(some_results()).splitlines()
     assert text[0] == "It carries enough."
     assert "| **dray** | 25.0 | 42 | 100.0 | 80.0% | 1.25 | 2.00 | 1 | 3 | 2 | 0.1 |  |" in text
-    assert all(line.count("|") == len(wan_report.HEADS) + 1 for line in text[4:])
+    rows = wan_report.table(some_results(), ("w", "50 ms", "cubic"))[2:]
+    assert all(line.count("|") == len(wan_report.HEADS) + 1 for line in rows)
+
+
+def test_goals_are_judged_by_their_own_measure() -> None:
+    found = some_results()
+    (line,) = wan_report.goals(found)[2:]
+    assert line.endswith("| dray | w, 50 ms, cubic | 80.0% | no |")
+    third = Row("dray-third", "between", "third party", is_ours=True, version="")
+    found.rows.append(third)
+    found.samples.append(replace(found.samples[-1], tool="dray-third", seconds=25.5))
+    assert wan_report.goals(found)[-1].endswith("| between | w, 50 ms, cubic | 1.020 | yes |")
+    # The same runs, were they of a tree, or of many files.
+    found.samples = [replace(each, set="c") for each in found.samples]
+    tree = wan_report.goals(found)[2]
+    assert tree.endswith("| dray | c, 50 ms, cubic | 1.25 | no |")
+    found.samples = [replace(each, set="l", seconds=each.seconds / 4) for each in found.samples]
+    assert wan_report.goals(found)[2].endswith("| dray | l, 50 ms, cubic | 6.2 s | yes |")
+    assert wan_report.goals(replace(found, samples=[])) == []
 
 
 def test_results_over_a_path_are_read_as_they_were_written_and_drawn() -> None:
