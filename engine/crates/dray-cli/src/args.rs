@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
 use dray_endpoint::api::types::reserved_id;
+use dray_runtime::drive::StreamCount;
 use dray_runtime::place::{Places, Written};
 use dray_runtime::prepare::{Content, RateInTime};
 use dray_wire::message::Selection;
@@ -248,10 +249,10 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) detach: bool,
 
-    /// Data connections to the other host, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "How to copy")]
-    pub(crate) streams: u16,
+    /// Data connections to the other host, 1 to 256; auto: found while it runs, where this host reads
+    #[arg(long, value_name = "N", default_value = "4", value_parser = units::streams,
+          help_heading = "How to copy")]
+    pub(crate) streams: StreamCount,
 
     /// At most so much per second: 30MiB, 1G; a number alone is bytes
     #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]

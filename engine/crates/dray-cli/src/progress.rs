@@ -410,6 +410,7 @@ impl View {
             "eta_seconds": self.eta_seconds(),
             "profile": progress.profile,
             "bottleneck": self.bottleneck,
+            "streams": progress.streams,
         })
     }
 }

@@ -4,7 +4,7 @@ use crate::cp::Run;
 use crate::exit::usage;
 use crate::peer;
 use dray_core::Result;
-use dray_runtime::drive::{self, Ended, Task};
+use dray_runtime::drive::{self, Ended, StreamCount, Task};
 use dray_runtime::net::Dial;
 use dray_runtime::place::{Folder, Remote};
 use dray_runtime::prepare::{self, Buffers};
@@ -24,6 +24,12 @@ pub(crate) fn push(run: &Run<'_>, to: &Remote) -> Result<Ended> {
 
 /// Remote source, local sink.
 pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
+    if run.cp.streams == StreamCount::Tuned {
+        return Err(usage(
+            "--streams auto is for what this host reads: the other end uses the streams of a pull",
+            "give --streams a number, or leave it out",
+        ));
+    }
     let open = || prepare::open_folder(run.places, &run.targets, &run.transfer, &run.options);
     let dial = dial(run, address)?;
     drive::pull(&task(run), &dial, paths, open, &run.handle, run.feed)

@@ -11,6 +11,7 @@ use crate::{output, signals};
 use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::{Result, Status, TransferId};
 use dray_endpoint::client::Client;
+use dray_runtime::drive::StreamCount;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -157,7 +158,15 @@ fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> 
         "verify": options.verify,
         "xattrs": options.xattrs,
         "checksum_attributes": options.checksum_attributes,
-        "streams": cp.streams.min(64),
+        "streams": match cp.streams {
+            StreamCount::Fixed(count) => count.min(64),
+            StreamCount::Tuned => {
+                return Err(usage(
+                    "endpoints do not tune their streams yet",
+                    "give --streams a number, or leave it out",
+                ));
+            }
+        },
         "clear_data": cp.peer.clear_data,
     });
     if let Some(range) = range {

@@ -3,6 +3,7 @@
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::moment::Moment;
+use dray_runtime::drive::StreamCount;
 use dray_runtime::prepare::RateInTime;
 use dray_runtime::sweep::AGE_MIN;
 use std::time::Duration;
@@ -89,6 +90,15 @@ pub(crate) fn range(text: &str) -> Result<ByteRange, String> {
         .ok_or_else(|| "write it as OFFSET:LENGTH, such as 0:1MiB".to_owned())?;
     let range = ByteRange::new(size(offset)?, size(length)?);
     range.ok_or_else(|| "it ends past 2^64 bytes".to_owned())
+}
+
+/// `1` to `256`, or `auto`.
+pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
+    match text.parse() {
+        Ok(count @ 1..=256) => Ok(StreamCount::Fixed(count)),
+        _ if text == "auto" => Ok(StreamCount::Tuned),
+        _ => Err("a number from 1 to 256, or auto".to_owned()),
+    }
 }
 
 /// `layout`, `file` or `random:SEED`.

@@ -11,7 +11,7 @@ use crate::place::{ApiPath, Side};
 use crate::roots::{Root, Roots};
 use dray_core::options::Options;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
-use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
+use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Watch};
 use dray_runtime::export::Within;
 use dray_runtime::net::{Authority, Dial, Identity, Token, Trust};
 use dray_runtime::prepare::{self, Buffers, Content};
@@ -340,7 +340,7 @@ fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {
             range,
         },
         pool_bytes: job.memory,
-        streams: request.streams,
+        streams: StreamCount::Fixed(request.streams),
         clear_data: request.clear_data,
         // The queue tries again, where everybody can see it.
         retries: 0,

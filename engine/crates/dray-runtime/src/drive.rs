@@ -15,6 +15,7 @@ use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content};
 use crate::sink::Destination;
 use crate::source::Root;
+use crate::tune::{self, Tuned};
 use crate::{sink, source};
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
@@ -48,12 +49,21 @@ pub struct Task {
     pub content: Content,
     /// Bytes of this end's buffers.
     pub pool_bytes: u64,
-    /// Data streams asked for.
-    pub streams: u16,
+    /// Data streams.
+    pub streams: StreamCount,
     /// Whether data runs in clear.
     pub clear_data: bool,
     /// Sessions in a row that may be lost without anything new being safe, before it is given up.
     pub retries: u32,
+}
+
+/// How many data streams a transfer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamCount {
+    /// So many are asked for.
+    Fixed(u16),
+    /// Found while it runs, where this end reads; else [`tune::STREAMS_FIRST`].
+    Tuned,
 }
 
 /// Somebody who watches a transfer over all its sessions.
@@ -277,10 +287,16 @@ pub fn push(
 ) -> Result<Ended> {
     let roots = open()?;
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
+    let mut dial = dial.clone();
+    let found = tune::Found::default();
+    if task.streams == StreamCount::Tuned {
+        dial.streams_first = tune::STREAMS_FIRST;
+    }
     sessions(task, handle, watch, |number| {
-        let dialled = net::push(dial, connect(task, number, Role::Sink, to))?;
+        let dialled = net::push(&dial, connect(task, number, Role::Sink, to))?;
         let keeps_nothing = dialled.agreed.keeps_nothing();
-        handle.attach(Live::Source(dialled.link.events_in.clone()));
+        let events = dialled.link.events_in.clone();
+        handle.attach(Live::Source(events.clone()));
         let limits = dialled.agreed.limits;
         let setup = source::Setup {
             roots: roots.clone(),
@@ -292,7 +308,12 @@ pub fn push(
             let ended = source::run(setup, dialled.link, &Unkept(watch));
             return ended.map(|(outcome, progress)| (outcome, Unkept::of(&progress)));
         }
-        source::run(setup, dialled.link, watch)
+        if task.streams != StreamCount::Tuned {
+            return source::run(setup, dialled.link, watch);
+        }
+        let (ways, granted) = ((events, dialled.growth), dialled.streams);
+        let tuned = Tuned::new(watch, &task.options, ways, granted, &found);
+        source::run(setup, dialled.link, &tuned)
     })
 }
 
@@ -459,7 +480,11 @@ fn connect(task: &Task, number: u32, passive_role: Role, paths: &[Vec<u8>]) -> C
         selection: task.selection.clone(),
         options: task.options.clone(),
         demanded: task.content.demanded,
-        streams: task.streams,
+        streams: match (task.streams, passive_role) {
+            (StreamCount::Fixed(count), _) => count,
+            (StreamCount::Tuned, Role::Sink) => tune::STREAMS_MOST,
+            (StreamCount::Tuned, Role::Source) => tune::STREAMS_FIRST,
+        },
         clear_data: task.clear_data,
         addresses: Vec::new(),
     }

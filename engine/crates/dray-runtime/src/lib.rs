@@ -24,6 +24,7 @@ pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
+pub mod tune;
 mod zones;
 
 pub use sink::sweep;

@@ -41,6 +41,10 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// Bytes read at the source.
     pub bytes_read: u64,
+    /// Bytes of objects that the sink has written, safe or not yet (at a source).
+    pub bytes_written: u64,
+    /// Data streams that objects are handed to (at a source).
+    pub streams: u32,
     /// Where the time went: this end's up to the last input, the other's as it said last.
     pub profile: Profile,
 }

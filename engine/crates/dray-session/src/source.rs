@@ -112,6 +112,8 @@ pub struct Source {
     /// Read, and waiting for a stream.
     to_send: VecDeque<BlockId>,
     streams: BTreeMap<StreamId, Stream>,
+    /// Objects are handed to so many of them at the most.
+    streams_most: usize,
     /// Which of them carry.
     carriers: Streams,
     /// Sink targets that were asked for credit and have not been granted any since.
@@ -160,6 +162,7 @@ impl Source {
             runs: 0,
             to_send: VecDeque::new(),
             streams: BTreeMap::new(),
+            streams_most: usize::MAX,
             carriers: Streams::default(),
             asked: BTreeSet::new(),
             tries: BTreeMap::new(),
@@ -249,10 +252,16 @@ impl Source {
                 self.own_rate = rate;
                 self.apply_rate(now);
             }
+            Input::SetStreams(most) => {
+                self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+            }
             Input::Tick => self.on_tick(now),
         }
         self.step(now);
         self.stand(now);
+        let alive = self.streams.values().filter(|stream| !stream.is_given_up);
+        let in_use = alive.take(self.streams_most).count();
+        self.progress.streams = u32::try_from(in_use).unwrap_or(u32::MAX);
     }
 
     fn end(&mut self, outcome: Outcome) {

@@ -27,6 +27,8 @@ struct World {
     /// How often each object was sent, by its offset.
     sent: BTreeMap<u64, u32>,
     blocks: BTreeMap<BlockId, u64>,
+    /// Objects by stream.
+    carried: BTreeMap<StreamId, u32>,
     done: u64,
     given_up: Vec<(StreamId, Time)>,
     notices: u32,
@@ -99,6 +101,7 @@ impl World {
             on_frozen: Vec::new(),
             sent: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            carried: BTreeMap::new(),
             done: 0,
             given_up: Vec::new(),
             notices: 0,
@@ -122,6 +125,7 @@ impl World {
             }
             Effect::Send { stream, head, .. } => {
                 let block = head.id;
+                *self.carried.entry(stream).or_default() += 1;
                 *self.sent.entry(self.blocks[&block]).or_default() += 1;
                 if stream == FROZEN || self.all_frozen {
                     // What the sockets take of it is reported sent.
@@ -174,6 +178,35 @@ impl World {
             }
         }
     }
+}
+
+#[test]
+fn objects_go_to_as_many_streams_as_are_said_and_another_takes_a_lost_one_s_place() {
+    let mut world = World::new();
+    world.inputs.push_front(Input::SetStreams(2));
+    world.run(4);
+    assert_eq!(world.source.progress().streams, 2);
+    let carried: Vec<u32> = world.carried.keys().map(|stream| stream.0).collect();
+    assert_eq!(carried, [0, 1], "the third is not needed");
+    world.run(120);
+    assert!(matches!(world.given_up[..], [(FROZEN, _)]));
+    assert_eq!(world.done, OBJECTS);
+    assert!(world.carried.contains_key(&StreamId(2)));
+    assert_eq!(world.source.progress().streams, 2);
+    assert_eq!(
+        world.source.progress().bytes_written,
+        OBJECTS * OBJECT,
+        "each counts once"
+    );
+}
+
+#[test]
+fn of_streams_one_is_used_at_least() {
+    let mut world = World::new();
+    world.inputs.push_front(Input::SetStreams(0));
+    world.run(4);
+    assert_eq!(world.source.progress().streams, 1);
+    assert_eq!(world.carried.len(), 1);
 }
 
 #[test]

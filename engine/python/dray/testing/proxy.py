@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
 DATA_CONNECTION = 2
+#: of a connection that has a rate
+SLOW_PIECE_BYTES = 1 << 14
+SLOW_BURST_SECONDS = 0.05
 #: how long what is frozen waits before it looks again
 FROZEN_SECONDS = 0.02
 
@@ -30,6 +33,8 @@ class Connection:
     kept_down: bytearray = field(default_factory=bytearray)
     #: while set nothing passes, and nothing is closed: a path that has died unnoticed
     is_frozen: bool = False
+    #: once one of its directions has
+    has_ended: bool = False
 
     @property
     def is_data(self) -> bool:
@@ -52,18 +57,31 @@ class Proxy:
     """Listens on a port of its own and hands everything on to ``upstream``."""
 
     def __init__(
-        self, upstream: str, *, keep: bool = False, bytes_per_second: float | None = None
+        self,
+        upstream: str,
+        *,
+        keep: bool = False,
+        bytes_per_second: float | None = None,
+        rate_bytes_per_second: float | None = None,
+        connections_max: int | None = None,
     ) -> None:
-        """Listen; ``keep`` keeps every byte.
+        """Listen.
 
+        :param keep: keep every byte.
         :param bytes_per_second: what all data connections carry together, either way; ``None``: as
             much as they can. Control passes at once.
+        :param rate_bytes_per_second: of each connection, from the dialling end: as a window bounds
+            one on a long path.
+        :param connections_max: further ones are refused, and counted in ``refused``.
         """
         self.upstream = upstream
         self.keep = keep
         self.bytes_per_second = bytes_per_second
         #: when what was carried last is through
         self.free_at = 0.0
+        self.rate_bytes_per_second = rate_bytes_per_second
+        self.connections_max = connections_max
+        self.refused = 0
         self.is_refusing = False
         self.lock = threading.Lock()
         self.connections: list[Connection] = []
@@ -90,6 +108,9 @@ class Proxy:
             try:
                 if self.is_refusing or self.is_closed:
                     raise ConnectionRefusedError
+                if self.connections_max is not None and self._alive() >= self.connections_max:
+                    self.refused += 1
+                    raise ConnectionRefusedError
                 listener = socket.create_connection((host, int(port)), timeout=5)
                 listener.settimeout(None)
             except OSError:
@@ -101,6 +122,10 @@ class Proxy:
             self._run(self._carry, connection, True)
             self._run(self._carry, connection, False)
 
+    def _alive(self) -> int:
+        with self.lock:
+            return sum(not each.has_ended for each in self.connections)
+
     def _carry(self, connection: Connection, is_up: bool) -> None:
         pair = (connection.dialler, connection.listener)
         source, sink = pair if is_up else pair[::-1]
@@ -108,7 +133,9 @@ class Proxy:
             with contextlib.suppress(OSError):
                 half.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         kept = connection.kept_up if is_up else connection.kept_down
-        buffer = memoryview(bytearray(PIECE_BYTES))
+        rate = self.rate_bytes_per_second if is_up else None
+        buffer = memoryview(bytearray(PIECE_BYTES if rate is None else SLOW_PIECE_BYTES))
+        due = time.monotonic()
         try:
             while count := source.recv_into(buffer):
                 if is_up:
@@ -122,10 +149,15 @@ class Proxy:
                 while connection.is_frozen and not self.is_closed:
                     time.sleep(FROZEN_SECONDS)
                 self._wait_for_turn(connection, count)
+                if rate is not None:
+                    due = max(due, time.monotonic() - SLOW_BURST_SECONDS) + count / rate
+                    time.sleep(max(0.0, due - time.monotonic()))
                 sink.sendall(buffer[:count])
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             connection.close(abruptly=False)
+        finally:
+            connection.has_ended = True
 
     def _wait_for_turn(self, connection: Connection, count: int) -> None:
         if self.bytes_per_second is None or not connection.is_data:

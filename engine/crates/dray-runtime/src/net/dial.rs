@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::greet::{Greeting, hello, unexpected};
-use super::hub::{Closer, Hub, Inbox};
+use super::hub::{Closer, Growth, Hub, Inbox, Note};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
 use super::tls::{Pinned, Trust, client_config};
@@ -21,7 +21,6 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::thread;
 use std::time::Instant;
 
 /// How to reach a passive end.
@@ -37,6 +36,8 @@ pub struct Dial {
     pub token: Token,
     /// Addresses of this host to connect from, used in turn; empty leaves the choice to the system.
     pub bind: Vec<IpAddr>,
+    /// So many of the streams that are granted are opened at first.
+    pub streams_first: u16,
     /// Bounds of this end.
     pub limits: Limits,
     /// When and how often a lost stream is dialled again; tries count from the last object that is
@@ -60,6 +61,7 @@ impl Dial {
             identity: None,
             token,
             bind: Vec::new(),
+            streams_first: u16::MAX,
             limits: Limits::default(),
             retry: RetryPolicy::default(),
             timing: Timing::default(),
@@ -77,6 +79,8 @@ pub struct Dialled<L> {
     pub agreed: Agreed,
     /// Data streams granted.
     pub streams: u16,
+    /// Opens more of them, where fewer were opened at first.
+    pub growth: Growth,
     /// Name and version of the peer's program, as it says; shown to people only escaped.
     pub peer_software: String,
 }
@@ -126,6 +130,7 @@ struct Begun {
     closer: Closer,
     agreed: Agreed,
     streams: u16,
+    growth: Growth,
     peer_software: String,
 }
 
@@ -136,6 +141,7 @@ impl Begun {
             link: link(self.control, Box::new(move || closer.close())),
             agreed: self.agreed,
             streams: self.streams,
+            growth: self.growth,
             peer_software: self.peer_software,
         }
     }
@@ -182,13 +188,14 @@ fn begin(
     };
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
     hub.set_control(shared);
-    open_streams(&hub, &streams, granted)?;
+    open_streams(&hub, &streams, granted.min(dial.streams_first))?;
     redial_lost(&hub, streams, notes, dial.retry)?;
     Ok(Begun {
         control: Box::new(out),
         closer,
         agreed,
         streams: granted,
+        growth: Growth::new(hub),
         peer_software,
     })
 }
@@ -315,16 +322,7 @@ fn no_clear_data(dial: &Dial) -> Error {
 
 /// Dials all streams at once. One is enough to go on; the others are then tried again.
 fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
-    let dialled: Vec<_> = thread::scope(|scope| {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, || streams.dial());
-        let threads: Vec<_> = (0..count).map(start).collect();
-        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
-            let thread = thread.map_err(|error| fail::system("start a thread", error))?;
-            let died = |_| fail::internal("dial a stream", "its thread panicked");
-            thread.join().map_err(died)?
-        };
-        threads.into_iter().map(join).collect()
-    });
+    let dialled = streams.dial_all(count.into());
     let mut errors = Vec::new();
     let mut has_one = false;
     for dialled in dialled {
@@ -347,7 +345,7 @@ fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
 fn redial_lost(
     hub: &Arc<Hub>,
     streams: Streams,
-    notes: Receiver<Error>,
+    notes: Receiver<Note>,
     retry: RetryPolicy,
 ) -> Result<()> {
     let redialler = Arc::clone(hub);

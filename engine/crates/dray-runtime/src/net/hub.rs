@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -102,13 +102,46 @@ impl Inbox {
     }
 }
 
+/// What the driver's dialler is to do.
+pub(super) enum Note {
+    /// A stream was lost: dial another.
+    Lost(Error),
+    /// Have so many streams alive; none is tried again.
+    Want(usize),
+}
+
+/// Asks for more streams of a link while it runs, at the driver.
+#[derive(Clone)]
+pub struct Growth(Arc<Hub>);
+
+impl Growth {
+    pub(super) const fn new(hub: Arc<Hub>) -> Self {
+        Self(hub)
+    }
+
+    /// Dials until so many are alive, as far as they were granted and are taken; does not wait.
+    pub fn want(&self, streams: u32) {
+        if !self.0.is_over() {
+            let streams = usize::try_from(streams).unwrap_or(usize::MAX);
+            self.0
+                .tell_dialler(Note::Want(streams.min(self.0.streams_max)));
+        }
+    }
+
+    /// Streams that were lost or could not be made, since the link began; the number goes round.
+    #[must_use]
+    pub fn errors(&self) -> u32 {
+        self.0.errors.load(Ordering::Relaxed)
+    }
+}
+
 struct Streams {
     live: HashMap<StreamId, Arc<TcpStream>>,
     used: HashSet<StreamId>,
     /// Lent to threads; when all are gone, so are the threads.
     running: Option<Sender<Infallible>>,
-    /// Who hears of lost streams, at the driver.
-    lost: Option<Sender<Error>>,
+    /// Who dials streams, at the driver.
+    dialler: Option<Sender<Note>>,
     control: Option<Arc<Shared>>,
 }
 
@@ -127,6 +160,7 @@ pub(super) struct Hub {
     streams_max: usize,
     is_over: AtomicBool,
     progress: AtomicU64,
+    errors: AtomicU32,
     streams: Mutex<Streams>,
     ended: Receiver<Infallible>,
 }
@@ -137,7 +171,7 @@ impl Hub {
         limits: Limits,
         timing: Timing,
         streams_max: u16,
-        lost: Option<Sender<Error>>,
+        dialler: Option<Sender<Note>>,
     ) -> Arc<Self> {
         let (running, ended) = bounded(0);
         Arc::new(Self {
@@ -147,11 +181,12 @@ impl Hub {
             streams_max: streams_max.into(),
             is_over: AtomicBool::new(false),
             progress: AtomicU64::new(0),
+            errors: AtomicU32::new(0),
             streams: Mutex::new(Streams {
                 live: HashMap::new(),
                 used: HashSet::new(),
                 running: Some(running),
-                lost,
+                dialler,
                 control: None,
             }),
             ended,
@@ -340,18 +375,28 @@ impl Hub {
 
     /// Tells the driver's half that a stream died.
     pub(super) fn stream_lost(&self, lost: Error) {
-        if !self.is_over()
-            && let Some(notes) = &self.streams().lost
-        {
-            let _ = notes.send(lost);
+        if !self.is_over() {
+            self.count_error();
+            self.tell_dialler(Note::Lost(lost));
         }
+    }
+
+    fn tell_dialler(&self, note: Note) {
+        if let Some(dialler) = &self.streams().dialler {
+            let _ = dialler.send(note);
+        }
+    }
+
+    /// A stream was lost or could not be made.
+    pub(super) fn count_error(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
     fn cut_streams(&self) {
         self.is_over.store(true, Ordering::Release);
         let mut streams = self.streams();
-        // The redialler ends with its last sender.
-        streams.lost = None;
+        // The dialler ends with its last sender.
+        streams.dialler = None;
         for (_, stream) in streams.live.drain() {
             shut(&stream);
         }

@@ -36,6 +36,7 @@ mod token;
 
 pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
+pub use hub::Growth;
 pub use identity::{Fingerprint, IDENTITY_FILE, Identity};
 pub use serve::{Handler, Listener, Prepared, Request, Serve, Stopper};
 pub use tls::{Authority, Trust, client_config, server_config};

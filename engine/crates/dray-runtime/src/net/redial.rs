@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::dial::secure;
-use super::hub::Hub;
+use super::hub::{Hub, Note};
 use super::{Timing, fail, join, socket};
 use crossbeam_channel::Receiver;
 use dray_core::retry::{RetryPolicy, Verdict};
@@ -10,6 +10,7 @@ use dray_core::{Error, ErrorKind, Result, StreamId};
 use dray_wire::codec::{Connection, Security};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,15 +59,43 @@ impl Streams {
         join::join(&mut channel, &self.ticket, &self.key, stream)?;
         Ok((stream, channel))
     }
+
+    /// Dials so many new streams at once.
+    pub(super) fn dial_all(&self, count: usize) -> Vec<Result<(StreamId, Channel)>> {
+        thread::scope(|scope| {
+            let start = |_| thread::Builder::new().spawn_scoped(scope, || self.dial());
+            let threads: Vec<_> = (0..count).map(start).collect();
+            let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
+                let thread = thread.map_err(|error| fail::system("start a thread", error))?;
+                let died = |_| fail::internal("dial a stream", "its thread panicked");
+                thread.join().map_err(died)?
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
 }
 
-/// Dials a new stream for each that is noted lost, until the link is over.
-pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Error>, retry: RetryPolicy) {
+/// Dials a new stream for each that is noted lost, and those that are wanted, until the link is over.
+pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, retry: RetryPolicy) {
     // Tries since something came through. That a stream was made, or took bytes, says little: a
     // refused join looks the same from here until the connection breaks.
     let mut tries = 0;
     let mut seen = 0;
-    for mut last in notes {
+    for note in notes {
+        let mut last = match note {
+            Note::Lost(error) => error,
+            Note::Want(count) => {
+                let more = count.saturating_sub(hub.live_streams());
+                for dialled in streams.dial_all(more) {
+                    let attached =
+                        dialled.and_then(|(stream, channel)| hub.attach(stream, channel));
+                    if attached.is_err() && !hub.is_over() {
+                        hub.count_error();
+                    }
+                }
+                continue;
+            }
+        };
         let progress = hub.progress();
         if progress != seen {
             seen = progress;
@@ -107,7 +136,7 @@ fn rest(hub: &Hub, wait: Duration) -> bool {
 }
 
 /// Without any stream nothing can ever move again, whatever the control connection says.
-fn give_up(hub: &Hub, notes: &Receiver<Error>, last: Error) {
+fn give_up(hub: &Hub, notes: &Receiver<Note>, last: Error) {
     if hub.live_streams() == 0 && notes.is_empty() {
         let mut error = last;
         error.cause = format!("all data streams are lost, the last by: {}", error.cause);

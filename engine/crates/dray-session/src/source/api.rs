@@ -115,6 +115,8 @@ pub enum Input {
     Leave(Error),
     /// Changes this end's own rate limit.
     SetRate(Option<u64>),
+    /// Hands objects to so many of its streams at the most, one at least; the others stay as they are.
+    SetStreams(u32),
     /// The time said by [`super::Source::next_wake`] has come.
     Tick,
 }

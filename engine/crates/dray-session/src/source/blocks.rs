@@ -295,7 +295,9 @@ impl Source {
             let room = self
                 .streams
                 .iter_mut()
-                .filter(|(_, stream)| stream.queued < STREAM_WINDOW && !stream.is_given_up)
+                .filter(|(_, stream)| !stream.is_given_up)
+                .take(self.streams_most)
+                .filter(|(_, stream)| stream.queued < STREAM_WINDOW)
                 // One whose sockets take much and of which nothing comes gets no more than others.
                 .min_by_key(|(id, stream)| (stream.queued, self.carriers.on_the_way(**id)));
             let Some((stream_id, stream)) = room else {
@@ -404,8 +406,9 @@ impl Source {
             BlockState::Written => {
                 if block.state != State::Written {
                     block.state = State::Written;
-                    for (index, _) in &block.parts {
+                    for (index, range) in &block.parts {
                         self.objects.settled(*index);
+                        self.progress.bytes_written += range.length;
                     }
                 }
             }
@@ -414,6 +417,7 @@ impl Source {
                 for (index, range) in &block.parts {
                     if !settled {
                         self.objects.settled(*index);
+                        self.progress.bytes_written += range.length;
                     }
                     self.tries.remove(&(*index, range.offset));
                     if let Some(file) = self.files.get_mut(index) {

@@ -1,0 +1,75 @@
+"""``--streams auto`` where each connection is slow and the far side takes only so many."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.testing.proxy import Proxy
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench, Ended
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+FILES = 24
+FILE_BYTES = 8 * tree.MIB
+#: of one connection, as a window bounds it on a long path
+RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
+#: what the far side takes, and the control connection
+STREAMS_MAX = 12
+#: what a transfer that is not tuned has
+STREAMS_FIRST = 4
+
+
+def settings(ended: Ended) -> list[tuple[float, int]]:
+    """Give seconds and streams of each line of the feed."""
+    lines: list[dict[str, Any]] = [
+        json.loads(line) for line in ended.words.splitlines() if line.startswith("{")
+    ]
+    feed = [line for line in lines if line["event"] == "progress"]
+    return [(line["seconds"], line["streams"]) for line in feed]
+
+
+def test_streams_grow_until_the_far_side_takes_no_more(bench: Bench) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    sink.mkdir()
+    source.mkdir()
+    for number in range(FILES):
+        tree.make_file(source / f"{number:02}", FILE_BYTES, seed=number)
+    server = bench.serve(sink)
+    proxy = Proxy(
+        server.address,
+        rate_bytes_per_second=RATE_BYTES_PER_SECOND,
+        connections_max=STREAMS_MAX + 1,
+    )
+    try:
+        far = f"dray://{proxy.address}/"
+        how = ["--streams", "auto", "--durability", "none", "--progress", "json"]
+        began = time.monotonic()
+        ended = bench.cp("-r", f"{source}/", far, *how, *bench.peer(server), seconds=200).expect(0)
+        seconds = time.monotonic() - began
+        found = settings(ended)
+        fixed = FILES * FILE_BYTES / (STREAMS_FIRST * RATE_BYTES_PER_SECOND)
+        print(f"\n{seconds:.1f} s, {fixed:.1f} s with {STREAMS_FIRST} streams; refused")
+        print(f"{proxy.refused}; {found}")
+        assert seconds < 0.75 * fixed
+        assert 2 * STREAMS_FIRST <= max(streams for _, streams in found) <= STREAMS_MAX
+        # It does not go on asking.
+        assert proxy.refused <= 2 * STREAMS_MAX
+        differences = tree.differences(tree.describe(source), tree.describe(sink))
+        assert [line for line in differences if "b''" not in line] == []
+    finally:
+        proxy.close()
+
+
+def test_streams_are_not_tuned_where_this_host_does_not_read(bench: Bench) -> None:
+    (bench.folder / "file").write_bytes(b"x")
+    server = bench.serve(bench.folder)
+    far = f"dray://{server.address}/file"
+    ended = bench.cp(far, bench.folder / "copy", "--streams", "auto", *bench.peer(server))
+    assert "--streams auto is for what this host reads" in ended.expect(2).words
