@@ -12,7 +12,7 @@ from dray.testing.proxy import Proxy
 from integration.harness import tree
 
 if TYPE_CHECKING:
-    from integration.harness.program import Bench, Ended
+    from integration.harness.program import Bench, Ended, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -35,13 +35,15 @@ def settings(ended: Ended) -> list[tuple[float, int]]:
     return [(line["seconds"], line["streams"]) for line in feed]
 
 
-def test_streams_grow_until_the_far_side_takes_no_more(bench: Bench) -> None:
+@pytest.mark.parametrize("how", [[], ["--clear-data"]], ids=["tls", "clear"])
+def test_streams_grow_until_the_far_side_takes_no_more(bench: Bench, how: list[Word]) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     sink.mkdir()
     source.mkdir()
     for number in range(FILES):
         tree.make_file(source / f"{number:02}", FILE_BYTES, seed=number)
-    server = bench.serve(sink)
+    allowed = ["--allow-clear-data"] if how else []
+    server = bench.serve(sink, *allowed)
     proxy = Proxy(
         server.address,
         rate_bytes_per_second=RATE_BYTES_PER_SECOND,
@@ -49,7 +51,7 @@ def test_streams_grow_until_the_far_side_takes_no_more(bench: Bench) -> None:
     )
     try:
         far = f"dray://{proxy.address}/"
-        how = ["--streams", "auto", "--durability", "none", "--progress", "json"]
+        how = [*how, "--streams", "auto", "--durability", "none", "--progress", "json"]
         began = time.monotonic()
         ended = bench.cp("-r", f"{source}/", far, *how, *bench.peer(server), seconds=200).expect(0)
         seconds = time.monotonic() - began

@@ -167,6 +167,59 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
 }
 
 #[test]
+fn streams_are_opened_when_they_are_wanted_and_one_that_is_not_missed_is_not_replaced() {
+    let site = Site::start(&Change::default());
+    let mut dial = site.dial();
+    dial.streams_first = 1;
+    let (source, _sink, _pool) = site.push(&dial, connect(4, true));
+    let events = &source.link.events;
+    let mut streams = vec![next_stream(events)];
+    assert_eq!(source.streams, 4, "granted");
+    assert!(events.try_recv().is_err(), "one was wanted");
+    source.growth.want(3);
+    streams.extend([next_stream(events), next_stream(events)]);
+    // No more than were granted.
+    source.growth.want(9);
+    streams.push(next_stream(events));
+    assert_eq!(source.growth.errors(), 0);
+    source.growth.want(3);
+    let lost = ErrorKind::TimedOut;
+    let lost = dray_core::Error::new(lost, dray_core::End::Network, "send an object");
+    let (_, mut stream) = streams.pop().expect("four");
+    stream.give_up(&lost);
+    drop(stream);
+    assert_eq!(source.growth.errors(), 1);
+    let quiet = events.recv_timeout(Duration::from_millis(300));
+    assert!(quiet.is_err(), "three are left, and wanted");
+    let (_, mut stream) = streams.pop().expect("three");
+    stream.give_up(&lost);
+    drop(stream);
+    // Two are too few.
+    let (number, _stream) = next_stream(events);
+    assert_eq!(number, StreamId(4));
+}
+
+#[test]
+fn streams_that_the_far_side_does_not_take_are_errors_and_are_not_tried_again() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let mut dial = site.dial();
+    dial.streams_first = 1;
+    let (source, _sink, _pool) = site.push(&dial, connect(4, true));
+    let events = &source.link.events;
+    let _stream = next_stream(events);
+    proxy.refuse(true);
+    source.growth.want(4);
+    let begin = Instant::now();
+    while source.growth.errors() < 3 {
+        assert!(begin.elapsed() < PATIENCE, "{}", source.growth.errors());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(events.recv_timeout(Duration::from_millis(300)).is_err());
+    assert_eq!(source.growth.errors(), 3, "none is tried again");
+}
+
+#[test]
 fn a_sink_that_is_asked_about_a_stream_ends_it_after_what_has_arrived() {
     let site = Site::start(&Change::default());
     let (source, sink, pool) = site.push(&site.dial(), connect(1, false));

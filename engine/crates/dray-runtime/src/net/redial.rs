@@ -81,10 +81,15 @@ pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, ret
     // refused join looks the same from here until the connection breaks.
     let mut tries = 0;
     let mut seen = 0;
+    // As many as were wanted last, where somebody says so.
+    let mut wanted = usize::MAX;
     for note in notes {
         let mut last = match note {
+            // Without TLS a stream that is refused looks like one that breaks: it is not missed.
+            Note::Lost(_) if hub.live_streams() >= wanted => continue,
             Note::Lost(error) => error,
             Note::Want(count) => {
+                wanted = count;
                 let more = count.saturating_sub(hub.live_streams());
                 for dialled in streams.dial_all(more) {
                     let attached =
