@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from dray.errors import DrayError, ErrorKind
-from dray.transfer import Durability, TransferState
+from dray.transfer import Durability, Stage, TransferState
 
 class Counters(TypedDict):
     seconds: float
@@ -22,6 +22,10 @@ class Counters(TypedDict):
     bytes_sent: int
     bytes_read: int
 
+class ProfileWords(TypedDict):
+    source: dict[Stage, float]
+    sink: dict[Stage, float]
+
 class Report(TypedDict):
     transfer_id: str
     state: TransferState
@@ -38,6 +42,8 @@ class Report(TypedDict):
     seconds: float
     files_failed: list[tuple[str, DrayError]]
     files_failed_total: int
+    profile: ProfileWords
+    bottleneck: Stage | None
 
 class TenureWords(TypedDict):
     epoch: int

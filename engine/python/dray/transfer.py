@@ -10,7 +10,7 @@ from dray import _native
 from dray.checksums import Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dray.errors import DrayError
 
@@ -22,7 +22,9 @@ __all__ = [
     "Links",
     "Notice",
     "Overwrite",
+    "Profile",
     "Progress",
+    "Stage",
     "StrOrBytesPath",
     "TransferResult",
     "TransferState",
@@ -36,6 +38,21 @@ Overwrite = Literal["never", "if-different", "always"]
 Durability = Literal["none", "file", "object"]
 Links = Literal["keep", "follow", "refuse"]
 TransferState = Literal["done", "failed"]
+Stage = Literal[
+    "list",
+    "decide",
+    "rate",
+    "read",
+    "network",
+    "credit",
+    "retry",
+    "verdict",
+    "arrival",
+    "write",
+    "sync",
+    "publish",
+]
+"""What an end waits for, or works on, at a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +153,20 @@ Event: TypeAlias = FileDone | FailedFile | Notice
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time went: seconds that each end was in each stage, one at a time.
+
+    Stages that took no time are left out.
+
+    :param source: of the end that reads.
+    :param sink: of the end that writes.
+    """
+
+    source: Mapping[Stage, float]
+    sink: Mapping[Stage, float]
+
+
+@dataclass(frozen=True, slots=True)
 class TransferResult:
     """How a copy came out: the fields of the object that ``dray cp --json`` ends with.
 
@@ -155,6 +186,8 @@ class TransferResult:
     :param seconds: from the first look to the last name.
     :param files_failed: the entries that failed, the first 1000 at most.
     :param files_failed_total: how many failed in all.
+    :param profile: where the time went.
+    :param bottleneck: the stage that held it up most; ``None`` when none has a third of the time.
     """
 
     transfer_id: str
@@ -172,6 +205,8 @@ class TransferResult:
     seconds: float
     files_failed: tuple[FailedFile, ...]
     files_failed_total: int
+    profile: Profile
+    bottleneck: Stage | None
 
     def raise_for_failures(self) -> None:
         """Raise the error of the first entry that failed, if any did.
@@ -285,6 +320,8 @@ def copy(
         seconds=report["seconds"],
         files_failed=tuple(FailedFile(path, error) for path, error in report["files_failed"]),
         files_failed_total=report["files_failed_total"],
+        profile=Profile(**report["profile"]),
+        bottleneck=report["bottleneck"],
     )
 
 

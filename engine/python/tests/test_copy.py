@@ -5,10 +5,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import dray
+from dray.transfer import Stage
 
 MIB = 1 << 20
 OBJECT = 64 * 1024
@@ -66,6 +68,16 @@ def stop_midway(source: Path, destination: Path) -> tuple[dray.Progress, Enough]
             progress=stop,
         )
     return seen[-1], caught.value
+
+
+def test_what_held_a_copy_up_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "data", 2 * MIB, 5)
+    result = dray.copy(tmp_path / "data", tmp_path / "slow", object_size=OBJECT, rate=4 * MIB)
+    assert result.bottleneck == "rate"
+    waited = result.profile.source["rate"]
+    assert 0.2 < waited < sum(result.profile.source.values()) <= result.seconds
+    assert result.profile.sink["arrival"] > 0.5 * waited
+    assert set(result.profile.source) | set(result.profile.sink) <= set(get_args(Stage))
 
 
 def test_a_tree_arrives_identical(tmp_path: Path) -> None:

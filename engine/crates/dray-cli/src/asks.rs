@@ -4,7 +4,9 @@ use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer::{self, odd_answer};
+use crate::report::held_up_by;
 use crate::units::{count, human};
+use dray_core::profile::Stage;
 use dray_core::{Error, ErrorKind, Result};
 use dray_endpoint::client::Client;
 use hyper::Method;
@@ -259,6 +261,11 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
     }
     for notice in texts(transfer, "notices") {
         output::result(&format!("  {notice}"));
+    }
+    let bottleneck = text(transfer, "bottleneck");
+    let stage = Stage::ALL.into_iter().find(|one| one.name() == bottleneck);
+    if let Some(stage) = stage {
+        output::result(&format!("  held up most by {}", held_up_by(stage)));
     }
     for line in moments(transfer) {
         output::result(&format!("  {line}"));

@@ -4,6 +4,7 @@ use crate::error::{exception, to_python, usage};
 use crate::watch::{self, Callbacks};
 use crate::words::{self, Pair, file_name, to_pair};
 use dray_core::options::Options;
+use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
 use dray_runtime::place::{Places, Sources, Written};
 use dray_runtime::prepare::{self, Content, POOL_BYTES_DEFAULT, Request, Targets};
@@ -11,8 +12,10 @@ use dray_session::{Event, Failure, Outcome, Progress};
 use dray_wire::message::Selection;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 /// What `dray.copy` was given; paths as bytes, the rest as the caller wrote it.
 #[derive(FromPyObject)]
@@ -158,6 +161,28 @@ pub(crate) struct Report<'py> {
     seconds: f64,
     files_failed: Vec<(OsString, Bound<'py, PyAny>)>,
     files_failed_total: u64,
+    profile: ProfileWords,
+    bottleneck: Option<&'static str>,
+}
+
+/// Seconds by stage.
+#[derive(IntoPyObject)]
+struct ProfileWords {
+    source: BTreeMap<&'static str, f64>,
+    sink: BTreeMap<&'static str, f64>,
+}
+
+impl ProfileWords {
+    fn of(profile: &Profile) -> Self {
+        let seconds = |times: &Times| {
+            let of_stage = |(stage, time): (Stage, Duration)| (stage.name(), time.as_secs_f64());
+            times.iter().map(of_stage).collect()
+        };
+        Self {
+            source: seconds(&profile.source),
+            sink: seconds(&profile.sink),
+        }
+    }
 }
 
 /// Copies on this host; see `dray.copy`.
@@ -278,5 +303,7 @@ fn report<'py>(
         seconds,
         files_failed: failed.collect::<PyResult<_>>()?,
         files_failed_total,
+        profile: ProfileWords::of(&progress.profile),
+        bottleneck: progress.profile.bottleneck().map(Stage::name),
     })
 }

@@ -26,6 +26,7 @@ __all__ = [
     "Miss",
     "ObjectCounts",
     "Obstacle",
+    "Profile",
     "Rates",
     "RootInfo",
     "Scheduling",
@@ -106,6 +107,18 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time went: seconds by stage, one stage of an end at a time.
+
+    :param source: of the end that reads.
+    :param sink: of the end that writes.
+    """
+
+    source: Mapping[str, float] = field(default_factory=dict)
+    sink: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Eta:
     """Between which times a promised transfer will be done.
 
@@ -153,6 +166,8 @@ class Transfer:
     :param request: as submitted, tickets left out.
     :param submitted_at: when; so with the other times, ``None`` while it has not happened.
     :param next_try_at: of a waiting one.
+    :param profile: where the time of the attempt went.
+    :param bottleneck: the stage that held it up most (``read``, ``network``, ``write`` and so on).
     :param held: of an active one: it keeps its session and moves nothing for now.
     :param eta: when it should be done at the rate of now; ``None`` while nobody can know.
     :param promised: whether its deadline, or its rate, is promised.
@@ -180,6 +195,8 @@ class Transfer:
     bytes: ByteCounts = field(default_factory=ByteCounts)
     objects: ObjectCounts = field(default_factory=ObjectCounts)
     rate: Rates = field(default_factory=Rates)
+    profile: Profile = field(default_factory=Profile)
+    bottleneck: str | None = None
     held: bool = False
     eta: datetime | None = None
     promised: bool = False

@@ -109,6 +109,7 @@ impl<'q> Monitor<'q> {
                     .max(self.arrived_objects.load(Ordering::Relaxed)),
                 resumed: progress.objects_resumed,
             },
+            profile: progress.profile,
         }
     }
 
@@ -214,25 +215,26 @@ impl Watch for Monitor<'_> {}
 mod tests {
     use super::Monitor;
     use crate::access::{Principal, Rights};
+    use crate::api::types::StageWord;
     use crate::config::Config;
     use crate::events::Hub;
     use crate::live::{Moving, RateWish, Way};
     use crate::moment::Moment;
-    use crate::queue::{Queue, Submission};
+    use crate::queue::{Counters, Job, Queue, Submission};
     use dray_core::TransferId;
+    use dray_core::profile::Stage;
     use dray_runtime::observe::Observer;
     use dray_session::Progress;
     use serde_json::json;
+    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
-    #[test]
-    fn a_deadline_that_comes_before_the_files_are_listed_is_asked_for_then() {
-        let folder = tempfile::tempdir().expect("a folder");
+    /// A queue with one transfer that has begun.
+    fn begun(folder: &Path) -> (Arc<Queue>, Job) {
         let text = format!(
-            "name = \"a.example\"\nstate = {:?}\nrate = \"100MB/s\"\n\
+            "name = \"a.example\"\nstate = {folder:?}\nrate = \"100MB/s\"\n\
              [[root]]\nname = \"data\"\npath = \"/data\"\n",
-            folder.path()
         );
         let config = Config::parse("test", &text).expect("good");
         let queue = Queue::open(&config, Arc::new(Hub::new(4, Moment::now()))).expect("opened");
@@ -252,19 +254,33 @@ mod tests {
             .begin(&id, taken.version)
             .expect("asked")
             .expect("begun");
-        let (owner, peer) = ("alice".to_owned(), "b.example".to_owned());
-        let moving = Moving::new(id, owner, peer, Way::In, RateWish::default());
-        let monitor = Monitor::new(&queue, &job, Arc::new(moving));
-        let deadline = Moment::now().after(Duration::from_secs(1_001));
-        let patch = json!({"deadline": deadline});
-        let patch = serde_json::from_value(patch).expect("good");
-        let caller = Principal {
+        (queue, job)
+    }
+
+    fn alice() -> Principal {
+        Principal {
             name: "alice@test".to_owned(),
             owner: "alice".to_owned(),
             is_administrator: false,
             rights: Rights::Rules,
-        };
-        queue.patch(&caller, "one", &patch).expect("taken");
+        }
+    }
+
+    fn watched<'q>(queue: &'q Queue, job: &Job) -> Monitor<'q> {
+        let (owner, peer) = ("alice".to_owned(), "b.example".to_owned());
+        let moving = Moving::new(job.id.clone(), owner, peer, Way::In, RateWish::default());
+        Monitor::new(queue, job, Arc::new(moving))
+    }
+
+    #[test]
+    fn a_deadline_that_comes_before_the_files_are_listed_is_asked_for_then() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (queue, job) = begun(folder.path());
+        let monitor = watched(&queue, &job);
+        let deadline = Moment::now().after(Duration::from_secs(1_001));
+        let patch = json!({"deadline": deadline});
+        let patch = serde_json::from_value(patch).expect("good");
+        queue.patch(&alice(), "one", &patch).expect("taken");
         assert!(!queue.promises().is_promised("one"));
         monitor.progress(&Progress {
             listing_done: true,
@@ -272,5 +288,36 @@ mod tests {
             ..Progress::default()
         });
         assert!(queue.promises().is_promised("one"));
+    }
+
+    #[test]
+    fn what_held_the_sessions_of_an_attempt_up_is_told_of_all_of_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (queue, job) = begun(folder.path());
+        let mut progress = Progress::default();
+        let told = |monitor: &Monitor<'_>, progress: &Progress| {
+            monitor.progress(progress);
+            let told = queue.show(&alice(), "one").expect("there");
+            (told.profile, told.bottleneck)
+        };
+        let monitor = watched(&queue, &job);
+        assert_eq!(told(&monitor, &progress).1, None);
+        let (source, sink) = (&mut progress.profile.source, &mut progress.profile.sink);
+        source.add(Stage::Credit, Duration::from_secs(5));
+        sink.add(Stage::Write, Duration::from_millis(4_500));
+        let (profile, bottleneck) = told(&monitor, &progress);
+        assert_eq!(bottleneck, Some(StageWord::Write));
+        assert_eq!(profile.source, [(StageWord::Credit, 5.0)].into());
+        assert_eq!(profile.sink, [(StageWord::Write, 4.5)].into());
+        // As it is kept.
+        let counters = monitor.counters(&progress);
+        let kept = serde_json::to_string(&counters).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<Counters>(&kept).expect("read"),
+            counters
+        );
+        let old = r#"{"objects": {"sent": 1, "resumed": 0}}"#;
+        let old: Counters = serde_json::from_str(old).expect("of an earlier version");
+        assert!(old.profile.source.is_empty());
     }
 }

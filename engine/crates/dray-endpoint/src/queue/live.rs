@@ -8,6 +8,7 @@ use crate::api::types::{
 use crate::events::Hub;
 use crate::moment::Moment;
 use crate::place;
+use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub struct Counters {
     pub bytes: Bytes,
     /// Of objects.
     pub objects: Objects,
+    /// Where the time of its sessions went.
+    pub profile: Profile,
 }
 
 impl Counters {
@@ -58,6 +61,7 @@ impl Counters {
         self.files.done = self.files.done.max(base.files.done);
         self.bytes.sent = self.bytes.sent.saturating_add(base.bytes.sent);
         self.objects.sent = self.objects.sent.saturating_add(base.objects.sent);
+        self.profile.join(&base.profile);
         self
     }
 }

@@ -3,7 +3,9 @@
 use super::live::{Counters, FAILURES_MAX, Run};
 use super::schema::sql;
 use super::states::{Standing, Wish};
-use crate::api::types::{ErrorParts, PathError, Place, Rates, Request, State, Transfer};
+use crate::api::types::{
+    ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, StageWord, State, Transfer,
+};
 use crate::moment::Moment;
 use crate::promises::View;
 use dray_core::rate::Class;
@@ -306,6 +308,8 @@ impl Row {
             files: counters.files,
             bytes: counters.bytes,
             objects: counters.objects,
+            profile: ProfileAnswer::from(&counters.profile),
+            bottleneck: counters.profile.bottleneck().map(StageWord::from),
             rate,
             held: run.is_some_and(|run| run.is_held),
             eta: run.and_then(|run| run.eta(now)),

@@ -7,6 +7,7 @@ mod checks;
 mod events;
 mod failure;
 mod parts;
+mod profile;
 mod request;
 mod rest;
 mod scheduling;
@@ -20,6 +21,7 @@ pub use checks::Check;
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
+pub use profile::{ProfileAnswer, StageWord};
 pub use request::{Request, reserved_id};
 pub use rest::{
     AdmissionAnswer, AdmissionRequest, Admitted, Decision, EndpointAnswer, Health, LimitsAnswer,

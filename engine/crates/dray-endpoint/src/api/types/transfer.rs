@@ -2,6 +2,7 @@
 
 use super::checks::{self, Check, SECONDS_MAX};
 use super::failure::{ErrorParts, PathError};
+use super::profile::{ProfileAnswer, StageWord};
 use super::request::Request;
 use super::{page_default, poll_default, words};
 use crate::moment::Moment;
@@ -251,6 +252,12 @@ pub struct Transfer {
     pub bytes: Bytes,
     /// Counters of objects.
     pub objects: Objects,
+    /// Where the time of this attempt went.
+    #[serde(default)]
+    pub profile: ProfileAnswer,
+    /// What held it up most, if anything has a third of the time.
+    #[serde(default)]
+    pub bottleneck: Option<StageWord>,
     /// Bytes per second.
     pub rate: Rates,
     /// Of an active one: whether it is held, with its session, and moves nothing for now.
