@@ -135,6 +135,13 @@ def test_a_null_end_that_makes_no_sense_is_refused(
     assert not (bench.folder / "x").exists()
 
 
+def test_a_server_without_storage_has_no_targets_to_limit(bench: Bench) -> None:
+    words: list[Word] = ["serve", "--root", "null:5", "--token-file", bench.token]
+    words += ["--identity", bench.folder / "identity", "--listen", "127.0.0.1:0"]
+    ended = bench.start(*words, "--limit-target=null=1MiB").wait(20)
+    assert (ended.code, "no storage targets" in ended.words) == (2, True), ended.words
+
+
 def test_a_file_of_that_name_is_a_file(bench: Bench) -> None:
     (bench.folder / "null:7").write_bytes(b"not made up")
     bench.start("cp", "./null:7", "copy", cwd=bench.folder).wait().expect(0)

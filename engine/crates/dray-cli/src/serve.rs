@@ -122,6 +122,12 @@ struct House {
 impl House {
     fn open(serve: &Serve, null: Option<Null>) -> Result<Self> {
         let (root, served) = match null {
+            Some(_) if !(serve.target.is_empty() && serve.limit_target.is_empty()) => {
+                return Err(usage(
+                    "a null end has no storage targets",
+                    "leave --target and --limit-target out",
+                ));
+            }
             Some(null) => (serve.root.clone(), Served::Null(NullExport(null))),
             None => {
                 let root = serve.root.canonicalize().map_err(|error| {
