@@ -17,7 +17,7 @@ use dray_runtime::net::{Authority, Dial, Identity, Token, Trust};
 use dray_runtime::prepare::{self, Buffers, Content};
 use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
-use dray_session::Progress;
+use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -114,7 +114,14 @@ impl Carrier {
         if !(source.is_local() && to.is_local()) {
             check_clear_data(request, &self.config)?;
         }
-        let task = task(job, &place, Bounds::of(&self.config).object_bytes_max());
+        let object_bytes_max = Bounds::of(&self.config).object_bytes_max();
+        if let Some(asked) = request
+            .object_size
+            .filter(|asked| *asked > object_bytes_max)
+        {
+            watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
+        }
+        let task = task(job, &place, object_bytes_max);
         match (&source, &to) {
             (Side::Local(source), Side::Local(to)) => {
                 self.copy(job, &task, source, to, place, handle, watch)
@@ -299,6 +306,17 @@ fn within(job: &Job, place: &Destination) -> Within {
         owner: job.owner.clone().into_bytes(),
         durability: job.request.durability,
     }
+}
+
+/// Said of a transfer whose objects are smaller than was asked for.
+fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
+    let cause = format!(
+        "objects of {asked} bytes were asked for, and {object_bytes_max} fit what each of this \
+         endpoint's sessions has of its memory"
+    );
+    Error::new(ErrorKind::Unsupported, End::Here, "cut the files")
+        .cause(cause)
+        .remedy("raise limits.memory, or lower limits.transfers_active, to have larger ones")
 }
 
 fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {

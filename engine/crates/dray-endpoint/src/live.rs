@@ -197,10 +197,13 @@ impl Bounds {
     }
 
     /// Bytes of the largest object that fits every session, however little memory it gets: one that
-    /// went on with more than the next gets would leave that objects it cannot hold.
+    /// went on with more than the next gets would leave that objects it cannot hold. A power of two:
+    /// no block of the storage lies in two objects.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
-        (self.least() / BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
+        let fits = self.least() / BUFFERS_MIN;
+        let power = fits.checked_ilog2().map_or(0, |power| 1 << power);
+        power.min(plan::OBJECT_BYTES_MAX)
     }
 
     /// With places for `active` transfers that this endpoint drives beside as many that others do, and
@@ -263,6 +266,25 @@ mod tests {
             per_owner,
             own_of_owner: per_owner,
         }
+    }
+
+    #[test]
+    fn objects_fit_every_session_and_are_whole_blocks() {
+        let usual = Bounds::for_active(1 << 30, 50, 25);
+        assert_eq!(usual.object_bytes_max(), 1 << 20);
+        for active in [1, 3, 4, 50, 100, 1000] {
+            let bounds = Bounds::for_active(1 << 30, active, active);
+            let bytes = bounds.object_bytes_max();
+            assert!(
+                bytes.is_power_of_two() && bytes <= bounds.least() / 8,
+                "{bytes}"
+            );
+            assert!(
+                bytes * 2 > bounds.least() / 8 || bytes == 64 << 20,
+                "{bytes}"
+            );
+        }
+        assert_eq!(Bounds::for_active(0, 1, 1).object_bytes_max(), 0);
     }
 
     fn own(owner: &str) -> Moving {
