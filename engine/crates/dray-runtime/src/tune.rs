@@ -11,6 +11,7 @@ use crate::net::Growth;
 use crate::observe::Observer;
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
+use dray_core::profile::{Stage as Held, Times};
 use dray_core::{Result, StreamId};
 use dray_sched::tuner::{Bounds, Errors, Remembered, Sample, Setting, Stage, Tuner};
 use dray_session::source::{Input, Listed};
@@ -43,6 +44,7 @@ struct State {
     at: Instant,
     written: u64,
     errors: u32,
+    times: Times,
     drains_until: Option<Instant>,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Tuned<'a> {
             at: Instant::now(),
             written: 0,
             errors: growth.errors(),
+            times: Times::default(),
             drains_until: None,
         };
         Self {
@@ -114,9 +117,10 @@ impl<'a> Tuned<'a> {
             },
             stage: match state.drains_until {
                 Some(until) if Instant::now() < until => Some(Stage::Other),
-                _ => self.stage(progress),
+                _ => self.stage(progress, &state.times),
             },
         };
+        state.times = progress.profile.source;
         state.at += took;
         state.written = progress.bytes_written;
         state.errors = errors;
@@ -137,13 +141,24 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// What no number of streams changes. Else it is not known, and streams are all that can be set.
-    fn stage(&self, progress: &Progress) -> Option<Stage> {
+    /// What held the source up most since the last sample. Not known where it waited for credit: for a
+    /// slow sink, or for answers that are long on the way.
+    fn stage(&self, progress: &Progress, before: &Times) -> Option<Stage> {
         let resumed = progress
             .bytes_resumed
             .saturating_add(progress.bytes_written);
         let is_at_the_end = progress.listing_done && resumed >= progress.bytes_listed;
-        (self.has_rate || progress.is_held_there || is_at_the_end).then_some(Stage::Other)
+        if self.has_rate || progress.is_held_there || is_at_the_end {
+            return Some(Stage::Other);
+        }
+        let times = progress.profile.source.since(before);
+        let (most, _) = times.iter().max_by_key(|(_, time)| *time)?;
+        match most {
+            Held::Network => Some(Stage::Network),
+            Held::Read => Some(Stage::Read),
+            Held::Credit => None,
+            _ => Some(Stage::Other),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A stream of which nothing comes any more is ended, and what was on it goes over the others.
 
 use dray_core::options::Options;
+use dray_core::profile::Stage;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
     BlockId, Entry, EntryKind, FileIndex, Layout, Metadata, Name, RelPath, StreamId, Sums,
@@ -198,6 +199,24 @@ fn objects_go_to_as_many_streams_as_are_said_and_another_takes_a_lost_one_s_plac
         OBJECTS * OBJECT,
         "each counts once"
     );
+}
+
+#[test]
+fn streams_that_are_given_nothing_are_no_reason_to_say_that_the_sink_is_slow() {
+    let mut world = World::new();
+    world.inputs.push_front(Input::SetStreams(1));
+    // As much as the one that is used may have waiting; it takes none.
+    world.inputs.pop_back();
+    let credit = Message::Credit(vec![(TARGET, 2)]);
+    world.inputs.push_back(Input::Message(credit));
+    world.sockets_take = 0;
+    world.run(4);
+    let times = world.source.profile(world.now).source;
+    assert!(
+        times.of(Stage::Network) > Duration::from_secs(2),
+        "{times:?}"
+    );
+    assert!(times.of(Stage::Credit) < Duration::from_millis(500));
 }
 
 #[test]

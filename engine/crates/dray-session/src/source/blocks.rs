@@ -326,8 +326,11 @@ impl Source {
 
     /// Whether no stream would take another object.
     pub(super) fn is_every_stream_full(&self) -> bool {
-        let mut streams = self.streams.values();
-        streams.all(|stream| stream.queued >= STREAM_WINDOW || stream.is_given_up)
+        let streams = self.streams.values();
+        let mut used = streams
+            .filter(|stream| !stream.is_given_up)
+            .take(self.streams_most);
+        used.all(|stream| stream.queued >= STREAM_WINDOW)
     }
 
     /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
