@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.bench import growth_report, jobs_report, report
+from integration.bench import growth_report, jobs_report, report, wan_report
 from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
 from integration.simulation import plot
 
@@ -139,6 +139,7 @@ class Written(NamedTuple):
 
 WRITTEN = [
     Written("report", report.PAGE, report.page, report.pictures),
+    Written("wan_report", wan_report.PAGE, wan_report.page, wan_report.pictures),
     Written("growth_report", growth_report.PAGE, growth_report.page, growth_report.pictures),
     Written("jobs_report", jobs_report.PAGE, jobs_report.page, jobs_report.pictures),
 ]
