@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 #: told apart by those who see few colours too: Okabe and Ito's
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 WIDTH = 860
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
