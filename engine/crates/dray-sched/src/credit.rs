@@ -1,8 +1,9 @@
 //! Credit per sink target: how many objects may be on the way to each, so that a slow target holds
 //! only its own share of the sink's buffers and a fast one never waits behind it (LADS, section 4).
 
-use dray_core::TargetId;
+use dray_core::{TargetId, Time};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Fewest objects a target may have on the way, whatever the number of targets: one being written
 /// and one arriving.
@@ -16,9 +17,9 @@ const CONGESTED_KEPT: u32 = 5;
 /// source reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// Objects that lie at the sink on average, as long as its storage counts as the faster part: fewer
-/// than its writers. Streams that end their objects together let more lie there for a moment.
-const IDLE_MEAN: u64 = 3;
+/// A window that comes in so many times as long as the way takes is enough: what is on the way is no
+/// more than a quarter of it, and a pause of either end as long as the way costs nothing.
+const WAYS: u32 = 4;
 
 #[derive(Debug, Clone)]
 struct Account {
@@ -26,13 +27,15 @@ struct Account {
     out: u32,
     /// Of them, what has arrived and is not written.
     arrived: u32,
-    /// What may be out at the most. It grows as long as the storage waits for what is on the way, and
-    /// never shrinks: a pause of the way that was met once is met again.
+    /// What may be out at the most. It grows as long as the way holds a large part of it, and never
+    /// shrinks: what was on the way once may be so again.
     window: u32,
     /// What is left of what was out, and had not arrived, when this round began.
     round: u32,
-    /// Arrivals of this round, and the sum of what lay here at each of them.
-    round_seen: (u64, u64),
+    /// When this round began: the first one with the first credit.
+    round_at: Option<Time>,
+    /// From the first credit to the first object: there and back, with a read.
+    way: Option<Duration>,
     /// What its writers could take besides when one of its objects was written last.
     due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
@@ -40,33 +43,33 @@ struct Account {
 }
 
 impl Account {
-    const fn new(window: u32) -> Self {
+    const fn new() -> Self {
         Self {
             out: 0,
             arrived: 0,
-            window,
+            window: WINDOW_FIRST,
             round: WINDOW_FIRST,
-            round_seen: (0, 0),
+            round_at: None,
+            way: None,
             due: 0,
             is_quiet: false,
         }
     }
 
-    /// Something has arrived, and lies here with what `arrived` counts. A round ends when all that
-    /// was on the way at its begin is here; one in which the writers had room was bound by the way or
-    /// by the source, and more on the way helps.
-    fn on_arrival(&mut self) {
+    /// Something has arrived. A round ends when all that was on the way at its begin is here. Where the
+    /// window bounds, that takes as long as the way; where storage, the source or the line does, longer,
+    /// and more on the way would only lie somewhere.
+    fn on_arrival(&mut self, now: Time) {
         self.arrived += 1;
-        let (arrivals, lay) = &mut self.round_seen;
-        *arrivals += 1;
-        *lay += u64::from(self.arrived);
+        let began = *self.round_at.get_or_insert(now);
+        let way = *self.way.get_or_insert_with(|| now.since(began));
         self.round = self.round.saturating_sub(1);
         if self.round == 0 {
-            if *lay <= IDLE_MEAN * *arrivals {
+            if now.since(began) < way * WAYS {
                 self.window = self.window.saturating_mul(2);
             }
             self.round = self.out.saturating_sub(self.arrived);
-            self.round_seen = (0, 0);
+            self.round_at = Some(now);
         }
     }
 }
@@ -75,8 +78,6 @@ impl Account {
 #[derive(Debug, Clone)]
 pub struct CreditLedger {
     pool: u32,
-    /// Of a target that is met.
-    window_first: u32,
     out: u32,
     targets: BTreeMap<TargetId, Account>,
     /// The target that was looked at last, so that a pool with fewer buffers than targets goes round.
@@ -89,28 +90,16 @@ impl CreditLedger {
     pub const fn new(pool: u32) -> Self {
         Self {
             pool,
-            window_first: WINDOW_FIRST,
             out: 0,
             targets: BTreeMap::new(),
             turn: None,
         }
     }
 
-    /// The same for a sink that writes in order: what lies there waits for what is on the way, and says
-    /// nothing of the storage, so each target may have its share from the begin.
-    #[must_use]
-    pub fn of_shares(pool: u32) -> Self {
-        Self {
-            window_first: u32::MAX,
-            ..Self::new(pool)
-        }
-    }
-
     /// Makes a target known, or wanted again.
     pub fn add_target(&mut self, target: TargetId) {
-        let first = self.window_first;
         let known = self.targets.entry(target);
-        known.or_insert_with(|| Account::new(first)).is_quiet = false;
+        known.or_insert_with(Account::new).is_quiet = false;
     }
 
     /// The source has no use for `count` credits of `target`, or, with none, has use for some.
@@ -151,11 +140,11 @@ impl CreditLedger {
 
     /// An object that has arrived keeps its credit out until its buffer is free again: call after
     /// [`CreditLedger::take_back`]. Returns whether the target is known.
-    pub fn hold(&mut self, target: TargetId) -> bool {
+    pub fn hold(&mut self, target: TargetId, now: Time) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) => {
                 account.out += 1;
-                account.on_arrival();
+                account.on_arrival(now);
                 self.out += 1;
                 true
             }
@@ -174,7 +163,11 @@ impl CreditLedger {
 
     /// What may be granted now: every target up to its window, the window being an equal share of
     /// the pool; of a congested one no more than its writers can take.
-    pub fn grants(&mut self, is_congested: impl Fn(TargetId) -> bool) -> Vec<(TargetId, u32)> {
+    pub fn grants(
+        &mut self,
+        now: Time,
+        is_congested: impl Fn(TargetId) -> bool,
+    ) -> Vec<(TargetId, u32)> {
         let wanted = self.targets.values().filter(|account| !account.is_quiet);
         let count = u32::try_from(wanted.count()).unwrap_or(u32::MAX).max(1);
         let share = (self.pool / count).max(WINDOW_MIN);
@@ -200,6 +193,7 @@ impl CreditLedger {
                     is_worth = grant > 0;
                 }
                 if is_worth {
+                    account.round_at.get_or_insert(now);
                     account.out += grant;
                     self.out += grant;
                     self.turn = Some(*target);
@@ -214,7 +208,7 @@ impl CreditLedger {
 #[cfg(test)]
 mod tests {
     use super::CreditLedger;
-    use dray_core::TargetId;
+    use dray_core::{TargetId, Time};
     use proptest::prelude::*;
 
     #[test]
@@ -223,13 +217,13 @@ mod tests {
         ledger.add_target(TargetId(0));
         ledger.add_target(TargetId(1));
         assert_eq!(
-            ledger.grants(|_| false),
+            ledger.grants(Time::ZERO, |_| false),
             [(TargetId(0), 32), (TargetId(1), 32)]
         );
         for _ in 0..4 {
             assert!(ledger.take_back(TargetId(1)));
         }
-        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(Time::ZERO, |_| false), [(TargetId(1), 4)]);
         assert!(
             !ledger.take_back(TargetId(9)),
             "an unknown target has no credit"
@@ -243,105 +237,104 @@ mod tests {
         ledger.add_target(TargetId(1));
         let congested = |target| target == TargetId(1);
         assert_eq!(
-            ledger.grants(congested),
+            ledger.grants(Time::ZERO, congested),
             [(TargetId(0), 32), (TargetId(1), 2)],
             "none at all would be for ever"
         );
         for _ in 0..2 {
-            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1)));
+            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1), Time::ZERO));
         }
-        assert_eq!(ledger.grants(congested), []);
+        assert_eq!(ledger.grants(Time::ZERO, congested), []);
         // Four more find a writer: they go there once, not again with each look.
         ledger.free(TargetId(1));
-        assert_eq!(ledger.grants(congested), [(TargetId(1), 4)]);
-        assert_eq!(ledger.grants(congested), []);
+        assert_eq!(ledger.grants(Time::ZERO, congested), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(Time::ZERO, congested), []);
         for _ in 0..4 {
-            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1)));
+            assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1), Time::ZERO));
         }
         ledger.free(TargetId(1));
-        assert_eq!(ledger.grants(congested), [(TargetId(1), 1)]);
+        assert_eq!(ledger.grants(Time::ZERO, congested), [(TargetId(1), 1)]);
         assert_eq!(ledger.out(), 37);
-        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 27)], "well again");
+        assert_eq!(
+            ledger.grants(Time::ZERO, |_| false),
+            [(TargetId(1), 27)],
+            "well again"
+        );
     }
 
     #[test]
     fn a_long_way_is_filled_for_a_congested_target_too() {
-        let mut ledger = CreditLedger::new(64);
+        let mut ledger = CreditLedger::new(32);
         ledger.add_target(TargetId(0));
         // Each that arrives is written at once, while what was granted since is on its way.
         let mut on_the_way = 0;
         for _ in 0..100 {
             on_the_way += ledger
-                .grants(|_| true)
+                .grants(Time::ZERO, |_| true)
                 .iter()
                 .map(|(_, count)| count)
                 .sum::<u32>();
-            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
+            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), Time::ZERO));
             ledger.free(TargetId(0));
             on_the_way -= 1;
         }
-        assert!(on_the_way > 60, "{on_the_way}");
+        assert!(on_the_way > 28, "{on_the_way}");
     }
 
-    /// Grants all it may, and gives the most that may be out after so many objects have come, `burst` of
-    /// them at a time, of which `lie` are not written when the next ones come.
-    fn window_after(mut ledger: CreditLedger, objects: u32, burst: u32, lie: usize) -> u32 {
+    /// Grants all it may, and gives the most that may be out after so many objects have come: by a way
+    /// that takes so many milliseconds there and back, one each millisecond at the most.
+    fn window_after(objects: u32, way: u64) -> u32 {
+        let mut ledger = CreditLedger::new(1024);
         ledger.add_target(TargetId(0));
-        let mut here = 0;
-        for _ in 0..objects / burst {
-            ledger.grants(|_| false);
-            for _ in 0..burst {
-                assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0)));
-                here += 1;
-            }
-            while here > lie {
-                ledger.free(TargetId(0));
-                here -= 1;
-            }
+        let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
+        // When what was granted arrives.
+        let mut to_come = std::collections::VecDeque::new();
+        let mut now = 1;
+        for _ in 0..objects {
+            let granted: u32 = ledger
+                .grants(at(now), |_| false)
+                .iter()
+                .map(|(_, n)| n)
+                .sum();
+            to_come.extend(std::iter::repeat_n(now + way, granted as usize));
+            now = to_come
+                .pop_front()
+                .expect("some is on the way")
+                .max(now + 1);
+            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(now)));
+            ledger.free(TargetId(0));
         }
-        ledger.grants(|_| false);
+        ledger.grants(at(now), |_| false);
         ledger.out()
     }
 
     #[test]
-    fn a_window_grows_while_the_storage_waits_for_the_way() {
-        let after =
-            |objects, burst, lie| window_after(CreditLedger::new(1024), objects, burst, lie);
-        assert_eq!(after(0, 1, 0), 32);
-        // Twice as much with each round; an eighth waits until it is worth a message.
-        let after_two = after(32 + 64, 1, 1);
-        assert!((112..=128).contains(&after_two), "{after_two}");
-        assert!(after(2000, 1, 0) >= 896, "up to the pool");
-        assert!(
-            after(2000, 4, 0) >= 896,
-            "streams end their objects together"
-        );
-    }
-
-    #[test]
-    fn a_window_stays_where_the_storage_is_the_slower_part() {
-        assert_eq!(window_after(CreditLedger::new(1024), 2000, 1, 20), 32);
-        assert_eq!(window_after(CreditLedger::new(1024), 2000, 4, 4), 32);
-    }
-
-    #[test]
-    fn a_sink_that_writes_in_order_has_its_shares_from_the_begin() {
-        assert_eq!(window_after(CreditLedger::of_shares(1024), 0, 1, 0), 1024);
+    fn a_window_grows_to_several_times_what_the_way_holds() {
+        assert_eq!(window_after(0, 0), 32);
+        for (way, least, most) in [(1, 32, 32), (7, 32, 32), (20, 80, 256), (60, 240, 512)] {
+            let window = window_after(10_000, way);
+            assert!((least..=most).contains(&window), "{window} for {way} ms");
+        }
+        assert!(window_after(10_000, 500) >= 896, "up to the pool");
     }
 
     #[test]
     fn credit_nobody_uses_goes_to_those_who_can() {
         let mut ledger = CreditLedger::new(4);
         ledger.add_target(TargetId(0));
-        assert_eq!(ledger.grants(|_| false), [(TargetId(0), 4)]);
+        assert_eq!(ledger.grants(Time::ZERO, |_| false), [(TargetId(0), 4)]);
         ledger.add_target(TargetId(1));
-        assert_eq!(ledger.grants(|_| false), [], "the pool is out");
+        assert_eq!(ledger.grants(Time::ZERO, |_| false), [], "the pool is out");
         assert!(ledger.give_back(TargetId(0), 4));
         assert!(ledger.give_back(TargetId(1), 0), "asks");
-        assert_eq!(ledger.grants(|_| false), [(TargetId(1), 4)]);
+        assert_eq!(ledger.grants(Time::ZERO, |_| false), [(TargetId(1), 4)]);
         assert!(ledger.take_back(TargetId(1)));
         ledger.add_target(TargetId(0));
-        assert_eq!(ledger.grants(|_| false), [(TargetId(0), 1)], "wanted again");
+        assert_eq!(
+            ledger.grants(Time::ZERO, |_| false),
+            [(TargetId(0), 1)],
+            "wanted again"
+        );
     }
 
     #[test]
@@ -352,7 +345,7 @@ mod tests {
             ledger.add_target(TargetId(target));
         }
         for _ in 0..10 {
-            for (target, count) in ledger.grants(|_| false) {
+            for (target, count) in ledger.grants(Time::ZERO, |_| false) {
                 served.insert(target);
                 for _ in 0..count {
                     assert!(ledger.take_back(target));
@@ -384,7 +377,7 @@ mod tests {
                         prop_assert!(!ledger.give_back(target, had + 1));
                         if ledger.give_back(target, had) && had > 0 { out.insert(target, 0); }
                     }
-                    _ => for (target, count) in ledger.grants(|target| target.0 % 3 == 0) {
+                    _ => for (target, count) in ledger.grants(Time::ZERO, |target| target.0 % 3 == 0) {
                         *out.entry(target).or_default() += count;
                     },
                 }

@@ -102,10 +102,7 @@ impl Sink {
             claims: Claims::new(&config.claims),
             phase: Phase::Moving,
             peers: BTreeMap::new(),
-            ledger: match config.ordered_window {
-                Some(_) => CreditLedger::of_shares(config.buffers),
-                None => CreditLedger::new(config.buffers),
-            },
+            ledger: CreditLedger::new(config.buffers),
             congestion: Congestion::new(CONGESTED_OR_NOT),
             live: HashMap::new(),
             paths: HashMap::new(),
@@ -446,7 +443,7 @@ impl Sink {
         self.tell();
         if matches!(self.phase, Phase::Moving) {
             self.congestion.look(now);
-            self.grant();
+            self.grant(now);
             self.conclude_if_done();
         } else {
             self.stop_if_settled();

@@ -94,7 +94,7 @@ impl Sink {
             return;
         }
         // The buffer is held until it is written: its credit is out again until then.
-        let holds_credit = holds_credit && self.ledger.hold(head.target);
+        let holds_credit = holds_credit && self.ledger.hold(head.target, now);
         let block = Block {
             segments: head.segments,
             target: head.target,

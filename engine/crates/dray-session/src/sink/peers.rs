@@ -7,7 +7,7 @@ use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::profile::Times;
-use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId};
+use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId, Time};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -211,7 +211,7 @@ impl Sink {
 
     /// Grants what the pool allows: to the sources that asked, else to those that have files that
     /// want bytes, evenly.
-    pub(super) fn grant(&mut self) {
+    pub(super) fn grant(&mut self, now: Time) {
         if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
             return;
         }
@@ -220,7 +220,7 @@ impl Sink {
         let is_ordered = self.config.ordered_window.is_some();
         let congestion = &self.congestion;
         let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
-        for (target, count) in self.ledger.grants(is_congested) {
+        for (target, count) in self.ledger.grants(now, is_congested) {
             for _ in 0..count {
                 let rank = |(id, peer): (&PeerId, &Peer)| {
                     let is_waiting = peer.wants_credit.contains(&target);
