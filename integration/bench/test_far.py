@@ -58,10 +58,11 @@ def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, progra
 
 
 def test_growth_is_measured_with_the_memory_of_each_end(folder: Path, program: Path) -> None:
-    words = ["--sets", "f3,g1", "--scale", "0.01", "--where", str(folder)]
+    # So much that memory is looked at while it runs.
+    words = ["--sets", "f5,g1", "--scale", "0.1", "--where", str(folder)]
     found, _ = run(folder, program, "growth", *words, "--tools", "dray")
     ours = [each for each in found.samples if each.tool == "dray"]
-    assert [(each.set, each.error) for each in ours] == [("f3", ""), ("g1", "")]
+    assert [(each.set, each.error) for each in ours] == [("f5", ""), ("g1", "")]
     # The client's and the server's: neither is nothing.
     assert all(min(each.peaks[:2]) > 1 << 20 for each in ours), ours
     assert {each.where for each in ours} >= {"tmpfs"}
