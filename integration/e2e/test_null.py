@@ -87,8 +87,8 @@ def test_a_server_without_storage_is_known_as_such(bench: Bench, tmp_path: Path)
     far, peer = f"dray://{server.address}/", bench.peer(server)
     tree.make_file(tmp_path / "data", SIZE, seed=3)
     words: list[Word] = [*peer, "--progress=json"]
-    nothing_safe(bench.cp(tmp_path / "data", far + "data", *words), SIZE)
-    nothing_safe(bench.cp(f"null:{SIZE}", far + "data", *words), SIZE)
+    nothing_safe(bench.cp(tmp_path / "data", far + "null:", *words), SIZE)
+    nothing_safe(bench.cp("-r", f"null:{SIZE}x1", far + "null:", *words), SIZE)
     nothing_safe(bench.cp("-r", far, "null:", *words), 2 * SIZE)
     # What it made up is as good as anything when it comes to rest.
     all_safe(bench.cp(far + "f1", tmp_path / "one", *peer), SIZE)
@@ -107,6 +107,45 @@ def test_a_server_without_storage_is_known_as_such(bench: Bench, tmp_path: Path)
     assert [(line["bytes"], line["keeps_nothing"]) for line in told] == [(0, True)]
 
 
+def test_who_did_not_ask_for_a_null_end_is_refused_by_one(bench: Bench, tmp_path: Path) -> None:
+    server = bench.serve(Path("null:4096"))
+    peer = bench.peer(server)
+    run = tmp_path / "run"
+    run.mkdir()
+    tree.make_file(run / "data", SIZE, seed=3)
+    copies: list[tuple[list[Word], str]] = [
+        ([run / "data"], "data"),
+        (["-r", run], "in/"),
+        (["null:5"], ""),
+    ]
+    for sources, path in copies:
+        ended = bench.cp(*sources, f"dray://{server.address}/{path}", *peer)
+        report = ended.expect(3).report
+        error = report["error"]
+        assert (report["state"], report["bytes_sent"], report["files"]) == ("refused", 0, 0)
+        assert (error["kind"], error["end"]) == ("incompatible_peer", "sink")
+        assert "keeps nothing" in error["cause"]
+        assert f"dray://{server.address}/null:" in error["remedy"]
+    server.stop().expect(0)
+    assert [line for line in server.transfers() if line["event"] == "transfer"] == []
+
+
+def test_a_server_that_keeps_what_it_gets_is_no_null_end(bench: Bench, tmp_path: Path) -> None:
+    root = bench.folder / "root"
+    root.mkdir()
+    server = bench.serve(root)
+    far, peer = f"dray://{server.address}/", bench.peer(server)
+    ended = bench.cp("null:4096", far + "null:", *peer)
+    error = ended.expect(3).report["error"]
+    assert (error["kind"], error["end"]) == ("invalid_request", "sink")
+    assert "keeps what it is sent" in error["cause"]
+    assert list(root.iterdir()) == []
+    # The remedy's way to a file of that name.
+    assert f"{far}./null:" in error["remedy"]
+    all_safe(bench.cp("null:4096", far + "./null:", *peer), 4096)
+    assert (root / "null:").read_bytes() == made_up(0, 0, 4096)
+
+
 def test_bytes_to_nowhere_are_compared_with_their_sums(bench: Bench) -> None:
     words: list[Word] = ["null:4096", "null:", "--checksum", "crc32c:00000000"]
     report = bench.cp(*words).expect(1).report
@@ -118,6 +157,8 @@ def test_bytes_to_nowhere_are_compared_with_their_sums(bench: Bench) -> None:
     [
         (["null:", "x"], "write null:SIZE"),
         (["null:5", "null:5"], "write null: for it"),
+        (["null:5", "dray://127.0.0.1:1/null:5"], "write null: for it"),
+        (["x", "dray://127.0.0.1:1/null:", "--dry-run"], "leave --dry-run out"),
         (["null:5x2", "x"], "--recursive"),
         (["-r", "null:5x2", "y", "x"], "name it alone"),
         (["null:five", "x"], "./null:"),

@@ -135,14 +135,15 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
             }
             match folder {
                 Folder::Local(_) | Folder::Null => copy(run),
-                Folder::Remote(remote) => remote::push(run, remote),
+                Folder::Remote(remote) => remote::push(run, &remote.address, &remote.path),
+                Folder::RemoteNull(address) => remote::push(run, address, b""),
             }
         }
         (Sources::Remote(address, paths), Folder::Local(_) | Folder::Null) => {
             remote::pull(run, address, paths)
         }
         // Refused when the places were read.
-        (Sources::Remote(..), Folder::Remote(_)) => Err(Error::new(
+        (Sources::Remote(..), Folder::Remote(_) | Folder::RemoteNull(_)) => Err(Error::new(
             ErrorKind::Internal,
             End::Here,
             "copy between two other hosts",

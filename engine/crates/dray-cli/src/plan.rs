@@ -42,7 +42,8 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     }
     third_party::refuse_owed(owed)?;
     let places = what.places()?;
-    if matches!(places.sources, Sources::Null(_)) || places.folder == Folder::Null {
+    let is_null = matches!(places.folder, Folder::Null | Folder::RemoteNull(_));
+    if matches!(places.sources, Sources::Null(_)) || is_null {
         return Err(usage(
             "there is nothing to plan of a null end",
             "leave --dry-run out",

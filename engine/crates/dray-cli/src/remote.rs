@@ -6,19 +6,22 @@ use crate::peer;
 use dray_core::Result;
 use dray_runtime::drive::{self, Ended, StreamCount, Task};
 use dray_runtime::net::Dial;
-use dray_runtime::place::{Folder, Remote};
+use dray_runtime::place::Folder;
 use dray_runtime::prepare::{self, Buffers};
 use std::net::{IpAddr, UdpSocket};
 
-/// Local source, remote sink.
-pub(crate) fn push(run: &Run<'_>, to: &Remote) -> Result<Ended> {
+/// Local source, remote sink: a folder of the host at `address`.
+pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended> {
     // The destination folder, then what will be written in it.
     let claims = run.places.claims.iter();
-    let paths: Vec<Vec<u8>> = std::iter::once(to.path.clone())
+    let paths: Vec<Vec<u8>> = std::iter::once(folder.to_vec())
         .chain(claims.map(|claim| claim.as_bytes().to_vec()))
         .collect();
     let open = || prepare::open_roots(&run.places.sources, &run.targets, run.cp.what.links.into());
-    let dial = dial(run, &to.address)?;
+    let mut dial = dial(run, address)?;
+    // Exit code 0 of a push says that all is safe, but to those who have asked for the contrary.
+    dial.may_keep_nothing = matches!(run.places.folder, Folder::RemoteNull(_));
+    dial.must_keep_nothing = dial.may_keep_nothing;
     drive::push(&task(run), &dial, &paths, open, &run.handle, run.feed)
 }
 
@@ -31,7 +34,10 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
         ));
     }
     let open = || prepare::open_folder(run.places, &run.targets, &run.transfer, &run.options);
-    let dial = dial(run, address)?;
+    let mut dial = dial(run, address)?;
+    // What is read there is kept here, or dropped here as was asked.
+    dial.may_keep_nothing = true;
+    dial.keeps_nothing = run.places.folder == Folder::Null;
     drive::pull(&task(run), &dial, paths, open, &run.handle, run.feed)
 }
 
@@ -58,9 +64,6 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     dial.identity = identity;
     dial.bind.clone_from(&peer.bind);
     dial.limits = prepare::limits(buffers);
-    // The report says what is kept.
-    dial.may_keep_nothing = true;
-    dial.keeps_nothing = run.places.folder == Folder::Null;
     Ok(dial)
 }
 

@@ -74,6 +74,8 @@ pub enum Folder {
     Remote(Remote),
     /// Nowhere.
     Null,
+    /// Nowhere, on another host: its `host:port`. Whoever keeps what it is sent is not meant.
+    RemoteNull(String),
 }
 
 /// A command's places.
@@ -114,12 +116,16 @@ impl Places {
         };
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
-        let (folder, rename) = match (null_destination(written)?, remote(destination)?) {
-            (true, _) => (Folder::Null, None),
-            (false, None) => local_destination(destination, is_folder)?,
-            (false, Some(remote)) => remote_destination(remote, is_folder)?,
+        let is_null = |path: &[u8]| null_destination(written, path);
+        let (folder, rename) = match remote(destination)? {
+            None if is_null(destination.as_bytes())? => (Folder::Null, None),
+            None => local_destination(destination, is_folder)?,
+            Some(remote) if is_null(&remote.path)? => (Folder::RemoteNull(remote.address), None),
+            Some(remote) => remote_destination(remote, is_folder)?,
         };
-        if let (Sources::Remote(..), Folder::Remote(_)) = (&read.sources, &folder) {
+        if let (Sources::Remote(..), Folder::Remote(_) | Folder::RemoteNull(_)) =
+            (&read.sources, &folder)
+        {
             return Err(usage(
                 "both sides are on other hosts",
                 "dray cp copies between two other hosts when there is an endpoint at both",
@@ -216,11 +222,11 @@ fn read_null(null: Null, recursive: bool) -> Result<ReadSources> {
     })
 }
 
-fn null_destination(written: &Written<'_>) -> Result<bool> {
+fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     if !written.may_be_null {
         return Ok(false);
     }
-    match Null::read(written.destination.as_bytes())? {
+    match Null::read(path)? {
         Some(null) if null.has_files() => Err(usage(
             "a null end that is written to has no size",
             "write null: for it",
@@ -414,7 +420,11 @@ fn refuse_file(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn remote_destination(remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+    // So is a file written whose name would mean a null end.
+    if remote.path.starts_with(b"./") {
+        remote.path.drain(..2);
+    }
     let path = &remote.path;
     refuse_reserved(path)?;
     if is_folder || is_folder_by_spelling(OsStr::from_bytes(path)) {

@@ -321,7 +321,7 @@ pub fn open_destination(
     Ok((destination, can))
 }
 
-/// The destination on this host, whichever it is. [`Folder::Remote`] is none.
+/// The destination on this host, whichever it is. Those of other hosts are none.
 ///
 /// # Errors
 /// As [`open_destination`]; [`ErrorKind::InvalidRequest`] for one of another host.
@@ -350,7 +350,7 @@ pub fn open_folder(
             let can = destination.can();
             Ok((destination, can))
         }
-        Folder::Remote(_) => Err(invalid(
+        Folder::Remote(_) | Folder::RemoteNull(_) => Err(invalid(
             "the destination is on another host",
             "name paths on this host",
         )),

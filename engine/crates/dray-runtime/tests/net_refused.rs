@@ -3,7 +3,7 @@
 
 mod net_common;
 
-use dray_core::{ErrorKind, StreamId, TargetId};
+use dray_core::{End, ErrorKind, StreamId, TargetId};
 use dray_runtime::link::ControlSender;
 use dray_runtime::net::{
     Dial, Fingerprint, IDENTITY_FILE, Identity, Token, Trust, client_config, push,
@@ -228,8 +228,13 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
     };
     let site = Site::start(&change);
     let error = refusal(push(&site.dial(), connect(1, false)));
-    assert_eq!(error.kind, ErrorKind::IncompatiblePeer);
+    assert_eq!(
+        (error.kind, error.end),
+        (ErrorKind::IncompatiblePeer, End::Sink)
+    );
     assert!(error.cause.contains("keeps nothing"), "{error}");
+    let by_name = format!("dray://{}/null:", site.address);
+    assert!(error.remedy.contains(&by_name), "{error}");
     assert!(site.sinks.is_empty(), "nothing was begun");
     let mut knowing = site.dial();
     knowing.may_keep_nothing = true;
@@ -239,6 +244,19 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
     let site = Site::start(&Change::default());
     let dialled = push(&site.dial(), connect(1, false)).expect("let in");
     assert!(!dialled.agreed.keeps_nothing());
+    drop((
+        dialled,
+        site.sinks.recv_timeout(PATIENCE).expect("a session"),
+    ));
+    // Nor is it taken for one by who asks for one.
+    let mut asking = site.dial();
+    (asking.may_keep_nothing, asking.must_keep_nothing) = (true, true);
+    let error = refusal(push(&asking, connect(1, false)));
+    assert_eq!(
+        (error.kind, error.end),
+        (ErrorKind::InvalidRequest, End::Sink)
+    );
+    assert!(site.sinks.is_empty(), "nothing was begun");
     let mut nowhere = site.dial();
     (nowhere.may_keep_nothing, nowhere.keeps_nothing) = (true, true);
     let dialled = push(&nowhere, connect(2, false)).expect("let in");

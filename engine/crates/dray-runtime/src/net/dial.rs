@@ -47,6 +47,8 @@ pub struct Dial {
     pub timing: Timing,
     /// Whether the other end may be one that keeps nothing: whoever says so tells nobody that it is safe.
     pub may_keep_nothing: bool,
+    /// Whether the other end has to be such a one, as it was asked for.
+    pub must_keep_nothing: bool,
     /// Whether this end's own sink keeps nothing, which the other must know.
     pub keeps_nothing: bool,
 }
@@ -66,6 +68,7 @@ impl Dial {
             retry: RetryPolicy::default(),
             timing: Timing::default(),
             may_keep_nothing: false,
+            must_keep_nothing: false,
             keeps_nothing: false,
         }
     }
@@ -159,7 +162,7 @@ fn begin(
     let name = server_name(&dial.address)?;
     let (tls, pinned) = client_config(&dial.trust, dial.identity.as_deref())?;
     let mut greeting = reach(dial, &tls, pinned.as_deref(), &name)?;
-    let (agreed, peer_software) = greet(dial, limits, &mut greeting)?;
+    let (agreed, peer_software) = greet(dial, passive_role, limits, &mut greeting)?;
     let security = match connect.clear_data {
         false => Security::Tls,
         true if agreed.has(optional::CLEAR_DATA) => Security::Clear,
@@ -266,7 +269,12 @@ fn server_name(address: &str) -> Result<ServerName<'static>> {
     })
 }
 
-fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed, String)> {
+fn greet(
+    dial: &Dial,
+    role: Role,
+    limits: Limits,
+    greeting: &mut Greeting,
+) -> Result<(Agreed, String)> {
     let mut ours = hello(SOFTWARE, limits, OPTIONAL_KNOWN, dial.token.bytes());
     if dial.keeps_nothing {
         ours.mandatory |= mandatory::KEEPS_NOTHING;
@@ -276,21 +284,11 @@ fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed
         Message::Hello(theirs) => theirs,
         other => return Err(unexpected("HELLO", &other)),
     };
-    match negotiate(&ours, &theirs) {
-        Ok(agreed) if agreed.keeps_nothing() && !dial.may_keep_nothing => {
-            let error = Error::new(
-                ErrorKind::IncompatiblePeer,
-                End::Network,
-                "use the other host",
-            )
-            .cause(format!(
-                "{} keeps nothing: it is for measuring",
-                dial.address
-            ))
-            .remedy("measure with dray cp, or name another host");
-            let _ = greeting.send(&Message::Refuse(error.clone()));
-            Err(error)
-        }
+    let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
+        keeps_as_asked(dial, role, agreed.keeps_nothing())?;
+        Ok(agreed)
+    });
+    match agreed {
         Ok(agreed) => {
             greeting.set_limits(agreed.limits);
             Ok((agreed, theirs.software))
@@ -299,6 +297,35 @@ fn greet(dial: &Dial, limits: Limits, greeting: &mut Greeting) -> Result<(Agreed
             let _ = greeting.send(&Message::Refuse(error.clone()));
             Err(error)
         }
+    }
+}
+
+/// Refuses an end of which it is not known, or known wrongly, whether it keeps what it is sent.
+fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
+    let address = dial.address.escape_debug();
+    let operation = format!("open a session with {address}");
+    let end = match role {
+        Role::Source => End::Source,
+        Role::Sink => End::Sink,
+    };
+    match keeps_nothing {
+        true if !dial.may_keep_nothing => {
+            let error = Error::new(ErrorKind::IncompatiblePeer, end, operation);
+            Err(error
+                .cause("it is a null end: it keeps nothing of what it is sent")
+                .remedy(format!(
+                    "name another host; to measure, let dray cp write to dray://{address}/null:"
+                )))
+        }
+        false if dial.must_keep_nothing => {
+            let error = Error::new(ErrorKind::InvalidRequest, end, operation);
+            Err(error
+                .cause("it is no null end: it keeps what it is sent")
+                .remedy(format!(
+                    "name a host that serves null:; a file of this name is dray://{address}/./null:"
+                )))
+        }
+        _ => Ok(()),
     }
 }
 
