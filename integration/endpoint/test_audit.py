@@ -62,3 +62,26 @@ def test_a_refused_session_of_somebody_known_has_his_name(
     assert ended.returncode != 0, ended
     assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]
     assert len(lines_of(log, "session")) == 2
+
+
+def test_who_keeps_nothing_of_what_he_reads_is_turned_away(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    log = tmp_path / "audit"
+    endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
+    tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
+    who = "--json", "--peer-key", endpoint.key, "--retries", "0"
+    token = endpoint.token("storage.read:/data", subject="alice")
+    ended = dray("cp", endpoint.place("x.dat"), "null:", *who, DRAY_TOKEN=token)
+    assert ended.returncode == 3, ended
+    report = json.loads(ended.stdout)
+    assert (report["state"], report["bytes"], report["bytes_sent"]) == ("refused", 0, 0)
+    assert (report["error"]["kind"], report["error"]["end"]) == ("incompatible_peer", "sink")
+    assert "keeps nothing" in report["error"]["cause"]
+    turned = lines_of(log, "turned_away")
+    assert [line["error"]["kind"] for line in turned] == ["incompatible_peer"]
+    # Nothing of it was read, and nothing is said to be safe.
+    assert "bytes_durable" not in log.read_text(encoding="utf-8")
+    ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *who, DRAY_TOKEN=token)
+    assert ended.returncode == 0, ended
+    assert [line["bytes_durable"] for line in lines_of(log, "session")] == [1000]

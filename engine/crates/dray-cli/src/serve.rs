@@ -46,6 +46,8 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     settings.advertise = addresses(&serve.advertise)?;
     settings.sessions_max = usize::from(serve.transfers_max);
     settings.keeps_nothing = null.is_some();
+    // The line that is said of a session tells of it.
+    settings.may_keep_nothing = true;
     let house = House::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
     let stopper = listener.stopper();

@@ -6,8 +6,9 @@ mod net_common;
 use dray_core::{End, ErrorKind, StreamId, TargetId};
 use dray_runtime::link::ControlSender;
 use dray_runtime::net::{
-    Dial, Fingerprint, IDENTITY_FILE, Identity, Token, Trust, client_config, push,
+    Dial, Fingerprint, IDENTITY_FILE, Identity, Token, Trust, client_config, pull, push,
 };
+use dray_runtime::pool::Pool;
 use dray_wire::bounds::HELLO_BYTES_MAX;
 use dray_wire::codec::{
     CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, decode_challenge, encode,
@@ -240,7 +241,7 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
     knowing.may_keep_nothing = true;
     let dialled = push(&knowing, connect(1, false)).expect("let in");
     assert!(dialled.agreed.keeps_nothing());
-    // Another is no such end, and is told of one.
+    // Another is no such end.
     let site = Site::start(&Change::default());
     let dialled = push(&site.dial(), connect(1, false)).expect("let in");
     assert!(!dialled.agreed.keeps_nothing());
@@ -257,9 +258,32 @@ fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
         (ErrorKind::InvalidRequest, End::Sink)
     );
     assert!(site.sinks.is_empty(), "nothing was begun");
+}
+
+#[test]
+fn a_driver_that_keeps_nothing_is_let_in_where_that_is_known() {
+    let site = Site::start(&Change::default());
     let mut nowhere = site.dial();
     (nowhere.may_keep_nothing, nowhere.keeps_nothing) = (true, true);
-    let dialled = push(&nowhere, connect(2, false)).expect("let in");
+    let read = |site: &Site, dial: &Dial| {
+        let mut dial = dial.clone();
+        dial.address = site.address.to_string();
+        dial.trust = site.pin.into();
+        pull(&dial, connect(2, false), Arc::new(Pool::new(8, 1 << 20)))
+    };
+    let error = refusal(read(&site, &nowhere));
+    assert_eq!(
+        (error.kind, error.end),
+        (ErrorKind::IncompatiblePeer, End::Sink)
+    );
+    assert!(error.cause.contains("keeps nothing"), "{error}");
+    assert_eq!(site.next_rejected().cause, error.cause);
+    assert!(site.sources.is_empty(), "nothing was begun");
+    let knowing = Site::start(&Change {
+        serve: &|serve| serve.may_keep_nothing = true,
+        ..Change::default()
+    });
+    let dialled = read(&knowing, &nowhere).expect("let in");
     assert!(dialled.agreed.keeps_nothing());
 }
 

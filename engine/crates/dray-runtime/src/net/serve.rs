@@ -40,6 +40,9 @@ pub struct Serve {
     pub allow_clear_data: bool,
     /// Whether what is written here is gone: only those who know what that means may write.
     pub keeps_nothing: bool,
+    /// Whether a driver may keep nothing of what it reads here: whoever lets one in calls nothing of
+    /// that safe.
+    pub may_keep_nothing: bool,
     /// Data streams granted to one session at the most.
     pub streams_max: u16,
     /// Sessions at one time.
@@ -63,6 +66,7 @@ impl Serve {
             limits: Limits::default(),
             allow_clear_data: false,
             keeps_nothing: false,
+            may_keep_nothing: false,
             // A DTN's eight NICs with eight streams each: guess, revisit.
             streams_max: 64,
             sessions_max: 64,
@@ -359,7 +363,14 @@ impl Shared {
         }
         let ours = self.hello();
         greeting.send(&Message::Hello(ours.clone()))?;
-        let agreed = match negotiate(&ours, &theirs) {
+        let drops = theirs.mandatory & mandatory::KEEPS_NOTHING != 0;
+        let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
+            match drops && !self.serve.may_keep_nothing {
+                true => Err(keeps_nothing()),
+                false => Ok(agreed),
+            }
+        });
+        let agreed = match agreed {
             Ok(agreed) => agreed,
             Err(error) => return Err(refuse(greeting, error)),
         };
@@ -487,6 +498,12 @@ type Runner<'h> = Box<dyn FnOnce(control::Out, Closer) + 'h>;
 fn refuse(greeting: &mut Greeting, error: Error) -> Error {
     let _ = greeting.send(&Message::Refuse(error.clone()));
     error
+}
+
+fn keeps_nothing() -> Error {
+    Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
+        .cause("it is a null end: it keeps nothing of what it reads here")
+        .remedy("read into a folder; to measure, read from a host that runs dray serve")
 }
 
 fn no_clear_data() -> Error {
