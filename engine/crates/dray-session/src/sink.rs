@@ -218,11 +218,13 @@ impl Sink {
         self.end(Outcome::Failed(error));
     }
 
-    /// Ends after what is written has become durable.
+    /// Ends after what is written has become durable. To be called before the sources hear of it:
+    /// they may listen to nothing after that.
     fn stop(&mut self, outcome: Outcome, purge: bool) {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
         }
+        self.tell_profile();
         self.phase = Phase::Stopping {
             outcome,
             purge,
@@ -239,6 +241,7 @@ impl Sink {
         let error = Error::new(kind, End::Source, "follow the source")
             .cause(cause)
             .remedy("use the same version of dray at both ends and report this");
+        self.stop(Outcome::Failed(error.clone()), false);
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
         // The others are not to blame, but the session is theirs too.
@@ -246,7 +249,6 @@ impl Sink {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*other, message));
         }
-        self.stop(Outcome::Failed(error), false);
     }
 
     fn on_peer_up(&mut self, peer: PeerId) {
@@ -361,12 +363,12 @@ impl Sink {
             }
             _ => return,
         }
+        self.stop(Outcome::Cancelled, purge);
         let attempt = self.config.attempt;
         for peer in self.peers.keys() {
             let message = Message::Cancel { attempt, purge };
             self.out.push_back(Effect::Message(*peer, message));
         }
-        self.stop(Outcome::Cancelled, purge);
     }
 
     fn on_leave(&mut self, error: Error) {
@@ -374,11 +376,11 @@ impl Sink {
         if !matches!(self.phase, Phase::Moving) {
             return;
         }
+        self.stop(Outcome::Failed(error.clone()), false);
         for peer in self.peers.keys() {
             let message = Message::GoAway(error.clone());
             self.out.push_back(Effect::Message(*peer, message));
         }
-        self.stop(Outcome::Failed(error), false);
     }
 
     fn on_stored_here(&mut self, result: Result<(), Error>) {
@@ -416,10 +418,6 @@ impl Sink {
     }
 
     fn say_bye(&mut self) {
-        // With the verdict it was said.
-        if matches!(self.phase, Phase::Stopping { .. }) {
-            self.tell_profile();
-        }
         for peer in self.peers.keys() {
             self.out.push_back(Effect::Message(*peer, Message::Bye));
         }

@@ -278,6 +278,7 @@ impl Source {
         let error = Error::new(kind, End::Sink, "follow the sink")
             .cause(cause)
             .remedy("use the same version of dray at both ends and report this");
+        self.tell_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
@@ -345,6 +346,7 @@ impl Source {
             Err(error) => {
                 let event = Event::Notice(error.clone());
                 self.out.push_back(Effect::Report(event));
+                self.tell_profile();
                 self.out.push_back(Effect::Message(Message::GoAway(error)));
                 self.end(Outcome::Done(totals));
             }
@@ -394,6 +396,7 @@ impl Source {
             Message::GoAway(error) => self.on_peer_lost(error),
             Message::Cancel { attempt, .. } => {
                 if attempt == self.config.attempt {
+                    self.tell_profile();
                     self.out.push_back(Effect::Message(Message::Bye));
                     self.end(Outcome::Cancelled);
                 }

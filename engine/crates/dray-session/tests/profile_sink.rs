@@ -246,14 +246,41 @@ fn times_of_several_sources_are_added_up() {
 
 #[test]
 fn one_that_stops_or_breaks_off_says_it_before_its_last_word() {
-    let mut stopped = Clocked::open(8);
-    stopped.wait(4);
-    stopped.step(Input::StreamLost(PEER, StreamId(0)));
-    let effects = stopped.step(Input::Cancel { purge: false });
-    assert_eq!(profiles(&effects).len(), 1, "{effects:?}");
-    let mut lost = Clocked::open(8);
-    lost.wait(4);
-    let error = Error::new(ErrorKind::LeaseLost, End::Sink, "write");
-    let effects = lost.step(Input::LeaseLost(error));
-    assert_eq!(profiles(&effects).len(), 1, "{effects:?}");
+    let error = || Error::new(ErrorKind::LeaseLost, End::Sink, "write");
+    let cancel = Message::Cancel {
+        attempt: 1,
+        purge: false,
+    };
+    for input in [
+        Input::Cancel { purge: false },
+        Input::Leave(error()),
+        Input::LeaseLost(error()),
+        // Of a verdict that nobody has given.
+        Input::Message(PEER, Message::VerdictStored),
+        Input::Message(PEER, cancel),
+    ] {
+        let mut stopped = Clocked::open(8);
+        stopped.wait(4);
+        stopped.step(Input::StreamLost(PEER, StreamId(0)));
+        let mut effects = stopped.step(input);
+        // A source that cancels hears of the end when the log is synced.
+        effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
+        effects.extend(stopped.step(Input::Logged(Ok(()))));
+        let told = profiles(&effects);
+        assert_eq!(told.len(), 1, "{effects:?}");
+        assert_eq!(told[0].1.of(Stage::Arrival), Duration::from_secs(4));
+        let place = |is: fn(&Message) -> bool| {
+            effects
+                .iter()
+                .position(|effect| matches!(effect, Effect::Message(PEER, message) if is(message)))
+        };
+        let profile = place(|message| matches!(message, Message::Profile(_)));
+        let last = place(|message| {
+            matches!(
+                message,
+                Message::Cancel { .. } | Message::GoAway(_) | Message::Bye
+            )
+        });
+        assert!(last.is_some() && profile < last, "{effects:?}");
+    }
 }

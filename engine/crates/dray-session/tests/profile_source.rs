@@ -306,13 +306,47 @@ fn the_sink_hears_of_it_now_and_then_and_with_the_last_word() {
         Effect::Message(Message::VerdictStored),
     ];
     assert_eq!(effects, last);
-    // One that is stopped says it as well.
-    let error = Error::new(ErrorKind::Busy, End::Source, "go on");
-    for stop in [Input::Cancel { purge: false }, Input::Leave(error)] {
+}
+
+#[test]
+fn one_that_stops_says_it_before_its_last_word() {
+    let error = || Error::new(ErrorKind::Busy, End::Source, "go on");
+    let cancel = Message::Cancel {
+        attempt: 1,
+        purge: false,
+    };
+    let stops = [
+        (Input::Cancel { purge: false }, None),
+        (Input::Leave(error()), None),
+        (Input::Message(cancel), None),
+        // Good-bye in the middle.
+        (Input::Message(Message::Bye), None),
+        // All is safe, and this end cannot write that down.
+        (
+            Input::Message(Message::Verdict(Totals::default())),
+            Some(Input::VerdictStored(Err(error()))),
+        ),
+    ];
+    for (input, then) in stops {
         let mut clocked = Clocked::with_objects(8);
         clocked.wait(4);
-        let told = profile_of(&clocked.step(stop)).expect("told");
-        assert_eq!(told.of(Stage::Read), seconds(4));
+        let mut effects = clocked.step(input);
+        effects.extend(then.into_iter().flat_map(|then| clocked.step(then)));
+        let told = profile_of(&effects).expect("told");
+        assert_eq!(told.of(Stage::Read), Duration::from_secs(4));
+        let place = |is: fn(&Message) -> bool| {
+            effects
+                .iter()
+                .position(|effect| matches!(effect, Effect::Message(message) if is(message)))
+        };
+        let profile = place(|message| matches!(message, Message::Profile(_)));
+        let last = place(|message| {
+            matches!(
+                message,
+                Message::Cancel { .. } | Message::GoAway(_) | Message::Bye
+            )
+        });
+        assert!(last.is_some() && profile < last, "{effects:?}");
     }
 }
 

@@ -124,6 +124,7 @@ impl Source {
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
             .cause(cause)
             .remedy("copy the innermost folders by themselves");
+        self.tell_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
