@@ -88,6 +88,8 @@ mod tests {
     use crate::types::{PartialRequest, ReadPurpose};
     use dray_core::{End, Name, RelPath};
     use rustix::fs::{FileType, Mode, OFlags};
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     /// `bytes` of memory that begins `past` bytes after a multiple of the alignment.
     fn memory(bytes: usize, past: usize, each: impl FnOnce(&mut [u8])) {
@@ -178,12 +180,18 @@ mod tests {
         let (pipe, mode) = (folder.path().join("pipe"), Mode::RUSR | Mode::WUSR);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).expect("made");
         std::fs::write(folder.path().join("small"), [0; ALIGNMENT]).expect("written");
+        // By another thread: who waits for a pipe's writer waits for ever.
+        let (opened_in, opened) = mpsc::channel();
+        std::thread::spawn(move || {
+            for name in ["pipe", "small"] {
+                let path = RelPath::parse(name.as_bytes()).expect("good");
+                let file = store.open_read(&path, ReadPurpose::Transfer);
+                let _ = opened_in.send((name, file.map(|file| file.is_direct())));
+            }
+        });
         for name in ["pipe", "small"] {
-            let path = RelPath::parse(name.as_bytes()).expect("good");
-            let file = store
-                .open_read(&path, ReadPurpose::Transfer)
-                .expect("opened");
-            assert!(!file.is_direct(), "{name}");
+            let opened = opened.recv_timeout(Duration::from_secs(20));
+            assert_eq!(opened.expect("nothing is waited for"), (name, Ok(false)));
         }
     }
 }
