@@ -65,10 +65,12 @@ impl Account {
         let way = *self.way.get_or_insert_with(|| now.since(began));
         self.round = self.round.saturating_sub(1);
         if self.round == 0 {
+            self.round = self.out.saturating_sub(self.arrived);
             if now.since(began) < way * WAYS {
                 self.window = self.window.saturating_mul(2);
+                // What comes by the new one tells whether that was enough.
+                self.round = self.window;
             }
-            self.round = self.out.saturating_sub(self.arrived);
             self.round_at = Some(now);
         }
     }
