@@ -4,7 +4,7 @@ use dray_sim::experiments::tuner;
 use tuner::paths::PATHS;
 use tuner::{Came, Who, all, of_drawn, quantile};
 
-/// Fewer than the page shows; these are seeds of its own.
+/// Fewer than the page shows, of the same.
 const SEEDS: u64 = 50;
 
 fn good(runs: &[Came]) -> usize {
@@ -44,7 +44,7 @@ fn ours_is_good_on_most_paths_that_nobody_has_chosen() {
     for name in ["network", "storage"] {
         let runs = of_drawn(name, Who::Ours, 200);
         let (good, count) = (good(&runs), runs.len());
-        assert!(good * 100 >= count * 88, "{name}: {good} of {count}");
+        assert!(good * 100 >= count * 94, "{name}: {good} of {count}");
     }
 }
 
