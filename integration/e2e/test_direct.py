@@ -35,7 +35,7 @@ def cached(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def direct(bench: Bench) -> None:
-    """Skip, aloud, where the tests' file system takes no direct I/O, or has no storage to begin with."""
+    """Skip, aloud, where the tests' file system takes no direct I/O, or is memory."""
     probe = bench.folder / "probe"
     probe.touch()
     kind: list[str | Path] = ["stat", "--file-system", "--format", "%T", probe]
