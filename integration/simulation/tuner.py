@@ -136,8 +136,8 @@ What the tuner takes for granted (noise of a window, how beliefs fade, what know
 chosen on the four paths, and twice changed after paths like these had shown a fault
 ([0021](../../decisions/0021-a-tuner-that-believes.md)): so they are a check of the kind of path,
 and not of paths that it has never met. They are drawn, each run once: the best number is 1 to 48,
-even by its logarithm, what one too many costs is anything from nothing to half, and the far side fails at 1.15
-to 2.65 times the best number.
+even by its logarithm, what one too many costs is anything from nothing to half, and the far side
+fails at 1.15 to 2.65 times the best number.
 
 {reached(results["drawn"], DRAWN)}
 
