@@ -21,6 +21,10 @@ const WINDOW_FIRST: u32 = 32;
 /// more than a quarter of it, and a pause of either end as long as the way costs nothing.
 const WAYS: u32 = 4;
 
+/// Where more than one in so many objects of a window lie at the sink on average, storage is the slower
+/// part: more on the way would lie there too.
+const LYING_PART: u64 = 4;
+
 #[derive(Debug, Clone)]
 struct Account {
     /// Granted and not yet returned.
@@ -34,6 +38,8 @@ struct Account {
     round: u32,
     /// When this round began: the first one with the first credit.
     round_at: Option<Time>,
+    /// Arrivals of this round, and the sum of what lay here at each of them.
+    round_seen: (u64, u64),
     /// From the first credit to the first object: there and back, with a read.
     way: Option<Duration>,
     /// What its writers could take besides when one of its objects was written last.
@@ -50,6 +56,7 @@ impl Account {
             window: WINDOW_FIRST,
             round: WINDOW_FIRST,
             round_at: None,
+            round_seen: (0, 0),
             way: None,
             due: 0,
             is_quiet: false,
@@ -58,15 +65,22 @@ impl Account {
 
     /// Something has arrived. A round ends when all that was on the way at its begin is here. Where the
     /// window bounds, that takes as long as the way; where storage, the source or the line does, longer,
-    /// and more on the way would only lie somewhere.
+    /// and more on the way would only lie somewhere. Bursts may make a round short for all that: then
+    /// what came in them lies here.
     fn on_arrival(&mut self, now: Time) {
         self.arrived += 1;
+        let (arrivals, lay) = &mut self.round_seen;
+        *arrivals += 1;
+        *lay += u64::from(self.arrived);
         let began = *self.round_at.get_or_insert(now);
         let way = *self.way.get_or_insert_with(|| now.since(began));
         self.round = self.round.saturating_sub(1);
         if self.round == 0 {
-            self.round = self.out.saturating_sub(self.arrived);
-            if now.since(began) < way * WAYS {
+            // Of what came in a burst nothing is on the way: a few say nothing.
+            self.round = self.out.saturating_sub(self.arrived).max(self.window / 2);
+            let is_idle = *lay * LYING_PART <= u64::from(self.window) * *arrivals;
+            self.round_seen = (0, 0);
+            if is_idle && now.since(began) < way * WAYS {
                 self.window = self.window.saturating_mul(2);
                 // What comes by the new one tells whether that was enough.
                 self.round = self.window;
@@ -308,6 +322,30 @@ mod tests {
         }
         ledger.grants(at(now), |_| false);
         ledger.out()
+    }
+
+    #[test]
+    fn a_window_stays_where_what_came_lies_at_the_sink() {
+        let mut ledger = CreditLedger::new(1024);
+        ledger.add_target(TargetId(0));
+        let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
+        let mut here = 0;
+        for burst in 1..200 {
+            ledger.grants(at(10 * burst), |_| false);
+            // All of it at once, as after a pause of a host that both ends share.
+            while ledger.out() > here {
+                assert!(
+                    ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(10 * burst + 9))
+                );
+                here += 1;
+            }
+            for _ in 0..here {
+                ledger.free(TargetId(0));
+            }
+            here = 0;
+        }
+        ledger.grants(at(10_000), |_| false);
+        assert_eq!(ledger.out(), 32);
     }
 
     #[test]
