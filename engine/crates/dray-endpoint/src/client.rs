@@ -68,9 +68,9 @@ impl Keeper {
         // The other half sees now that it was closed.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
-            kept.sender.ready().await
+            tokio::time::timeout(CONNECT, kept.sender.ready()).await
         });
-        ready.is_ok().then_some(kept)
+        matches!(ready, Ok(Ok(()))).then_some(kept)
     }
 
     fn put(&self, kept: Kept) {

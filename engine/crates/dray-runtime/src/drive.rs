@@ -394,9 +394,10 @@ pub fn copy(
 /// What is said before anything moves to where nothing is kept.
 fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
-    Event::Notice(
-        notice.cause("it is a null end: what is sent is dropped, and nothing of it is safe"),
-    )
+    let notice = notice
+        .cause("it is a null end: what is sent is dropped, and nothing of it is safe")
+        .remedy("name a folder to have it kept");
+    Event::Notice(notice)
 }
 
 /// Runs session after session until one comes to an end.
