@@ -11,9 +11,9 @@ use crate::net::Growth;
 use crate::observe::Observer;
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
-use dray_core::profile::{Stage as Held, Times};
+use dray_core::profile::{Stage, Times};
 use dray_core::{Result, StreamId};
-use dray_sched::tuner::{Bounds, Errors, Remembered, Sample, Setting, Stage, Tuner};
+use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
 use dray_session::source::{Input, Listed};
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, Totals};
@@ -115,9 +115,9 @@ impl<'a> Tuned<'a> {
                 streams: errors.wrapping_sub(state.errors),
                 ..Errors::default()
             },
-            stage: match state.drains_until {
-                Some(until) if Instant::now() < until => Some(Stage::Other),
-                _ => self.stage(progress, &state.times),
+            bottleneck: match state.drains_until {
+                Some(until) if Instant::now() < until => Some(Bottleneck::Other),
+                _ => self.bottleneck(progress, &state.times),
             },
         };
         state.times = progress.profile.source;
@@ -143,21 +143,21 @@ impl<'a> Tuned<'a> {
 
     /// What held the source up most since the last sample. Not known where it waited for credit: for a
     /// slow sink, or for answers that are long on the way.
-    fn stage(&self, progress: &Progress, before: &Times) -> Option<Stage> {
+    fn bottleneck(&self, progress: &Progress, before: &Times) -> Option<Bottleneck> {
         let resumed = progress
             .bytes_resumed
             .saturating_add(progress.bytes_written);
         let is_at_the_end = progress.listing_done && resumed >= progress.bytes_listed;
         if self.has_rate || progress.is_held_there || is_at_the_end {
-            return Some(Stage::Other);
+            return Some(Bottleneck::Other);
         }
         let times = progress.profile.source.since(before);
         let (most, _) = times.iter().max_by_key(|(_, time)| *time)?;
         match most {
-            Held::Network => Some(Stage::Network),
-            Held::Read => Some(Stage::Read),
-            Held::Credit => None,
-            _ => Some(Stage::Other),
+            Stage::Network => Some(Bottleneck::Network),
+            Stage::Read => Some(Bottleneck::Read),
+            Stage::Credit => None,
+            _ => Some(Bottleneck::Other),
         }
     }
 }

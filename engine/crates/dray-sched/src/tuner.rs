@@ -133,7 +133,7 @@ impl Bounds {
 
 /// What holds a transfer up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum Bottleneck {
     /// The source's storage.
     Read,
     /// The way between both.
@@ -177,7 +177,7 @@ pub struct Sample {
     /// Errors in it.
     pub errors: Errors,
     /// What held the transfer up most of that time, when that is known.
-    pub stage: Option<Stage>,
+    pub bottleneck: Option<Bottleneck>,
 }
 
 /// What a tuner has found for a pair of endpoints, for whoever keeps it.
@@ -232,7 +232,7 @@ pub struct Tuner {
     settles: Duration,
     late_errors: Duration,
     window: Window,
-    stage: Option<Stage>,
+    bottleneck: Option<Bottleneck>,
 }
 
 impl Tuner {
@@ -254,7 +254,7 @@ impl Tuner {
             settles: SETTLES,
             late_errors: Duration::ZERO,
             window: Window::default(),
-            stage: None,
+            bottleneck: None,
         }
     }
 
@@ -308,12 +308,13 @@ impl Tuner {
         self.hear_errors(sample);
         self.late_errors = self.late_errors.saturating_sub(sample.took);
         self.has_begun |= sample.bytes > 0;
-        if !self.has_begun || sample.took.is_zero() || sample.stage == Some(Stage::Other) {
+        if !self.has_begun || sample.took.is_zero() || sample.bottleneck == Some(Bottleneck::Other)
+        {
             // It says nothing about the setting.
             self.window = Window::default();
             return self.now;
         }
-        self.stage = sample.stage;
+        self.bottleneck = sample.bottleneck;
         if self.walk() {
             return self.now;
         }
@@ -393,7 +394,7 @@ impl Tuner {
         }
         self.moved = None;
         let mut best = (GAIN_MIN, None);
-        for knob in tried(self.stage) {
+        for knob in tried(self.bottleneck) {
             let (now, known) = (self.now.at(*knob), self.known(*knob));
             let ceiling = known.ceiling.now();
             let most = ceiling.min(now.saturating_mul(2));
@@ -410,13 +411,13 @@ impl Tuner {
     }
 }
 
-/// What may help against a stage, in turn.
-const fn tried(stage: Option<Stage>) -> &'static [Knob] {
-    match stage {
-        Some(Stage::Network) => &[Knob::Streams],
-        Some(Stage::Read) => &[Knob::Readers, Knob::ObjectBytes],
-        Some(Stage::Write) => &[Knob::Writers, Knob::ObjectBytes],
-        Some(Stage::Other) => &[],
+/// What may help against a bottleneck, in turn.
+const fn tried(bottleneck: Option<Bottleneck>) -> &'static [Knob] {
+    match bottleneck {
+        Some(Bottleneck::Network) => &[Knob::Streams],
+        Some(Bottleneck::Read) => &[Knob::Readers, Knob::ObjectBytes],
+        Some(Bottleneck::Write) => &[Knob::Writers, Knob::ObjectBytes],
+        Some(Bottleneck::Other) => &[],
         None => &Knob::ALL,
     }
 }

@@ -1,6 +1,6 @@
 use super::dtl::{self, Dtl};
 use super::memory::{Memory, Pair};
-use super::{Bounds, Errors, Knob, Remembered, Sample, Setting, Stage, Tuner};
+use super::{Bottleneck, Bounds, Errors, Knob, Remembered, Sample, Setting, Tuner};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const fn sample(bytes: u64) -> Sample {
             reads: 0,
             writes: 0,
         },
-        stage: Some(Stage::Network),
+        bottleneck: Some(Bottleneck::Network),
     }
 }
 
@@ -81,7 +81,7 @@ fn storage_that_congests_gets_as_many_writers_as_it_likes() {
         run(&mut tuner, 60, |setting| {
             let writers = u64::from(setting.writers);
             let mut sample = sample(1_000_000 * writers.min(6) * 6 / writers.max(6));
-            sample.stage = Some(Stage::Write);
+            sample.bottleneck = Some(Bottleneck::Write);
             sample
         });
         let known = tuner.remembered().setting;
@@ -91,33 +91,33 @@ fn storage_that_congests_gets_as_many_writers_as_it_likes() {
 }
 
 #[test]
-fn only_what_the_stage_can_use_is_tried() {
+fn only_what_the_bottleneck_can_use_is_tried() {
     let cases = [
-        (Stage::Network, [true, false, false]),
-        (Stage::Read, [false, true, false]),
-        (Stage::Write, [false, false, true]),
-        (Stage::Other, [false, false, false]),
+        (Bottleneck::Network, [true, false, false]),
+        (Bottleneck::Read, [false, true, false]),
+        (Bottleneck::Write, [false, false, true]),
+        (Bottleneck::Other, [false, false, false]),
     ];
-    for (stage, may_move) in cases {
+    for (bottleneck, may_move) in cases {
         let mut tuner = Tuner::new(&BOUNDS, setting(4));
         let settings = run(&mut tuner, 30, |_| Sample {
-            stage: Some(stage),
+            bottleneck: Some(bottleneck),
             ..sample(1_000_000)
         });
         let knobs = [Knob::Streams, Knob::Readers, Knob::Writers];
         for (knob, may_move) in knobs.into_iter().zip(may_move) {
             let moved = settings.iter().any(|setting| setting.at(knob) != 4);
-            assert_eq!(moved, may_move, "{knob:?} while {stage:?} bounds");
+            assert_eq!(moved, may_move, "{knob:?} while {bottleneck:?} bounds");
         }
     }
 }
 
 #[test]
-fn where_the_stage_is_not_known_all_are_tried_in_turn() {
+fn where_the_bottleneck_is_not_known_all_are_tried_in_turn() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 120, |setting| Sample {
         bytes: 1_000_000 * u64::from(setting.streams.min(9).min(setting.writers)),
-        stage: None,
+        bottleneck: None,
         ..sample(0)
     });
     let known = tuner.remembered().setting;
@@ -129,7 +129,7 @@ fn objects_grow_where_each_costs_the_storage_much_and_stay_where_they_may_not() 
     let path = |setting: Setting| Sample {
         // Four milliseconds for each, and a GB/s.
         bytes: (setting.object_bytes as f64 / (4e-3 + setting.object_bytes as f64 / 1e9)) as u64,
-        stage: Some(Stage::Write),
+        bottleneck: Some(Bottleneck::Write),
         ..sample(0)
     };
     let bounds = Bounds {
@@ -288,12 +288,12 @@ fn the_memory_keeps_pairs_apart_and_forgets_the_oldest() {
 }
 
 fn any_sample() -> impl Strategy<Value = Sample> {
-    let stage = prop_oneof![
+    let bottleneck = prop_oneof![
         Just(None),
-        Just(Some(Stage::Read)),
-        Just(Some(Stage::Network)),
-        Just(Some(Stage::Write)),
-        Just(Some(Stage::Other)),
+        Just(Some(Bottleneck::Read)),
+        Just(Some(Bottleneck::Network)),
+        Just(Some(Bottleneck::Write)),
+        Just(Some(Bottleneck::Other)),
     ];
     let errors = prop_oneof![4 => Just(0u32), 1 => 0..4u32];
     (
@@ -302,18 +302,20 @@ fn any_sample() -> impl Strategy<Value = Sample> {
         errors.clone(),
         errors.clone(),
         errors,
-        stage,
+        bottleneck,
     )
-        .prop_map(|(bytes, millis, streams, reads, writes, stage)| Sample {
-            bytes,
-            took: Duration::from_millis(millis),
-            errors: Errors {
-                streams,
-                reads,
-                writes,
+        .prop_map(
+            |(bytes, millis, streams, reads, writes, bottleneck)| Sample {
+                bytes,
+                took: Duration::from_millis(millis),
+                errors: Errors {
+                    streams,
+                    reads,
+                    writes,
+                },
+                bottleneck,
             },
-            stage,
-        })
+        )
 }
 
 proptest! {

@@ -102,7 +102,7 @@ pub fn course(path: &Path, seed: u64, who: Who) -> Course {
             let mut tuner = Tuner::new(&BOUNDS, START);
             run(path, &weather, START, |sample| {
                 tuner.told(&Sample {
-                    stage: None,
+                    bottleneck: None,
                     ..*sample
                 })
             })

@@ -5,7 +5,7 @@
 //! of what bounds it for seconds.
 
 use dray_sched::draw::Draw;
-use dray_sched::tuner::{Errors, Knob, Sample, Setting, Stage};
+use dray_sched::tuner::{Bottleneck, Errors, Knob, Sample, Setting};
 use std::time::Duration;
 
 /// Time between two samples.
@@ -162,7 +162,7 @@ pub fn drawn(seed: u64) -> Path {
 impl Path {
     /// Bytes per second without any weather, once streams carry what they can; and what bounds them.
     #[must_use]
-    pub fn carries(&self, streams: f64, writers: f64) -> (f64, Stage) {
+    pub fn carries(&self, streams: f64, writers: f64) -> (f64, Bottleneck) {
         let could = streams * self.stream;
         let beyond = (could / self.link - 1.0).max(0.0);
         let costs =
@@ -171,9 +171,9 @@ impl Path {
         let beyond = (writers / self.writers_best - 1.0).max(0.0);
         let storage = writers.min(self.writers_best) * self.writer / (1.0 + 0.7 * beyond);
         if storage < network {
-            (storage, Stage::Write)
+            (storage, Bottleneck::Write)
         } else {
-            (network, Stage::Network)
+            (network, Bottleneck::Network)
         }
     }
 }
@@ -260,7 +260,7 @@ pub fn run(
     for hour in &weather.0 {
         let streams = f64::from(setting.streams);
         warm = streams.min(streams - (streams - warm) * (-step / path.ramp).exp());
-        let (carried, stage) = path.carries(warm, f64::from(setting.writers));
+        let (carried, bottleneck) = path.carries(warm, f64::from(setting.writers));
         let too_many = setting.at(path.knob).saturating_sub(path.fails_above) as f64;
         let errs = hour.chance < 1.0 - (-FAILS * step * too_many).exp();
         let bytes = carried * hour.there * step * if errs { FAILING } else { 1.0 };
@@ -284,7 +284,7 @@ pub fn run(
             bytes: counted as u64,
             took: STEP,
             errors: all,
-            stage: Some(stage),
+            bottleneck: Some(bottleneck),
         });
     }
     course
