@@ -11,6 +11,7 @@ from pathlib import Path
 from integration.bench import datasets, growth, jobs, machine, ours, peers, report, runs, wan
 from integration.bench.begin import (
     TMPFS,
+    add_usual,
     catch_signals,
     command,
     find_engine,
@@ -20,7 +21,6 @@ from integration.bench.begin import (
     write,
 )
 from integration.bench.results import BASE, Results
-from integration.harness.program import ROOT
 
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
 #: beside dray itself what `make bench` compares with: what most hosts have
@@ -51,8 +51,6 @@ def options() -> argparse.ArgumentParser:
         metavar="NAMES",
         help="a: one file of 4 GiB; b: 30 of 200 MiB; c: Linux's sources; d: 5000 files of 1 MiB",
     )
-    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
-    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
     words.add_argument(
         "--congestion",
         default="cubic,bbr",
@@ -63,27 +61,7 @@ def options() -> argparse.ArgumentParser:
         default="tmpfs",
         help="tmpfs, disk (the temporary folder) or a folder; by commas",
     )
-    words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
-    words.add_argument(
-        "--tries", type=int, default=2, help="runs of a tool in a round until others leave it alone"
-    )
-    words.add_argument(
-        "--wait", type=float, default=20.0, help="seconds before a run to wait for a quiet machine"
-    )
-    words.add_argument(
-        "--nice",
-        type=int,
-        default=0,
-        help="niceness of all tools while they are timed; below 0, as root, before others' work",
-    )
-    words.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "integration" / "out" / "bench",
-        help="folder for tables.md, pictures, and results.json with every sample",
-    )
-    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
-    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    add_usual(words, "bench", limit=180.0)
     return words
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from integration.bench import machine
 from integration.bench.results import Row
-from integration.harness.program import find_program
+from integration.harness.program import ROOT, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,42 @@ def names_of(known: list[str], what: str) -> Callable[[str], list[str]]:
         return found
 
     return parse
+
+
+def add_usual(
+    words: argparse.ArgumentParser, part: str, *, rounds: int = 3, limit: float, tries: int = 2
+) -> None:
+    """Add the options that every part of the benchmark has.
+
+    :param part: names the folder of its results.
+    :param limit: by default, in seconds.
+    """
+    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
+    words.add_argument("--rounds", type=int, default=rounds, help="how often each tool runs")
+    words.add_argument("--limit", type=float, default=limit, help="seconds that one run may take")
+    words.add_argument(
+        "--tries",
+        type=int,
+        default=tries,
+        help="runs of a tool in a round until others leave it alone",
+    )
+    words.add_argument(
+        "--wait", type=float, default=20.0, help="seconds before a run to wait for a quiet machine"
+    )
+    words.add_argument(
+        "--nice",
+        type=int,
+        default=0,
+        help="niceness of all tools while they are timed; below 0, as root, before others' work",
+    )
+    words.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "integration" / "out" / part,
+        help="folder for tables.md, pictures, and results.json with every sample",
+    )
+    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
+    words.add_argument("--page", action="store_true", help="write the manual's page anew")
 
 
 def find_engine() -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from integration.bench import datasets, growth_report, machine, ours, peers, runs
 from integration.bench.begin import (
     TMPFS,
+    add_usual,
     catch_signals,
     command,
     find_engine,
@@ -22,7 +23,6 @@ from integration.bench.begin import (
 )
 from integration.bench.results import BASE, Results
 from integration.harness import tree
-from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
     from integration.bench.tools import Tool
@@ -59,20 +59,7 @@ def options() -> argparse.ArgumentParser:
         default=Path(tempfile.gettempdir()),
         help="folder for the large files, on a disk; those of 8 bytes are on a tmpfs",
     )
-    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
-    words.add_argument("--rounds", type=int, default=1, help="how often each tool runs")
-    words.add_argument("--limit", type=float, default=600.0, help="seconds that one run may take")
-    words.add_argument("--tries", type=int, default=1, help="runs until others leave it alone")
-    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
-    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
-    words.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "integration" / "out" / "growth",
-        help="folder for tables.md, pictures, and results.json with every sample",
-    )
-    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
-    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    add_usual(words, "growth", rounds=1, limit=600.0, tries=1)
     return words
 
 

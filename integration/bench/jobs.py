@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from pathlib import Path
 
 from integration.bench import datasets, jobs_report, machine, ours, peers, runs
 from integration.bench.begin import (
     TMPFS,
+    add_usual,
     catch_signals,
     command,
     find_engine,
@@ -19,7 +19,6 @@ from integration.bench.begin import (
 )
 from integration.bench.path import WidePath, path
 from integration.bench.results import Results
-from integration.harness.program import ROOT
 
 #: what the machine itself can do with as many bytes: without files, and without a network
 LIMITS = ("iperf3-4", "cp")
@@ -55,21 +54,8 @@ def options() -> argparse.ArgumentParser:
     words.add_argument(
         "--window", type=int, default=64, metavar="MIB", help="TCP's on the path; 0: the host's"
     )
-    words.add_argument("--scale", type=float, default=1.0, help="how much of each GiB")
-    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
     words.add_argument("--congestion", default="cubic", help="by commas; 'system': the host's")
-    words.add_argument("--limit", type=float, default=300.0, help="seconds that one run may take")
-    words.add_argument("--tries", type=int, default=2, help="runs until others leave it alone")
-    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
-    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
-    words.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "integration" / "out" / "jobs",
-        help="folder for tables.md, pictures, and results.json with every sample",
-    )
-    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
-    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    add_usual(words, "jobs", limit=300.0)
     return words
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import datasets, machine, ours, peers, runs, wan_report
 from integration.bench.begin import (
     TMPFS,
+    add_usual,
     catch_signals,
     command,
     find_engine,
@@ -21,10 +21,10 @@ from integration.bench.begin import (
 )
 from integration.bench.path import path
 from integration.bench.results import Results
-from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from integration.bench.path import WidePath
     from integration.bench.tools import Tool
@@ -72,21 +72,8 @@ def options() -> argparse.ArgumentParser:
         metavar="MIB",
         help="to which TCP's windows may grow at both ends; 0: as on this host",
     )
-    words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
-    words.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
     words.add_argument("--congestion", default="cubic", help="by commas; 'system': the host's")
-    words.add_argument("--limit", type=float, default=180.0, help="seconds that one run may take")
-    words.add_argument("--tries", type=int, default=2, help="runs until others leave it alone")
-    words.add_argument("--wait", type=float, default=20.0, help="seconds to wait for quiet")
-    words.add_argument("--nice", type=int, default=0, help="niceness of what is timed")
-    words.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "integration" / "out" / "wan",
-        help="folder for tables.md, pictures, and results.json with every sample",
-    )
-    words.add_argument("--json", type=Path, help="write the results here too", metavar="FILE")
-    words.add_argument("--page", action="store_true", help="write the manual's page anew")
+    add_usual(words, "wan", limit=180.0)
     return words
 
 
