@@ -6,6 +6,8 @@
 //!
 //! Non-goals: which transfer runs, and when a lost one is tried again after its session's own tries.
 
+mod counts;
+
 use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
 use crate::net::{self, Dial};
@@ -17,15 +19,14 @@ use crate::sink::Destination;
 use crate::source::Root;
 use crate::tune::{self, Tuned};
 use crate::{sink, source};
+use counts::{Arrivals, Sent};
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
-use dray_core::profile::Profile;
 use dray_core::retry::{RetryPolicy, Verdict};
-use dray_core::{End, Error, ErrorKind, Result, Status, StreamId, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
-use dray_wire::message::{BlockHead, Connect, Role, SegmentKind, Selection};
-use std::sync::atomic::{AtomicU64, Ordering};
+use dray_wire::message::{Connect, Role, Selection};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -303,17 +304,26 @@ pub fn push(
             selection: task.selection.clone(),
             machine: prepare::source_config(task.options.clone(), buffers, &limits, number),
         };
-        if keeps_nothing {
-            watch.event(&nothing_kept());
-            let ended = source::run(setup, dialled.link, &Unkept(watch));
-            return ended.map(|(outcome, progress)| (outcome, Unkept::of(&progress)));
-        }
-        if task.streams != StreamCount::Tuned {
-            return source::run(setup, dialled.link, watch);
-        }
-        let (ways, granted) = ((events, dialled.growth), dialled.streams);
-        let tuned = Tuned::new(watch, &task.options, ways, granted, &found);
-        source::run(setup, dialled.link, &tuned)
+        let unkept = Unkept(watch);
+        let told: &dyn Observer = match keeps_nothing {
+            true => {
+                watch.event(&nothing_kept());
+                &unkept
+            }
+            false => watch,
+        };
+        let (outcome, progress) = match task.streams {
+            StreamCount::Fixed(_) => source::run(setup, dialled.link, told)?,
+            StreamCount::Tuned => {
+                let (ways, granted) = ((events, dialled.growth), dialled.streams);
+                let tuned = Tuned::new(told, &task.options, ways, granted, &found);
+                source::run(setup, dialled.link, &tuned)?
+            }
+        };
+        Ok(match keeps_nothing {
+            true => (outcome, Unkept::of(&progress)),
+            false => (outcome, progress),
+        })
     })
 }
 
@@ -488,91 +498,6 @@ fn connect(task: &Task, number: u32, passive_role: Role, paths: &[Vec<u8>]) -> C
         },
         clear_data: task.clear_data,
         addresses: Vec::new(),
-    }
-}
-
-/// What all sessions together have sent.
-#[derive(Default)]
-struct Sent {
-    objects: u64,
-    bytes: u64,
-    read: u64,
-    /// Resumed by the first session: later ones resume what this driver itself has sent.
-    resumed: Option<(u64, u64)>,
-    profile: Profile,
-}
-
-impl Sent {
-    fn add(&mut self, progress: &Progress) {
-        self.objects += progress.objects_sent;
-        self.bytes += progress.bytes_sent;
-        self.read += progress.bytes_read;
-        self.profile.join(&progress.profile);
-        self.resumed
-            .get_or_insert((progress.objects_resumed, progress.bytes_resumed));
-    }
-
-    fn ended(&self, ending: Ending, last: Progress) -> Ended {
-        let (objects_resumed, bytes_resumed) = self.resumed.unwrap_or_default();
-        Ended {
-            ending,
-            progress: Progress {
-                objects_sent: self.objects,
-                bytes_sent: self.bytes,
-                bytes_read: self.read,
-                objects_resumed,
-                bytes_resumed,
-                profile: self.profile,
-                ..last
-            },
-        }
-    }
-}
-
-/// Counts what arrives: a sink's machine does not know what a source has sent.
-struct Arrivals<'a> {
-    observer: &'a dyn Observer,
-    objects: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl<'a> Arrivals<'a> {
-    fn new(observer: &'a dyn Observer) -> Self {
-        Self {
-            observer,
-            objects: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
-
-    fn complete(&self, progress: Progress) -> Progress {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        Progress {
-            objects_sent: self.objects.load(Ordering::Relaxed),
-            bytes_sent: bytes,
-            // What was sent was read; what was read and lost on the way is not known here.
-            bytes_read: bytes,
-            ..progress
-        }
-    }
-}
-
-impl Observer for Arrivals<'_> {
-    fn event(&self, event: &Event) {
-        self.observer.event(event);
-    }
-
-    fn progress(&self, progress: &Progress) {
-        self.observer.progress(progress);
-    }
-
-    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
-        self.objects.fetch_add(1, Ordering::Relaxed);
-        let data = head.segments.iter();
-        let data = data.filter(|segment| segment.kind != SegmentKind::Hole);
-        let bytes = data.map(|segment| segment.range.length).sum();
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.observer.object(stream, head);
     }
 }
 

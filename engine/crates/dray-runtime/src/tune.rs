@@ -4,7 +4,6 @@
 //! Non-goals: what to say ([`dray_sched::tuner`]); readers, writers and the size of objects, which stay
 //! as they are; a transfer that this end writes, whose streams the other end uses.
 
-use crate::drive::Watch;
 use crate::link::SourceEvent;
 use crate::lock::lock;
 use crate::net::Growth;
@@ -50,7 +49,7 @@ struct State {
 
 /// Watches one session for its streams, and passes all on to whoever watches the transfer.
 pub(crate) struct Tuned<'a> {
-    watch: &'a dyn Watch,
+    watch: &'a dyn Observer,
     events: Sender<SourceEvent>,
     growth: Growth,
     has_rate: bool,
@@ -61,7 +60,7 @@ pub(crate) struct Tuned<'a> {
 impl<'a> Tuned<'a> {
     /// Begins with what an earlier session found.
     pub(crate) fn new(
-        watch: &'a dyn Watch,
+        watch: &'a dyn Observer,
         options: &Options,
         (events, growth): (Sender<SourceEvent>, Growth),
         granted: u16,

@@ -1,0 +1,98 @@
+//! Counters over the sessions of one transfer, and those that one end alone does not know.
+
+use super::{Ended, Ending};
+use crate::observe::Observer;
+use dray_core::profile::Profile;
+use dray_core::{Result, StreamId};
+use dray_session::{Event, Progress};
+use dray_wire::message::{BlockHead, SegmentKind, Totals};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What all sessions together have sent.
+#[derive(Default)]
+pub(super) struct Sent {
+    objects: u64,
+    bytes: u64,
+    read: u64,
+    /// Resumed by the first session: later ones resume what this driver itself has sent.
+    resumed: Option<(u64, u64)>,
+    profile: Profile,
+}
+
+impl Sent {
+    pub(super) fn add(&mut self, progress: &Progress) {
+        self.objects += progress.objects_sent;
+        self.bytes += progress.bytes_sent;
+        self.read += progress.bytes_read;
+        self.profile.join(&progress.profile);
+        self.resumed
+            .get_or_insert((progress.objects_resumed, progress.bytes_resumed));
+    }
+
+    pub(super) fn ended(&self, ending: Ending, last: Progress) -> Ended {
+        let (objects_resumed, bytes_resumed) = self.resumed.unwrap_or_default();
+        Ended {
+            ending,
+            progress: Progress {
+                objects_sent: self.objects,
+                bytes_sent: self.bytes,
+                bytes_read: self.read,
+                objects_resumed,
+                bytes_resumed,
+                profile: self.profile,
+                ..last
+            },
+        }
+    }
+}
+
+/// Counts what arrives: a sink's machine does not know what a source has sent.
+pub(super) struct Arrivals<'a> {
+    observer: &'a dyn Observer,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl<'a> Arrivals<'a> {
+    pub(super) fn new(observer: &'a dyn Observer) -> Self {
+        Self {
+            observer,
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn complete(&self, progress: Progress) -> Progress {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        Progress {
+            objects_sent: self.objects.load(Ordering::Relaxed),
+            bytes_sent: bytes,
+            // What was sent was read; what was read and lost on the way is not known here.
+            bytes_read: bytes,
+            ..progress
+        }
+    }
+}
+
+impl Observer for Arrivals<'_> {
+    fn event(&self, event: &Event) {
+        self.observer.event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.observer.progress(progress);
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+        let data = head.segments.iter();
+        let data = data.filter(|segment| segment.kind != SegmentKind::Hole);
+        let bytes = data.map(|segment| segment.range.length).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.observer.object(stream, head);
+    }
+
+    fn store_verdict(&self, totals: &Totals) -> Result<()> {
+        self.observer.store_verdict(totals)
+    }
+}
