@@ -2,10 +2,12 @@
 //! destination, so the same command means the same when it is run again.
 
 use crate::null::Null;
+use crate::web;
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::TargetMap;
+use dray_store_http::HttpUrl;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -63,6 +65,8 @@ pub enum Sources {
     Remote(String, Vec<Vec<u8>>),
     /// Made-up bytes.
     Null(Null),
+    /// Files and folders that one web server gives out.
+    Web(Vec<HttpUrl>),
 }
 
 /// The folder that is written to.
@@ -116,6 +120,13 @@ impl Places {
         };
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
+        if let Some(url) = HttpUrl::read(destination.as_bytes())? {
+            let cause = format!("{url}: dray reads from web servers and does not write to them");
+            return Err(usage(
+                cause,
+                "name a folder, or an endpoint (dray://HOST/PATH)",
+            ));
+        }
         let is_null = |path: &[u8]| null_destination(written, path);
         let (folder, rename) = match remote(destination)? {
             None if is_null(destination.as_bytes())? => (Folder::Null, None),
@@ -179,7 +190,7 @@ impl Places {
     }
 }
 
-fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
+pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
         .cause(cause)
         .remedy(remedy)
@@ -258,8 +269,14 @@ impl ReadSources {
 fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
     let mut local = Vec::new();
     let mut far: Option<(String, Vec<Vec<u8>>)> = None;
+    let mut web: Vec<HttpUrl> = Vec::new();
     let mut names: Vec<Option<Name>> = Vec::new();
     for source in sources {
+        if let Some(url) = HttpUrl::read(source.as_bytes())? {
+            names.push(web::name(&url, web.first(), recursive)?);
+            web.push(url);
+            continue;
+        }
         let name = match remote(source)? {
             None => {
                 let (read, name) = local_source(source, recursive)?;
@@ -279,15 +296,18 @@ fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
                 name
             }
         };
-        if let Some(twice) = name.as_ref().filter(|_| names.contains(&name)) {
+        names.push(name);
+    }
+    for (index, name) in names.iter().enumerate() {
+        if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
             let cause = format!("two sources are called {twice}: one would replace the other");
             return Err(usage(cause, "copy them one by one, under different names"));
         }
-        names.push(name);
     }
-    let sources = match (local.is_empty(), far) {
-        (false, None) => Sources::Local(local),
-        (true, Some((host, paths))) => Sources::Remote(host, paths),
+    let sources = match (local.is_empty(), far, web.is_empty()) {
+        (false, None, true) => Sources::Local(local),
+        (true, Some((host, paths)), true) => Sources::Remote(host, paths),
+        (true, None, false) => Sources::Web(web),
         _ => {
             return Err(usage(
                 "some sources are on this host and some on another",
@@ -352,7 +372,7 @@ fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<
 }
 
 /// A name that may appear at the destination.
-fn own_name(bytes: &[u8]) -> Result<Name> {
+pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
     let name = Name::new(bytes)?;
     if name.is_reserved() {
         let cause = format!("{name}: names that begin with .dray- are dray's own");
