@@ -27,7 +27,7 @@ WORKERS ?= 3
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
-.PHONY: setup-bench develop develop-release fmt clean
+.PHONY: setup-xrootd setup-bench build-xrootd develop develop-release fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ setup-demo:
 
 setup-celery:
 	@tools/bootstrap.sh celery
+
+setup-xrootd:
+	@tools/bootstrap.sh xrootd
 
 setup-bench:
 	@tools/bootstrap.sh bench
