@@ -57,6 +57,9 @@ setup-bench:
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
 
+build-xrootd: setup-xrootd ## The libraries that reach XRootD, beside the release programs
+	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
+
 develop: setup-build ## Editable install in .venv, native module built in place (debug)
 	$(ENV) PYTHONWARNINGS=ignore python -m pip install --quiet --no-build-isolation --no-deps -e .
 
@@ -77,7 +80,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(ENV) python tools/audit.py
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
-integration: setup build develop ## Tests that need more than one part, real servers included
+integration: setup build build-xrootd develop ## Tests that need more than one part, real servers included
 	$(PYTEST) -m "(slow or server) and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -25,6 +25,7 @@ pub mod select;
 pub mod sink;
 pub mod source;
 pub mod tune;
+pub mod xrootd;
 mod zones;
 
 pub use sink::sweep;

@@ -2,6 +2,7 @@
 //! destination, so the same command means the same when it is run again.
 
 use crate::null::Null;
+use crate::xrootd::XrootdSource;
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
@@ -63,6 +64,8 @@ pub enum Sources {
     Remote(String, Vec<Vec<u8>>),
     /// Made-up bytes.
     Null(Null),
+    /// A file or folder of an XRootD server.
+    Xrootd(XrootdSource),
 }
 
 /// The folder that is written to.
@@ -110,10 +113,12 @@ impl Places {
                 "name one file, without --recursive",
             ));
         }
-        let read = match null(sources, written)? {
-            Some(null) => read_null(null, written.recursive)?,
-            None => read_sources(sources, written.recursive)?,
+        let read = match (null(sources, written)?, XrootdSource::read(sources)?) {
+            (Some(null), _) => read_null(null, written.recursive)?,
+            (None, Some(source)) => read_xrootd(source, written.recursive)?,
+            (None, None) => read_sources(sources, written.recursive)?,
         };
+        XrootdSource::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
         let is_null = |path: &[u8]| null_destination(written, path);
@@ -218,6 +223,21 @@ fn read_null(null: Null, recursive: bool) -> Result<ReadSources> {
     };
     Ok(ReadSources {
         sources: Sources::Null(null),
+        names: vec![name],
+    })
+}
+
+fn read_xrootd(source: XrootdSource, recursive: bool) -> Result<ReadSources> {
+    let name = match source.name() {
+        None if !recursive => {
+            let cause = format!("{} means a folder's contents", source.url);
+            return Err(usage(cause, "add --recursive (-r)"));
+        }
+        Some(name) => Some(own_name(name.as_bytes())?),
+        None => None,
+    };
+    Ok(ReadSources {
+        sources: Sources::Xrootd(source),
         names: vec![name],
     })
 }

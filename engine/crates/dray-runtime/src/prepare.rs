@@ -9,6 +9,7 @@ use crate::null;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
+use crate::xrootd;
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
@@ -365,6 +366,7 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
         Sources::Null(null) => Ok(vec![null.root()?]),
+        Sources::Xrootd(source) => source.roots(targets),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
             "name paths on this host",
@@ -413,6 +415,11 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let links = request.selection.links;
     let roots = open_roots(&places.sources, &request.targets, links)?;
     let source_can = roots.first().map(|root| root.store.capabilities());
+    let mut content = request.content.clone();
+    // Of a part of a file no server knows a checksum.
+    if content.demanded.is_none() && content.range.is_none() && !request.selection.recursive {
+        content.demanded = xrootd::checksum(&places.sources);
+    }
     let source = source::Setup {
         roots,
         selection: Selection {
@@ -425,7 +432,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         destination,
         machine: sink_config(
             options.clone(),
-            &request.content,
+            &content,
             buffers,
             &limits,
             (can, source_can),
