@@ -26,6 +26,7 @@ pub mod sink;
 pub mod source;
 pub mod tune;
 pub mod web;
+pub mod xrootd;
 mod zones;
 
 pub use sink::sweep;

@@ -3,6 +3,7 @@
 
 use crate::null::Null;
 use crate::web;
+use crate::xrootd::XrootdSource;
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
@@ -67,6 +68,8 @@ pub enum Sources {
     Null(Null),
     /// Files and folders that one web server gives out.
     Web(Vec<HttpUrl>),
+    /// A file or folder of an XRootD server.
+    Xrootd(XrootdSource),
 }
 
 /// The folder that is written to.
@@ -114,19 +117,15 @@ impl Places {
                 "name one file, without --recursive",
             ));
         }
-        let read = match null(sources, written)? {
-            Some(null) => read_null(null, written.recursive)?,
-            None => read_sources(sources, written.recursive)?,
+        let read = match (null(sources, written)?, XrootdSource::read(sources)?) {
+            (Some(null), _) => read_null(null, written.recursive)?,
+            (None, Some(source)) => read_xrootd(source, written.recursive)?,
+            (None, None) => read_sources(sources, written.recursive)?,
         };
+        XrootdSource::refuse_destination(destination)?;
+        web::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
-        if let Some(url) = HttpUrl::read(destination.as_bytes())? {
-            let cause = format!("{url}: dray reads from web servers and does not write to them");
-            return Err(usage(
-                cause,
-                "name a folder, or an endpoint (dray://HOST/PATH)",
-            ));
-        }
         let is_null = |path: &[u8]| null_destination(written, path);
         let (folder, rename) = match remote(destination)? {
             None if is_null(destination.as_bytes())? => (Folder::Null, None),
@@ -229,6 +228,21 @@ fn read_null(null: Null, recursive: bool) -> Result<ReadSources> {
     };
     Ok(ReadSources {
         sources: Sources::Null(null),
+        names: vec![name],
+    })
+}
+
+fn read_xrootd(source: XrootdSource, recursive: bool) -> Result<ReadSources> {
+    let name = match source.name() {
+        None if !recursive => {
+            let cause = format!("{} means a folder's contents", source.url);
+            return Err(usage(cause, "add --recursive (-r)"));
+        }
+        Some(name) => Some(own_name(name.as_bytes())?),
+        None => None,
+    };
+    Ok(ReadSources {
+        sources: Sources::Xrootd(source),
         names: vec![name],
     })
 }

@@ -10,6 +10,7 @@ use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use crate::web;
+use crate::xrootd;
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
@@ -367,6 +368,7 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
         Sources::Null(null) => Ok(vec![null.root()?]),
         Sources::Web(urls) => web::roots(urls, targets),
+        Sources::Xrootd(source) => source.roots(targets),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
             "name paths on this host",
@@ -418,7 +420,8 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let mut content = request.content.clone();
     // The sum of a part of a file is not what a server knows.
     if content.demanded.is_none() && content.range.is_none() && !request.selection.recursive {
-        content.demanded = web::checksum(&places.sources);
+        content.demanded =
+            web::checksum(&places.sources).or_else(|| xrootd::checksum(&places.sources));
     }
     let source = source::Setup {
         roots,

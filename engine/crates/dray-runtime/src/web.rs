@@ -6,6 +6,8 @@ use crate::source::Root;
 use dray_core::{Checksum, End, Name, Result};
 use dray_store::{ReadOnly, Store};
 use dray_store_http::{Credentials, HttpStore, HttpUrl};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// What a copy of `url` is called; `first` is what is read beside it.
@@ -29,6 +31,19 @@ pub(crate) fn name(
         Some(name) => own_name(name.as_bytes()).map(Some),
         None => Ok(None),
     }
+}
+
+/// Refuses an address of a web server as a destination.
+///
+/// # Errors
+/// [`dray_core::ErrorKind::InvalidRequest`] says what can be done.
+pub(crate) fn refuse_destination(destination: &OsStr) -> Result<()> {
+    let Some(url) = HttpUrl::read(destination.as_bytes())? else {
+        return Ok(());
+    };
+    let cause = format!("{url}: dray cp reads from web servers and does not write to them");
+    let remedy = "name a folder, or an endpoint (dray://HOST/PATH)";
+    Err(usage(cause, remedy))
 }
 
 /// The store of a server, with the credentials that the environment gives.
