@@ -136,6 +136,7 @@ find_missing() {
         # The tests start real servers and ask them by stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
+        has nginx || missing+=(nginx-light)
     fi
     if [ "$level" = xrootd ] || is_for_tests; then
         has c++ || missing+=(g++)
