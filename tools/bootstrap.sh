@@ -144,6 +144,7 @@ find_missing() {
         [ -e /usr/include/xrootd/XrdOfs/XrdOfsFSctl_PI.hh ] || missing+=(libxrootd-server-dev)
         [ -e /usr/include/xrootd/private/XrdHttp/XrdHttpExtHandler.hh ] ||
             missing+=(libxrootd-private-dev)
+        [ -e /usr/include/nlohmann/json.hpp ] || missing+=(nlohmann-json3-dev)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

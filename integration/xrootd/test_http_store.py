@@ -182,7 +182,7 @@ def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
     make(web, "whole/a", 3 * MIB)
     make(web, "whole/small", 1000)
     to = bare.folder / "out"
-    for path, words in [
+    for path, why in [
         ("none", "not found"),
         ("whole/a", "sends the whole file whatever range"),
         ("round/a", "redirects"),
@@ -192,18 +192,19 @@ def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
         ended = cp(bare, ours, f"{web.url}/{path}?sig=se-cret", to / "a")
         said = ended.out + ended.words
         assert ended.code != 0, path
-        assert words in said, said
+        assert why in said, said
         assert "se-cret" not in said
         assert not (to / "a").exists()
     # One range is the whole file.
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
-    for words, said in [
+    commands: list[tuple[list[Word], str]] = [
         (["-r", f"{web.url}/whole/", f"{to}/all/"], "PROPFIND"),
         (["http://127.0.0.1:1/a", to / "a"], "cannot reach"),
         ([to / "small", f"{web.url}/b"], "does not write"),
         (["http://user:se-cret@h/a", to / "a"], "BEARER_TOKEN_FILE"),
-    ]:
-        ended = cp(bare, ours, *words)
+    ]
+    for command, why in commands:
+        ended = cp(bare, ours, *command)
         assert ended.code != 0
-        assert said in ended.out + ended.words
+        assert why in ended.out + ended.words
         assert "se-cret" not in ended.out + ended.words
