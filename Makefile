@@ -57,7 +57,8 @@ setup-bench:
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
 
-build-xrootd: setup-xrootd ## The libraries that reach XRootD, beside the release programs
+build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
+	$(CARGO) build --locked --release -p dray-xrootd-tpc --bins
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)

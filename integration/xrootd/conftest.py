@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,17 +16,17 @@ from integration.xrootd.servers import PROGRAM, SHIM, Scene, compile_loopback, c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared() -> Iterator[Path]:
     """Make what all servers of a run need: the library that keeps them on the loopback."""
-    folder = tmp_path_factory.mktemp("xrootd")
-    for path in (folder, folder.parent, folder.parent.parent):
-        path.chmod(0o755)
+    # Not pytest's own, which nobody else may enter.
+    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
+    folder.chmod(0o755)
     compile_loopback(folder)
-    return folder
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

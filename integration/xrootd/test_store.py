@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness import tree
-from integration.harness.tree import hash_file, make_file
+from integration.harness.tree import hash_file
+from integration.xrootd.files import make, set_checksum
 from integration.xrootd.servers import PATIENCE, SHIM, find, give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from integration.harness.program import Ended, Process, Word
-    from integration.xrootd.servers import Scene, Xrootd
+    from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
 
@@ -35,25 +35,6 @@ def begin(bare: Scene, program: Path, *words: Word) -> Process:
 def cp(bare: Scene, program: Path, *words: Word) -> Ended:
     """Run ``dray cp``."""
     return begin(bare, program, *words).wait(120)
-
-
-def make(server: Xrootd, path: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server."""
-    at = server.path(path)
-    for folder in reversed(at.relative_to(server.data).parents[:-1]):
-        (server.data / folder).mkdir(exist_ok=True)
-        give(server.data / folder)
-    make_file(at, size, seed)
-    give(at)
-    return at
-
-
-def set_checksum(path: Path, value: int) -> None:
-    """Write the attribute in which a server keeps a file's adler32, as the server would."""
-    state = path.stat()
-    seconds = int(state.st_mtime)
-    fields = (b"adler32", seconds, 0, 0, 0, 4, struct.pack(">I", value))
-    os.setxattr(path, "user.XrdCks.adler32", struct.pack(">16sqiHBB64s", *fields))
 
 
 @pytest.fixture

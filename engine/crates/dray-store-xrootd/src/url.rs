@@ -95,6 +95,23 @@ impl Url {
         &self.cgi
     }
 
+    /// Whether it carries the key of a third-party copy: it may be opened once.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.cgi.split('&').any(|pair| pair.starts_with("tpc.key="))
+    }
+
+    /// Without what is about one third-party copy: what else the server is asked needs none of it.
+    #[must_use]
+    pub fn without_keys(&self) -> Self {
+        let pairs = self.cgi.split('&');
+        let kept: Vec<&str> = pairs.filter(|pair| !pair.starts_with("tpc.")).collect();
+        Self {
+            cgi: kept.join("&"),
+            ..self.clone()
+        }
+    }
+
     /// The server without path, user and secrets: for messages, and as a storage target's name.
     #[must_use]
     pub fn server(&self) -> String {
@@ -179,6 +196,8 @@ mod tests {
         );
         assert_eq!(url.login(3), "root://me3@[::ffff:127.0.0.1]:18201");
         assert!(!format!("{url:?}").contains("secret"));
+        assert!(url.has_key());
+        assert_eq!(url.without_keys().cgi(), "authz=secret");
         let plain = Url::parse("root://h/a").expect("good");
         assert_eq!(plain.at(plain.path(), 0).expect("good"), "root://h//a");
         assert_eq!(plain.with_tls().login(0), "roots://h");

@@ -139,6 +139,12 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: CLI_USES,
     },
+    // The program that XRootD's server runs. It lies with XRootD's other skins.
+    Room {
+        name: "dray-xrootd-tpc",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
+    },
     Room {
         name: "dray-py",
         is_pure: false,
