@@ -2,20 +2,20 @@
 
 use crate::args::Args;
 use crate::config::Config;
-use crate::gate::Gate;
+use crate::gate::{Gate, Origin};
 use crate::placeholder::{Placeholder, root_of};
 use crate::{process, say};
 use dray_core::options::{Links, Options};
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_runtime::drive::{self, Ending, Handle, Watch};
 use dray_runtime::observe::Observer;
 use dray_runtime::place;
 use dray_runtime::prepare::{self, Buffers, Content};
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
-use dray_session::{Event, Failure};
+use dray_session::{Event, Failure, Progress};
 use dray_store::wrap::Around;
-use dray_store::{PosixOptions, PosixStore, Store};
+use dray_store::{PosixOptions, PosixStore, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
 use dray_wire::message::Selection;
 use std::os::unix::ffi::OsStrExt;
@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Says that TLS was asked for: the URL's scheme does not.
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
 /// The folder that the server exports.
-const LOCAL_ROOT: &str = "XRDLCLROOT";
+pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 
 /// The longest identity that a log holds.
-const IDENTITY_BYTES_MAX: usize = 4096;
+pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
 /// What is to be copied, and how.
 pub(crate) struct Job {
@@ -91,7 +91,26 @@ impl Job {
         };
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
+}
 
+/// A source that was opened.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    /// The file there.
+    pub(crate) path: RelPath,
+    pub(crate) origin: Arc<dyn Origin>,
+    /// Names the content beside size and time.
+    pub(crate) identity: Vec<u8>,
+}
+
+/// The destination as the server names it.
+pub(crate) struct Target<'a> {
+    pub(crate) destination: &'a Path,
+    /// The folder that the server exports.
+    pub(crate) local_root: Option<&'a Path>,
+}
+
+impl Target<'_> {
     /// The destination's folder, its name there, and what the copy is called by.
     fn place(&self, path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
@@ -108,10 +127,24 @@ impl Job {
     }
 }
 
-/// Hears of failures.
+/// Hears the counters.
+pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
+
+/// Hears of failures, and passes the counters on.
 #[derive(Default)]
-struct Ear {
+pub(crate) struct Ear {
     failures: Mutex<Vec<Failure>>,
+    tell: Option<Tell>,
+}
+
+impl Ear {
+    /// One that passes the counters on.
+    pub(crate) fn telling(tell: Tell) -> Self {
+        Self {
+            tell: Some(tell),
+            ..Self::default()
+        }
+    }
 }
 
 impl Observer for Ear {
@@ -125,9 +158,26 @@ impl Observer for Ear {
             Event::FileDone { .. } => {}
         }
     }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(tell) = &self.tell {
+            tell(progress);
+        }
+    }
 }
 
 impl Watch for Ear {}
+
+impl Origin for XrootdStore {
+    fn state_now(&self) -> Result<ReadState> {
+        Self::state_now(self, self.url().path())
+    }
+
+    fn checksum(&self) -> Result<Option<Checksum>> {
+        let url = self.url().without_keys();
+        dray_store_xrootd::checksum(&url, url.path())
+    }
+}
 
 /// Copies the file, or says why it is not there.
 ///
@@ -136,22 +186,49 @@ impl Watch for Ear {}
 pub(crate) fn run(job: &Job) -> Result<()> {
     let handle = Handle::default();
     process::watch_server(handle.clone());
-    let placeholder = Placeholder::look(&job.destination)?;
-    let (folder, name) = job.place(&placeholder.path)?;
+    let target = Target {
+        destination: &job.destination,
+        local_root: job.local_root.as_deref(),
+    };
+    let open = || {
+        let source = job.open_source()?;
+        Ok(Opened {
+            path: source.url().path().clone(),
+            origin: Arc::new(source.clone()),
+            store: Arc::new(source),
+            identity: job.identity(),
+        })
+    };
+    carry(&target, open, &job.config, &handle, Ear::default())
+}
+
+/// Copies the file that `open` opens.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn carry(
+    target: &Target<'_>,
+    open: impl FnOnce() -> Result<Opened>,
+    config: &Config,
+    handle: &Handle,
+    ear: Ear,
+) -> Result<()> {
+    let placeholder = Placeholder::look(target.destination)?;
+    let (folder, name) = target.place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
-    let source = job.open_source()?;
+    let source = open()?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
-    let (can, config) = (store.capabilities(), &job.config);
+    let can = store.capabilities();
     let how = (config.compare, config.keep_time, can.xattrs);
-    let gate = Gate::new(&source, &placeholder, how)?;
+    let gate = Gate::new(&source.origin, &placeholder, how)?;
     let transfer = prepare::new_transfer_id()?;
     let destination = open_destination(
-        job,
+        target,
         Arc::new(Around::new(Arc::new(store), gate)),
         &path,
         &transfer,
     )?;
-    placeholder.clear(&job.destination)?;
+    placeholder.clear(target.destination)?;
 
     let options = Options {
         object_bytes: config.object_bytes.max(destination.object_bytes_max()),
@@ -164,14 +241,14 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let limits = prepare::limits(buffers);
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
     reading.reads_max = config.readers;
-    let ends = (can, Some(source.capabilities()));
+    let ends = (can, Some(source.store.capabilities()));
     let content = Content::default();
     let mut writing = prepare::sink_config(options, &content, buffers, &limits, ends, 1);
-    writing.identity = job.identity();
+    writing.identity = source.identity;
     let reads = source::Setup {
         roots: vec![Root {
-            path: source.url().path().clone(),
-            store: Arc::new(source),
+            path: source.path,
+            store: source.store,
             contents: false,
         }],
         selection: Selection {
@@ -190,8 +267,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         machine: writing,
         writers_per_target: prepare::THREADS_PER_TARGET,
     };
-    let ear = Ear::default();
-    let ended = drive::copy(reads, writes, &handle, &ear)?;
+    let ended = drive::copy(reads, writes, handle, &ear)?;
     let progress = ended.progress;
     say::note(&format!(
         "copy {} sent={} resumed={} durable={}",
@@ -220,15 +296,15 @@ pub(crate) fn run(job: &Job) -> Result<()> {
 
 /// The destination with its log and lease.
 fn open_destination(
-    job: &Job,
+    target: &Target<'_>,
     store: Arc<dyn Store>,
     path: &RelPath,
     transfer: &TransferId,
 ) -> Result<Destination> {
-    let real = job.destination.canonicalize();
-    let real = real.unwrap_or_else(|_| job.destination.clone());
+    let real = target.destination.canonicalize();
+    let real = real.unwrap_or_else(|_| target.destination.to_owned());
     let folder = real.parent().unwrap_or(Path::new("/"));
-    let root = root_of(folder, job.local_root.as_deref());
+    let root = root_of(folder, target.local_root);
     // A root that may not be looked into has no logs above that concern this copy.
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));

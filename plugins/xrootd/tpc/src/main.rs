@@ -7,6 +7,8 @@
 //! is told. Whatever happens, also when the server kills this program, what was safe stays safe beside
 //! the destination, and the next copy of the same file goes on from it. In prose:
 //! docs/design/xrootd.md.
+//!
+//! `dray-xrootd-tpc --request [--config FILE]` is what the server's HTTP plug-in runs ([`request`]).
 
 mod args;
 mod config;
@@ -15,6 +17,7 @@ mod digest;
 mod gate;
 mod placeholder;
 mod process;
+mod request;
 mod say;
 
 use args::Args;
@@ -35,6 +38,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
+    if std::env::args_os().any(|word| word == request::OPTION) {
+        return request::run(std::env::args_os().skip(1));
+    }
     let args = Args::read(std::env::args_os().skip(1))?;
     say::hide(args.source.cgi());
     let config = Config::load(args.config.as_deref())?;
