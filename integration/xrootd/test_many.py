@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness import tree
+from integration.harness.airflow import free_port
 from integration.harness.tree import hash_file
 from integration.xrootd.files import copies, make, pair
+from integration.xrootd.servers import HERE, SHIM, find
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
@@ -78,3 +83,39 @@ def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> N
     sent, resumed = copies(sink)[-1]
     assert resumed > 0
     assert sent + resumed == 120 * MIB
+
+
+def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
+    """Of a cluster the server that is chosen lets dray copy from the one that has the file."""
+    meeting = free_port()
+    cluster = [
+        f"all.manager {HERE}:{meeting}",
+        "all.role server",
+        "all.role manager if named head",
+        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
+        "cms.delay startup 3 servers 1 lookup 1",
+        "cms.space min 10m 5m",
+    ]
+    head = scene.server("head", lines=cluster)
+    data = [scene.server(f"data{number}", lines=cluster) for number in range(3)]
+    for server in (head, *data):
+        server.start_manager()
+    made = make(data[0], "a", 24 * MIB)
+    until = time.monotonic() + 90
+    while scene.run("xrdfs", head.url, "stat", "/a").code != 0:
+        assert time.monotonic() < until, head.said()
+        time.sleep(0.5)
+    scene.xrdcp("--tpc", "only", head.at("a"), head.at("b")).expect(0)
+    (copied,) = [server for server in data if server.path("b").exists()]
+    assert hash_file(copied.path("b")) == hash_file(made)
+    assert copies(copied) == [(24 * MIB, 0)]
+    assert head.checksum("b", "adler32") == data[0].checksum("a", "adler32")
+
+
+def test_only_the_entry_points_are_exported() -> None:
+    """What the library gives out is what its header says."""
+    words: list[str | Path] = ["nm", "--dynamic", "--defined-only", "--format=posix", find(SHIM)]
+    listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names
+    assert all(name.startswith("dray_xrdcl_") for name in names), names
