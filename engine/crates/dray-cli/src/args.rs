@@ -201,6 +201,7 @@ impl What {
         Content {
             demanded: self.checksum,
             range: self.range,
+            ..Content::default()
         }
     }
 
