@@ -132,6 +132,8 @@ find_missing() {
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
+        # A file system whose files can share blocks.
+        PATH="$PATH:/usr/sbin:/sbin" has mkfs.xfs || missing+=(xfsprogs)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

@@ -288,6 +288,17 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) direct_io: bool,
 
+    /// Whether a copy on one file system shares its blocks with the original until one of them is
+    /// changed, where the file system can do that
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        help_heading = "How to copy"
+    )]
+    pub(crate) reflink: Reflink,
+
     /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
@@ -479,6 +490,13 @@ pub(crate) enum Overwrite {
     Never,
     IfDifferent,
     Always,
+}
+
+/// As `cp --reflink` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reflink {
+    Auto,
+    Never,
 }
 
 /// See [`options::Durability`].

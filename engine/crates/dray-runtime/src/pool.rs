@@ -5,6 +5,7 @@
 //! and touched as it is used: what came back last goes out first, so that a transfer touches as many
 //! buffers as it needs at once, and the bytes of its next object lie in the processor's cache.
 
+use crate::extent::Extent;
 use crate::lock::lock;
 use dray_core::BufferId;
 use std::sync::{Mutex, MutexGuard};
@@ -20,6 +21,8 @@ pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
     bytes: usize,
+    /// Where its bytes lie as well. Of no meaning to a link that sends the bytes.
+    pub(crate) extent: Option<Extent>,
 }
 
 impl Buffer {
@@ -33,6 +36,7 @@ impl Buffer {
             memory,
             start,
             bytes,
+            extent: None,
         }
     }
 

@@ -81,6 +81,8 @@ pub struct Targets {
     pub limits: Vec<(String, RateInTime)>,
     /// Whether large files pass the page cache, where the file system lets them.
     pub direct: bool,
+    /// Whether files may share blocks with their copies, where the file system can do that.
+    pub shares_blocks: bool,
 }
 
 impl Targets {
@@ -100,6 +102,7 @@ impl Targets {
             targets: place::target_map(&self.folders, root)?,
             create,
             direct: self.direct,
+            shares_blocks: self.shares_blocks,
             ..PosixOptions::default()
         };
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))

@@ -1,5 +1,6 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
+use crate::extent::Extent;
 use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
 use crate::sink::clear::{below, id_of};
@@ -207,6 +208,16 @@ impl Space {
     /// Writes a part of a prepared file.
     pub(super) fn write_at(&self, open: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<()> {
         self.handles.of(open)?.write_at(offset, bytes)
+    }
+
+    /// Makes a part of a prepared file what lies elsewhere already; `false` if it has to be written.
+    pub(super) fn share(
+        &self,
+        open: &Arc<OpenFile>,
+        range: ByteRange,
+        extent: &Extent,
+    ) -> Result<bool> {
+        extent.give(&*self.handles.of(open)?, range)
     }
 
     /// Makes a range a hole; in a new partial file it is one already.
