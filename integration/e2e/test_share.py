@@ -69,8 +69,8 @@ def test_byte_range_that_is_no_block_is_written(bench: Bench, place: Path) -> No
 def test_killed_copy_goes_on_in_shared_blocks(bench: Bench, place: Path) -> None:
     tree.make_file(place / "large", FILE_BYTES, seed=3)
     before = taken(place)
-    words = ["--rate", "16MiB", "--durability", "object", place / "large", place / "copy"]
-    copy = bench.start_slow_cp(*words)
+    slow = ("--rate", "16MiB", "--durability", "object")
+    copy = bench.start_slow_cp(*slow, place / "large", place / "copy")
     copy.kill()
     ended = bench.cp(place / "large", place / "copy").expect(0)
     report = ended.report
