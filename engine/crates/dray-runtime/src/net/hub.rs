@@ -128,6 +128,12 @@ impl Growth {
         }
     }
 
+    /// Whether any stream has joined: without one, the other end cannot be said to be there.
+    #[must_use]
+    pub fn had_streams(&self) -> bool {
+        self.0.had_streams.load(Ordering::Acquire)
+    }
+
     /// Streams that were lost or could not be made, since the link began; the number goes round.
     #[must_use]
     pub fn errors(&self) -> u32 {
@@ -161,6 +167,7 @@ pub(super) struct Hub {
     is_over: AtomicBool,
     progress: AtomicU64,
     errors: AtomicU32,
+    had_streams: AtomicBool,
     streams: Mutex<Streams>,
     ended: Receiver<Infallible>,
 }
@@ -182,6 +189,7 @@ impl Hub {
             is_over: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             errors: AtomicU32::new(0),
+            had_streams: AtomicBool::new(false),
             streams: Mutex::new(Streams {
                 live: HashMap::new(),
                 used: HashSet::new(),
@@ -340,6 +348,7 @@ impl Hub {
             }
             let socket = Arc::clone(channel.socket().stream());
             streams.live.insert(stream, socket);
+            self.had_streams.store(true, Ordering::Release);
         }
         let registration = Registration {
             hub: Arc::clone(self),

@@ -365,8 +365,12 @@ impl Shared {
         greeting.send(&Message::Hello(ours.clone()))?;
         let drops = theirs.mandatory & mandatory::KEEPS_NOTHING != 0;
         let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
-            match drops && !self.serve.may_keep_nothing {
-                true => Err(keeps_nothing()),
+            if drops && !self.serve.may_keep_nothing {
+                return Err(keeps_nothing());
+            }
+            // What it asks for may be here already, from before it knew.
+            match self.serve.keeps_nothing && !agreed.has(optional::NULL_MEANT) {
+                true => Err(not_meant()),
                 false => Ok(agreed),
             }
         });
@@ -481,7 +485,9 @@ impl Shared {
 
     /// Lets a data stream join, or closes it without a word.
     fn stream(&self, mut channel: Channel, is_clear: bool) -> Result<()> {
-        let (join, challenge) = join::challenge(&mut channel)?;
+        let Some((join, challenge)) = join::challenge(&mut channel)? else {
+            return Ok(());
+        };
         let Some(hub) = self.sessions.find(&join, &challenge, is_clear) else {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
@@ -504,6 +510,12 @@ fn keeps_nothing() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
         .cause("it is a null end: it keeps nothing of what it reads here")
         .remedy("read into a folder; to measure, read from a host that runs dray serve")
+}
+
+fn not_meant() -> Error {
+    Error::new(ErrorKind::IncompatiblePeer, End::Here, "begin a session")
+        .cause("it keeps nothing of what it is sent, and was not asked for as such an end")
+        .remedy("name another host; to measure, let dray cp write to dray://HOST/null:")
 }
 
 fn no_clear_data() -> Error {
