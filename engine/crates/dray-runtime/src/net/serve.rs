@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Wait for connections that were shown out and have not ended yet.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
+
 /// What a passive end is built with.
 #[derive(Debug)]
 pub struct Serve {
@@ -277,10 +280,14 @@ impl Shared {
                 thread::sleep(ACCEPT_PAUSE);
                 continue;
             };
-            if self.running.fetch_add(1, Ordering::AcqRel) >= most {
-                drop((Running(&self.running), stream));
-                continue;
+            // Whoever it is waits for them: a flood is no reason to turn somebody else away.
+            while self.running.load(Ordering::Acquire) >= most {
+                if self.is_stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                thread::sleep(ENDING_PAUSE);
             }
+            self.running.fetch_add(1, Ordering::AcqRel);
             let running = Running(&self.running);
             // Without a thread the connection is dropped, and so closed.
             let _ = thread::Builder::new()
