@@ -4,8 +4,9 @@ use crate::extent::Extent;
 use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
 use crate::sink::clear::{below, id_of};
-use crate::sink::destination::{Destination, Lease};
+use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
+use crate::sink::hold::Lease;
 use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
 use crate::sink::peek;
@@ -117,6 +118,11 @@ impl Space {
     /// Whether this transfer may still write.
     pub(super) fn check_lease(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
+    }
+
+    /// The same for what is done for each of many: whether it might a moment ago.
+    pub(super) fn check_lease_often(&self) -> Result<()> {
+        self.lease.as_ref().map_or(Ok(()), Lease::check_often)
     }
 
     pub(super) fn prepare(
@@ -237,7 +243,7 @@ impl Space {
         metadata: &Metadata,
     ) -> Result<()> {
         // Of the many files of one object each: whoever took the lease over has begun to write.
-        self.check_lease()?;
+        self.check_lease_often()?;
         let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())

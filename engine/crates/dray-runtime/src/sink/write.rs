@@ -67,7 +67,7 @@ pub(super) fn run(
 
 /// Writes one object and says how that went; false when nobody is left to hear it.
 fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>) -> bool {
-    let input = match space.check_lease() {
+    let input = match space.check_lease_often() {
         Err(error) => Input::LeaseLost(error),
         Ok(()) => {
             let mut buffer = job.buffer.and_then(|id| pool.buffer(id));
