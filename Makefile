@@ -27,7 +27,7 @@ WORKERS ?= 3
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
-.PHONY: setup-bench develop develop-release fmt clean
+.PHONY: setup-xrootd setup-bench build-xrootd develop develop-release fmt clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -48,11 +48,18 @@ setup-demo:
 setup-celery:
 	@tools/bootstrap.sh celery
 
+setup-xrootd:
+	@tools/bootstrap.sh xrootd
+
 setup-bench:
 	@tools/bootstrap.sh bench
 
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
+
+build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
+	$(CARGO) build --locked --release -p dray-xrootd-tpc --bins
+	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)
 	$(ENV) PYTHONWARNINGS=ignore python -m pip install --quiet --no-build-isolation --no-deps -e .
@@ -74,7 +81,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(ENV) python tools/audit.py
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
-integration: setup build develop ## Tests that need more than one part, real servers included
+integration: setup build build-xrootd develop ## Tests that need more than one part, real servers included
 	$(PYTEST) -m "(slow or server) and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -1,6 +1,6 @@
 # An endpoint as an image: the engine is built from its sources, run by a user of its own.
 #
-#   docker build -f docker/drayd.Dockerfile -t dray/drayd engine
+#   docker build -f docker/drayd.Dockerfile -t dray/drayd .
 #
 # Who builds behind a proxy that looks into TLS names the authorities cargo is to believe; they do
 # not get into the image:  --secret id=authorities,src=/etc/ssl/certs/ca-certificates.crt
@@ -11,9 +11,11 @@ FROM ${BASE} AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates cargo-web gcc libc6-dev rustc-web \
     && rm -rf /var/lib/apt/lists/*
-WORKDIR /build
-COPY Cargo.toml Cargo.lock ./
-COPY crates crates
+WORKDIR /build/engine
+COPY engine/Cargo.toml engine/Cargo.lock ./
+COPY engine/crates crates
+# Not built, but a part of the workspace.
+COPY plugins/xrootd/tpc ../plugins/xrootd/tpc
 # Off for a quicker build and a slower program: --build-arg CARGO_PROFILE_RELEASE_LTO=off
 ARG CARGO_PROFILE_RELEASE_LTO=thin
 ARG CARGO_PROFILE_RELEASE_DEBUG=false
@@ -32,7 +34,7 @@ RUN apt-get update \
     && install -d -o dray -g dray -m 0700 /etc/dray /var/lib/dray \
     && install -d -o dray -g dray -m 0755 /srv/data \
     && ln -s dray /usr/local/bin/drayd
-COPY --from=build /build/target/release/dray /usr/local/bin/dray
+COPY --from=build /build/engine/target/release/dray /usr/local/bin/dray
 USER dray
 WORKDIR /srv/data
 VOLUME ["/etc/dray", "/var/lib/dray", "/srv/data"]

@@ -6,6 +6,7 @@
 #   tools/bootstrap.sh demo     that, and Airflow
 #   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
 #   tools/bootstrap.sh celery   that, and PostgreSQL and Redis
+#   tools/bootstrap.sh xrootd   what building needs, and XRootD's headers
 #   tools/bootstrap.sh bench    what building needs, and the movers that dray is compared with, as far
 #                               as they can be had; without them their rows say so
 #
@@ -37,8 +38,8 @@ die() {
 }
 
 case $level in
-build | demo | test | celery | bench) ;;
-*) die "unknown level '$level': say build, demo, test, celery or bench" ;;
+build | demo | test | celery | xrootd | bench) ;;
+*) die "unknown level '$level': say build, demo, test, celery, xrootd or bench" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -134,6 +135,18 @@ find_missing() {
         has valgrind || missing+=(valgrind)
         # A file system whose files can share blocks.
         PATH="$PATH:/usr/sbin:/sbin" has mkfs.xfs || missing+=(xfsprogs)
+        # The tests start real servers and ask them by stock clients.
+        has xrootd || missing+=(xrootd-server xrootd-server-plugins)
+        has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
+        has nginx || missing+=(nginx-light)
+    fi
+    if [ "$level" = xrootd ] || is_for_tests; then
+        has c++ || missing+=(g++)
+        [ -e /usr/include/xrootd/XrdCl/XrdClFile.hh ] || missing+=(libxrootd-client-dev)
+        [ -e /usr/include/xrootd/XrdOfs/XrdOfsFSctl_PI.hh ] || missing+=(libxrootd-server-dev)
+        [ -e /usr/include/xrootd/private/XrdHttp/XrdHttpExtHandler.hh ] ||
+            missing+=(libxrootd-private-dev)
+        [ -e /usr/include/nlohmann/json.hpp ] || missing+=(nlohmann-json3-dev)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)
@@ -168,11 +181,23 @@ explain_missing() {
     exit 1
 }
 
+# start_nothing: packages of servers would start them on all addresses of this host. What needs a
+# server starts its own on the loopback.
+start_nothing() {
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    fi
+}
+
 install_missing() {
     if [ "${DRAY_NO_INSTALL:-}" = 1 ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
         explain_missing
     fi
     say "installing ${missing[*]}"
+    start_nothing
     local output
     # --no-remove: rustc-web and cargo-web replace Debian's older rustc and cargo. Taking a package
     # away from somebody's host is theirs to decide.
@@ -186,7 +211,7 @@ install_missing() {
 
 # install_peers: a mover that cannot be had is a row that says so, never an error.
 install_peers() {
-    local policy=/usr/sbin/policy-rc.d each
+    local each
     find_peers
     if [ "${#peers[@]}" -gt 0 ]; then
         if [ "${DRAY_NO_INSTALL:-}" = 1 ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
@@ -194,13 +219,7 @@ install_peers() {
             say "install them as root:  apt-get install --no-install-recommends ${peers[*]}"
         else
             say "installing ${peers[*]}"
-            # Their packages would start servers on all addresses of this host. The benchmark starts
-            # its own on the loopback.
-            if [ ! -e "$policy" ]; then
-                printf '#!/bin/sh\nexit 101\n' >"$policy"
-                chmod 755 "$policy"
-                trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-            fi
+            start_nothing
             apt-get update -q >/dev/null 2>&1 || say "apt-get update fails; trying with what is known"
             # One by one: another release of Debian lacks one of them, and not therefore all.
             for each in "${peers[@]}"; do
@@ -258,7 +277,7 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
 fi
 
 # A stamp of its own: building alone never waits for Airflow, and does not throw it away either.
-if [ "$level" != build ] && [ "$level" != bench ]; then
+if [ "$level" != build ] && [ "$level" != xrootd ] && [ "$level" != bench ]; then
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "adding Airflow to .venv from tools/requirements-airflow.txt"

@@ -178,7 +178,7 @@ authorities=/etc/ssl/certs/ca-certificates.crt
 # Docker's own format knows health checks; chroot asks least of the host.
 [ "$engine" = docker ] || options+=(--format docker --isolation chroot --pull=never)
 begun=$SECONDS
-"$engine" build "${options[@]}" "$root/engine" >"$root/.tools/container-build.log" 2>&1 ||
+"$engine" build "${options[@]}" "$root" >"$root/.tools/container-build.log" 2>&1 ||
     die "the build failed: $(tail -n 20 "$root/.tools/container-build.log")"
 mib() { "$engine" image inspect --format '{{.Size}}' "$1" | awk '{printf "%.0f MiB", $1 / 1048576}'; }
 echo "built in $((SECONDS - begun)) s: $(mib "$image"), of which $(mib "$base") are the base," \

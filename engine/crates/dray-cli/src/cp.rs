@@ -128,7 +128,10 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
 
 fn carry(run: &Run<'_>) -> Result<Ended> {
     match (&run.places.sources, &run.places.folder) {
-        (sources @ (Sources::Local(_) | Sources::Null(_)), folder) => {
+        (
+            sources @ (Sources::Local(_) | Sources::Null(_) | Sources::Web(_) | Sources::Xrootd(_)),
+            folder,
+        ) => {
             if let Sources::Local(sources) = sources
                 && let Some(ended) = nothing_there(run, sources)
             {

@@ -26,6 +26,8 @@ pub mod select;
 pub mod sink;
 pub mod source;
 pub mod tune;
+pub mod web;
+pub mod xrootd;
 mod zones;
 
 pub use sink::sweep;

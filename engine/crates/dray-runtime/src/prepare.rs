@@ -9,6 +9,8 @@ use crate::null;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
+use crate::web;
+use crate::xrootd;
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
@@ -368,6 +370,8 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
         Sources::Null(null) => Ok(vec![null.root()?]),
+        Sources::Web(urls) => web::roots(urls, targets),
+        Sources::Xrootd(source) => source.roots(targets),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
             "name paths on this host",
@@ -416,6 +420,12 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let links = request.selection.links;
     let roots = open_roots(&places.sources, &request.targets, links)?;
     let source_can = roots.first().map(|root| root.store.capabilities());
+    let mut content = request.content.clone();
+    // The sum of a part of a file is not what a server knows.
+    if content.demanded.is_none() && content.range.is_none() && !request.selection.recursive {
+        content.demanded =
+            web::checksum(&places.sources).or_else(|| xrootd::checksum(&places.sources));
+    }
     let source = source::Setup {
         roots,
         selection: Selection {
@@ -428,7 +438,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         destination,
         machine: sink_config(
             options.clone(),
-            &request.content,
+            &content,
             buffers,
             &limits,
             (can, source_can),

@@ -17,6 +17,7 @@ mod ext;
 pub mod memory;
 pub mod null;
 pub mod posix;
+mod read_only;
 mod store;
 mod targets;
 mod types;
@@ -26,6 +27,7 @@ pub use ext::{ReadExt, StoreExt};
 pub use memory::MemoryStore;
 pub use null::{NullStore, NullTree};
 pub use posix::{LinkScope, PosixOptions, PosixStore};
+pub use read_only::{ReadOnly, Readable};
 pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 pub use targets::{TargetMap, Targets};
 pub use types::{

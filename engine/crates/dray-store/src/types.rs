@@ -252,6 +252,15 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// With other metadata, if there are any.
+    #[must_use]
+    pub fn with(self, others: Option<&'a Metadata>) -> Self {
+        Self {
+            metadata: others.unwrap_or(self.metadata),
+            ..self
+        }
+    }
+
     /// Only the metadata.
     #[must_use]
     pub const fn of(metadata: &'a Metadata) -> Self {

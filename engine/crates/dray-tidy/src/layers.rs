@@ -23,6 +23,7 @@ const BELOW_RUNTIME: &[&str] = &[
     "dray-auth",
     "dray-session",
     "dray-store",
+    "dray-store-http",
     "dray-store-rados",
     "dray-store-xrootd",
     CORE,
@@ -35,6 +36,7 @@ const RUNTIME_AND_BELOW: &[&str] = &[
     "dray-auth",
     "dray-session",
     "dray-store",
+    "dray-store-http",
     "dray-store-rados",
     "dray-store-xrootd",
     CORE,
@@ -48,6 +50,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-runtime",
     "dray-session",
     "dray-store",
+    "dray-store-http",
     "dray-store-rados",
     "dray-store-xrootd",
     CORE,
@@ -106,6 +109,11 @@ pub const ROOMS: &[Room] = &[
         may_use: &[CORE],
     },
     Room {
+        name: "dray-store-http",
+        is_pure: false,
+        may_use: STORE,
+    },
+    Room {
         name: "dray-store-rados",
         is_pure: false,
         may_use: STORE,
@@ -130,6 +138,12 @@ pub const ROOMS: &[Room] = &[
         name: "dray-cli",
         is_pure: false,
         may_use: CLI_USES,
+    },
+    // The program that XRootD's server runs. It lies with XRootD's other skins.
+    Room {
+        name: "dray-xrootd-tpc",
+        is_pure: false,
+        may_use: RUNTIME_AND_BELOW,
     },
     Room {
         name: "dray-py",

@@ -96,7 +96,14 @@ impl Sink {
                     }
                     self.close_when_durable(index, now);
                 }
-                Err(error) => self.fail(index, error, false),
+                Err(error) => {
+                    // What is wrong is of no use to the next attempt.
+                    let is_wrong = matches!(
+                        error.kind,
+                        ErrorKind::ChecksumMismatch | ErrorKind::SourceChanged
+                    );
+                    self.fail(index, error, is_wrong);
+                }
             }
         }
     }

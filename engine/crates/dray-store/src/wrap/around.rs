@@ -138,6 +138,19 @@ pub trait Hook: Send + Sync + 'static {
         Cow::Borrowed(bytes)
     }
 
+    /// The attributes to publish a file with, in the place of these. May wait: it is the last moment at
+    /// which a whole file may still be refused, its sums known.
+    ///
+    /// # Errors
+    /// The file is not published.
+    fn to_publish(
+        &self,
+        _call: &Call<'_>,
+        _attributes: &Attributes<'_>,
+    ) -> Result<Option<Metadata>> {
+        Ok(None)
+    }
+
     /// Whether `after` is wanted.
     const WANTS_AFTER: bool = false;
 
@@ -322,9 +335,11 @@ impl<H: Hook> Store for Around<H> {
             layout: None,
         };
         let bytes = self.hook.to_write(&call, bytes);
+        let others = self.hook.to_publish(&call, attributes)?;
+        let attributes = attributes.with(others.as_ref());
         self.call_bytes(Operation::WriteSmall, path, bytes.len(), || {
             self.inner
-                .write_small(path, partial, &bytes, holes, attributes)
+                .write_small(path, partial, &bytes, holes, &attributes)
         })
     }
 
@@ -521,7 +536,10 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        self.call(Operation::Publish, |inner| inner.publish(how, attributes))
+        let call = self.describe(Operation::Publish, 0, 0);
+        let others = self.hook.to_publish(&call, attributes)?;
+        let attributes = attributes.with(others.as_ref());
+        self.call(Operation::Publish, |inner| inner.publish(how, &attributes))
     }
 
     fn abort(&self) -> Result<()> {

@@ -1,0 +1,81 @@
+//! What a server knows of a file's content: a checksum to compare a copy with.
+
+use crate::client::client;
+use crate::url::{Url, text};
+use dray_core::{Checksum, ErrorKind, RelPath, Result};
+
+/// Asked for by name when a server's own choice is none that dray computes, in this order.
+const NAMES: &[&str] = &["adler32", "crc32c"];
+
+/// Asks the server for the checksum of the file at `path`. It reads the whole file when nobody has asked
+/// before, so this may take as long. None when it has none that dray computes.
+///
+/// # Errors
+/// Of the server, when it does not answer at all or refuses; of the client's loading.
+pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
+    let path = format!("/{}", text(path)?);
+    let ask = |name: Option<&str>| {
+        let mut cgi = Vec::new();
+        cgi.extend(name.map(|name| format!("cks.type={name}")));
+        cgi.extend((!url.cgi().is_empty()).then(|| url.cgi().to_owned()));
+        let query = match cgi.is_empty() {
+            true => path.clone(),
+            false => format!("{path}?{}", cgi.join("&")),
+        };
+        client()?.checksum(&url.login(0), &query)
+    };
+    let mut refused = None;
+    // Its own choice first: that is the one it has stored.
+    for name in [None].into_iter().chain(NAMES.iter().copied().map(Some)) {
+        match ask(name) {
+            Ok(answer) => {
+                if let Some(known) = read(&answer) {
+                    return Ok(Some(known));
+                }
+            }
+            Err(error) if has_none(error.kind) => {}
+            // Another name would fare no better.
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+/// Whether a refusal may be about the algorithm.
+const fn has_none(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unsupported | ErrorKind::InvalidRequest | ErrorKind::ChecksumMismatch
+    )
+}
+
+/// Reads "adler32 37dc018b"; none for an algorithm that dray does not compute.
+fn read(answer: &str) -> Option<Checksum> {
+    let mut words = answer.split_ascii_whitespace();
+    let (name, value) = (words.next()?, words.next()?);
+    Checksum::parse(&format!("{name}:{value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use dray_core::Sums;
+
+    #[test]
+    fn answers_are_read() {
+        let sums = Sums::of(b"123456789");
+        assert!(read("adler32 091e01de\n").expect("ours").matches(&sums));
+        assert!(read("crc32c e3069283").expect("ours").matches(&sums));
+        for other in [
+            "md5 25f9e794323b453885f5181f1b624d0b",
+            "adler32",
+            "adler32 xyz",
+            "",
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+}

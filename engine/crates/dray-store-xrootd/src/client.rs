@@ -1,0 +1,380 @@
+//! The XRootD client, as plugins/xrootd/xrdcl/dray_xrdcl.h describes it. The only place that calls it.
+
+use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
+use libloading::Library;
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// Names the library when it lies somewhere else than beside the program.
+pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
+
+const LIBRARY: &str = "libdray-xrdcl.so";
+/// `DRAY_XRDCL_VERSION`.
+const VERSION: u32 = 1;
+/// `DRAY_XRDCL_DIRECTORY`.
+const DIRECTORY: u32 = 1;
+/// `DRAY_XRDCL_SPECIAL`.
+const SPECIAL: u32 = 2;
+/// Bytes of `dray_xrdcl_error.words`.
+const WORDS_BYTES: usize = 1020;
+/// Most bytes of an answer to a question for a checksum: a name of 16, a value of 128.
+const ANSWER_BYTES: u32 = 512;
+
+/// `struct dray_xrdcl_error`.
+#[repr(C)]
+struct RawError {
+    kind: i32,
+    words: [u8; WORDS_BYTES],
+}
+
+/// `struct dray_xrdcl_state`.
+#[repr(C)]
+#[derive(Default)]
+struct RawState {
+    size: u64,
+    modified: i64,
+    flags: u32,
+    zero: u32,
+}
+
+/// `struct dray_xrdcl_file`.
+#[repr(C)]
+struct RawFile {
+    _opaque: [u8; 0],
+}
+
+type Take = extern "C" fn(*mut c_void, *const c_char, u64, *const RawState) -> i32;
+
+/// What stands at a path of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) size: u64,
+    pub(crate) modified: ModifiedTime,
+    pub(crate) is_folder: bool,
+    pub(crate) is_special: bool,
+}
+
+impl Found {
+    const fn of(raw: &RawState) -> Self {
+        Self {
+            size: raw.size,
+            modified: ModifiedTime {
+                seconds: raw.modified,
+                nanoseconds: 0,
+            },
+            is_folder: raw.flags & DIRECTORY != 0,
+            is_special: raw.flags & SPECIAL != 0,
+        }
+    }
+}
+
+type Words<'a> = *const c_char;
+
+/// The loaded library's entry points. It stays loaded, since its threads outlive every call.
+pub(crate) struct Client {
+    _library: Library,
+    set: unsafe extern "C" fn(Words<'_>, i32) -> i32,
+    open: unsafe extern "C" fn(Words<'_>, *mut *mut RawFile, *mut RawError) -> i32,
+    close: unsafe extern "C" fn(*mut RawFile),
+    read: unsafe extern "C" fn(*mut RawFile, u64, *mut c_void, u32, i32, *mut RawError) -> i64,
+    state_of: unsafe extern "C" fn(*mut RawFile, i32, *mut RawState, *mut RawError) -> i32,
+    look: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut RawState, *mut RawError) -> i32,
+    list: unsafe extern "C" fn(Words<'_>, Words<'_>, Take, *mut c_void, *mut RawError) -> i32,
+    checksum: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut c_char, u32, *mut RawError) -> i32,
+}
+
+static CLIENT: OnceLock<Result<Client>> = OnceLock::new();
+
+/// The client; loaded at the first call.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] with what to build or install.
+pub(crate) fn client() -> Result<&'static Client> {
+    CLIENT.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+/// Has the client use so many data connections for each connection it logs in by, where the server
+/// allows it; before the first URL is used. 0 means one for all.
+///
+/// # Errors
+/// When the client cannot be loaded.
+pub fn set_substreams(count: u32) -> Result<()> {
+    let name = words("SubStreamsPerChannel")?;
+    let count = i32::try_from(count.max(1)).unwrap_or(i32::MAX);
+    let client = client()?;
+    // SAFETY: the text lives until the call returns.
+    unsafe { (client.set)(name.as_ptr(), count) };
+    Ok(())
+}
+
+/// Where the library may lie, in order.
+fn places() -> Vec<PathBuf> {
+    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) {
+        return vec![named.into()];
+    }
+    let mut places = Vec::new();
+    let program = std::env::current_exe().ok();
+    if let Some(folder) = program.as_deref().and_then(std::path::Path::parent) {
+        places.push(folder.join(LIBRARY));
+        if let Some(above) = folder.parent() {
+            places.push(above.join("lib/dray").join(LIBRARY));
+            places.push(above.join("lib").join(LIBRARY));
+        }
+    }
+    // Without a slash: wherever the system looks for libraries.
+    places.push(LIBRARY.into());
+    places
+}
+
+fn load() -> Result<Client> {
+    let mut tried = Vec::new();
+    for place in places() {
+        if place.as_os_str().as_bytes().contains(&b'/') && !place.exists() {
+            tried.push(format!("{}: not there", place.display()));
+            continue;
+        }
+        // SAFETY: the library is ours or named by whoever runs this; what it runs when it is loaded
+        // is XrdCl's own start.
+        match unsafe { Library::new(&place) } {
+            Ok(library) => return from(library, &place.into_os_string()),
+            Err(error) => tried.push(error.to_string()),
+        }
+    }
+    Err(unusable(tried.join("; ")))
+}
+
+fn unusable(cause: String) -> Error {
+    Error::new(ErrorKind::Unsupported, End::Here, "load the XRootD client")
+        .cause(cause)
+        .remedy(format!(
+            "build it by `make build-xrootd` (on Debian it needs libxrootd-client-dev), and put {LIBRARY} \
+             beside the program or name it in {LIBRARY_VARIABLE}"
+        ))
+}
+
+fn from(library: Library, place: &OsString) -> Result<Client> {
+    let wrong = |error: libloading::Error| unusable(format!("{}: {error}", place.display()));
+    // SAFETY: the type is that of the header; it is the same in all versions.
+    let version: unsafe extern "C" fn() -> u32 =
+        unsafe { *library.get(b"dray_xrdcl_version").map_err(wrong)? };
+    // SAFETY: it has no demands.
+    let found = unsafe { version() };
+    if found != VERSION {
+        let cause = format!("{}: version {found}, not {VERSION}", place.display());
+        return Err(unusable(cause));
+    }
+    macro_rules! entry {
+        ($name:literal) => {
+            // SAFETY: the types above are those of the header of this version.
+            unsafe { *library.get($name).map_err(wrong)? }
+        };
+    }
+    let client = Client {
+        set: entry!(b"dray_xrdcl_set"),
+        open: entry!(b"dray_xrdcl_open"),
+        close: entry!(b"dray_xrdcl_close"),
+        read: entry!(b"dray_xrdcl_read"),
+        state_of: entry!(b"dray_xrdcl_state_of"),
+        look: entry!(b"dray_xrdcl_look"),
+        list: entry!(b"dray_xrdcl_list"),
+        checksum: entry!(b"dray_xrdcl_checksum"),
+        _library: library,
+    };
+    Ok(client)
+}
+
+fn words(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| {
+        Error::new(ErrorKind::InvalidRequest, End::Source, "name the file")
+            .cause("a zero byte inside")
+    })
+}
+
+/// Calls the client with room for an error, and makes what came of it ours.
+fn call(operation: &str, call: impl FnOnce(*mut RawError) -> i64) -> Result<u64> {
+    let mut raw = RawError {
+        kind: 0,
+        words: [0; WORDS_BYTES],
+    };
+    let answer = call(&raw mut raw);
+    u64::try_from(answer).map_err(|_| failed(operation, &raw))
+}
+
+fn failed(operation: &str, raw: &RawError) -> Error {
+    let kind = match raw.kind {
+        1 => ErrorKind::NotFound,
+        2 => ErrorKind::PermissionDenied,
+        3 => ErrorKind::IsADirectory,
+        4 => ErrorKind::NotADirectory,
+        5 => ErrorKind::Unauthorized,
+        6 => ErrorKind::Unreachable,
+        7 => ErrorKind::TimedOut,
+        8 => ErrorKind::Unsupported,
+        9 => ErrorKind::Io,
+        10 => ErrorKind::Busy,
+        11 => ErrorKind::ChecksumMismatch,
+        12 => ErrorKind::InvalidRequest,
+        13 => ErrorKind::Internal,
+        _ => ErrorKind::Other,
+    };
+    let said = CStr::from_bytes_until_nul(&raw.words).map(CStr::to_string_lossy);
+    let said = said.unwrap_or_default();
+    // One line; XrdCl's begins with a mark that says nothing to whoever reads ours.
+    let said = said
+        .trim()
+        .trim_start_matches("[ERROR] ")
+        .replace('\n', " ");
+    let error = Error::new(kind, End::Source, operation).cause(said);
+    match kind {
+        ErrorKind::Unauthorized => {
+            error.remedy("give credentials that the server takes, as to xrdcp")
+        }
+        ErrorKind::Unreachable | ErrorKind::TimedOut => {
+            error.remedy("look at the server and the network, then run the same command again")
+        }
+        _ => error,
+    }
+}
+
+impl Client {
+    /// Opens a file for reading.
+    pub(crate) fn open(&'static self, url: &str) -> Result<RemoteFile> {
+        let url = words(url)?;
+        let mut file = std::ptr::null_mut();
+        call("open the file", |error| {
+            // SAFETY: text and room for the answers live until the call returns.
+            unsafe { (self.open)(url.as_ptr(), &raw mut file, error).into() }
+        })?;
+        match NonNull::new(file) {
+            Some(file) => Ok(RemoteFile { client: self, file }),
+            None => Err(
+                Error::new(ErrorKind::Internal, End::Source, "open the file")
+                    .cause("the XRootD client gave no handle"),
+            ),
+        }
+    }
+
+    /// Looks at a path of the server; the path may have a question mark and what follows it.
+    pub(crate) fn look(&self, server: &str, path: &str) -> Result<Found> {
+        let (server, path) = (words(server)?, words(path)?);
+        let mut state = RawState::default();
+        call("look at the file", |error| {
+            // SAFETY: texts and room for the answers live until the call returns.
+            let looked =
+                unsafe { (self.look)(server.as_ptr(), path.as_ptr(), &raw mut state, error) };
+            looked.into()
+        })?;
+        Ok(Found::of(&state))
+    }
+
+    /// Lists one folder, in the server's order.
+    pub(crate) fn list(&self, server: &str, path: &str) -> Result<Vec<(Result<Name>, Found)>> {
+        let (server, path) = (words(server)?, words(path)?);
+        let mut entries: Vec<(Result<Name>, Found)> = Vec::new();
+        let context = (&raw mut entries).cast::<c_void>();
+        call("list the folder", |error| {
+            // SAFETY: `take` is given back `context`, which is `entries` and nobody else's until the
+            // call returns; the texts live as long.
+            let listed =
+                unsafe { (self.list)(server.as_ptr(), path.as_ptr(), take, context, error) };
+            listed.into()
+        })?;
+        Ok(entries)
+    }
+
+    /// What the server answers to a question for a checksum: "NAME VALUE".
+    pub(crate) fn checksum(&self, server: &str, query: &str) -> Result<String> {
+        let (server, query) = (words(server)?, words(query)?);
+        let mut answer = vec![0_u8; ANSWER_BYTES as usize];
+        call("ask for the checksum", |error| {
+            let to = answer.as_mut_ptr().cast();
+            // SAFETY: `answer` has ANSWER_BYTES bytes; the texts live until the call returns.
+            let asked = unsafe {
+                (self.checksum)(server.as_ptr(), query.as_ptr(), to, ANSWER_BYTES, error)
+            };
+            asked.into()
+        })?;
+        let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
+        Ok(text.unwrap_or_default().trim().to_owned())
+    }
+}
+
+/// Puts an entry of a folder into the vector that `context` is.
+extern "C" fn take(
+    context: *mut c_void,
+    name: *const c_char,
+    name_bytes: u64,
+    state: *const RawState,
+) -> i32 {
+    let (Ok(length), false) = (
+        usize::try_from(name_bytes),
+        name.is_null() || state.is_null(),
+    ) else {
+        return 1;
+    };
+    // SAFETY: `list` hands in a vector of its own, and waits.
+    let entries = unsafe { &mut *context.cast::<Vec<(Result<Name>, Found)>>() };
+    // SAFETY: the client gives as many bytes as it says, until this returns.
+    let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
+    // SAFETY: as the name.
+    let state = unsafe { &*state };
+    entries.push((Name::new(name), Found::of(state)));
+    0
+}
+
+/// An open file of a server. Closed when dropped.
+pub(crate) struct RemoteFile {
+    client: &'static Client,
+    file: NonNull<RawFile>,
+}
+
+// SAFETY: XrdCl's file may be used by any thread (it locks by itself), and closed by another than the
+// one that opened it.
+unsafe impl Send for RemoteFile {}
+// SAFETY: as above: calls of several threads at once are what it is made for.
+unsafe impl Sync for RemoteFile {}
+
+impl RemoteFile {
+    /// Reads at `offset` as much as there is; less than asked for only at the end.
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8], pages: bool) -> Result<usize> {
+        let bytes = u32::try_from(buffer.len()).unwrap_or(READ_BYTES_MAX);
+        let bytes = bytes.min(READ_BYTES_MAX);
+        let to = buffer.as_mut_ptr().cast();
+        let came = call("read the file", |error| {
+            // SAFETY: the handle is open; `buffer` has at least `bytes` bytes, and is ours alone until
+            // the call returns.
+            unsafe {
+                (self.client.read)(self.file.as_ptr(), offset, to, bytes, pages.into(), error)
+            }
+        })?;
+        Ok(usize::try_from(came)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len()))
+    }
+
+    /// Size and time, `anew` from the server.
+    pub(crate) fn state(&self, anew: bool) -> Result<Found> {
+        let mut state = RawState::default();
+        call("look at the file", |error| {
+            let handle = self.file.as_ptr();
+            // SAFETY: the handle is open; room for the answer lives until the call returns.
+            let looked =
+                unsafe { (self.client.state_of)(handle, anew.into(), &raw mut state, error) };
+            looked.into()
+        })?;
+        Ok(Found::of(&state))
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and nobody has it any more.
+        unsafe { (self.client.close)(self.file.as_ptr()) };
+    }
+}
+
+/// Bytes of one read at the most: far above any object's, below what the protocol's number holds.
+const READ_BYTES_MAX: u32 = 1 << 30;

@@ -1,0 +1,25 @@
+//! Files of XRootD servers (`root://`, `roots://`), to be read.
+//!
+//! Purpose: a [`Store`](dray_store::Store) over the XRootD client, [`XrootdStore`]; what a URL of such
+//! a server says, [`Url`]; the checksums that a server knows of its files, [`checksum`].
+//!
+//! Non-goals: writing (it is refused), the protocol itself (XrdCl speaks it), retries beyond those
+//! that XrdCl makes by itself.
+//!
+//! Invariants owned here: the client is loaded when the first URL is used and not before, from a
+//! library with a plain C interface (plugins/xrootd/xrdcl), so that dray is built, and runs, where
+//! there is no XRootD; what was authorised for one opening is opened once; no secret of a URL is in
+//! a message. In prose: docs/design/xrootd.md.
+
+mod checksum;
+#[expect(unsafe_code, reason = "the XRootD client is reached by a C interface")]
+mod client;
+mod list;
+mod read;
+mod store;
+mod url;
+
+pub use checksum::checksum;
+pub use client::{LIBRARY_VARIABLE, set_substreams};
+pub use store::{Authorised, XrootdOptions, XrootdStore};
+pub use url::Url;

@@ -1,0 +1,180 @@
+//! Listing a server's folders, depth first; one answer of the server per folder.
+
+use crate::client::Found;
+use crate::store::XrootdStore;
+use dray_core::{EntryKind, Error, ErrorKind, Metadata, Name, RelPath, Result};
+use dray_store::{ListOptions, Listed, Lister, unsupported};
+use std::collections::VecDeque;
+
+/// Servers tell no permissions that would mean anything elsewhere.
+const FILE_MODE: u32 = 0o644;
+const FOLDER_MODE: u32 = 0o755;
+
+/// A folder under way.
+struct Frame {
+    path: RelPath,
+    /// None for a top of which only the contents are listed.
+    name: Option<Name>,
+    found: Found,
+    /// What is left of it; none before it was asked for.
+    left: Option<VecDeque<(Result<Name>, Found)>>,
+}
+
+pub(crate) struct RemoteLister {
+    store: XrootdStore,
+    options: ListOptions,
+    frames: Vec<Frame>,
+    /// The top itself, when it is to be listed.
+    first: Option<(RelPath, Name, Found)>,
+    /// Whether the last item was a folder's beginning.
+    entered: bool,
+}
+
+impl RemoteLister {
+    pub(crate) fn new(
+        store: &XrootdStore,
+        top: &RelPath,
+        found: Found,
+        options: &ListOptions,
+    ) -> Result<Self> {
+        let name = top.name().filter(|_| !options.contents);
+        let (mut frames, mut first) = (Vec::new(), None);
+        match name {
+            Some(name) => first = Some((top.clone(), name, found)),
+            None if found.is_folder => frames.push(Frame {
+                path: top.clone(),
+                name: None,
+                found,
+                left: None,
+            }),
+            None => return Err(store.error(ErrorKind::NotADirectory, "list the folder", top)),
+        }
+        Ok(Self {
+            store: store.clone(),
+            options: *options,
+            frames,
+            first,
+            entered: false,
+        })
+    }
+
+    fn depth(&self) -> usize {
+        self.frames
+            .iter()
+            .filter(|frame| frame.name.is_some())
+            .count()
+    }
+
+    fn listed(&self, depth: usize, name: Name, kind: EntryKind, found: Found) -> Listed {
+        let is_file = matches!(kind, EntryKind::File { .. });
+        Listed {
+            depth,
+            name,
+            kind,
+            metadata: Metadata {
+                mode: if is_file { FILE_MODE } else { FOLDER_MODE },
+                modified: found.modified,
+                xattrs: Vec::new(),
+            },
+            layout: XrootdStore::whole(),
+            identity: Vec::new(),
+        }
+    }
+
+    fn item(&mut self, path: RelPath, name: Name, found: Found) -> Result<Listed> {
+        let depth = self.depth();
+        if found.is_special {
+            let cause = "neither a file nor a folder";
+            return Err(unsupported(self.store.end(), "list", &path, cause));
+        }
+        if !found.is_folder {
+            let kind = EntryKind::File {
+                size: found.size,
+                sparse: false,
+            };
+            return Ok(self.listed(depth, name, kind, found));
+        }
+        if !self.options.recursive {
+            let error = self.store.error(ErrorKind::IsADirectory, "copy", &path);
+            return Err(error.remedy("ask for a recursive copy"));
+        }
+        self.frames.push(Frame {
+            path,
+            name: Some(name.clone()),
+            found,
+            left: None,
+        });
+        self.entered = true;
+        Ok(self.listed(depth, name, EntryKind::Directory, found))
+    }
+
+    fn is_wanted(&self, name: &Name, found: &Found) -> bool {
+        match self.options.own {
+            false => !name.is_reserved(),
+            true => name.is_reserved() || found.is_folder,
+        }
+    }
+
+    /// Asks for the innermost folder's entries: files first, by name.
+    fn ask(&mut self) -> Option<Error> {
+        let frame = self.frames.last_mut()?;
+        if frame.left.is_some() {
+            return None;
+        }
+        let (mut entries, error) = match self.store.entries(&frame.path) {
+            Ok(entries) => (entries, None),
+            Err(error) => (Vec::new(), Some(error.file(&frame.path))),
+        };
+        let key = |entry: &(Result<Name>, Found)| {
+            let name = entry.0.as_ref().map(|name| name.as_bytes().to_vec());
+            (entry.1.is_folder, name.unwrap_or_default())
+        };
+        entries.sort_by_cached_key(key);
+        // A cluster's servers may each have the same folder.
+        entries.dedup_by(|one, other| match (&one.0, &other.0) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        });
+        frame.left = Some(entries.into());
+        error
+    }
+}
+
+impl Iterator for RemoteLister {
+    type Item = Result<Listed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.entered = false;
+        if let Some((path, name, found)) = self.first.take() {
+            return Some(self.item(path, name, found));
+        }
+        loop {
+            if let Some(error) = self.ask() {
+                return Some(Err(error));
+            }
+            let frame = self.frames.last_mut()?;
+            let Some((name, found)) = frame.left.as_mut().and_then(VecDeque::pop_front) else {
+                let frame = self.frames.pop()?;
+                let name = frame.name?;
+                let end = EntryKind::DirectoryEnd;
+                return Some(Ok(self.listed(self.depth(), name, end, frame.found)));
+            };
+            let named = name.and_then(|name| Ok((frame.path.join(&name)?, name)));
+            match named {
+                Ok((path, name)) if self.is_wanted(&name, &found) => {
+                    return Some(self.item(path, name, found));
+                }
+                Ok(_) => {}
+                Err(error) => return Some(Err(error.at(self.store.end()))),
+            }
+        }
+    }
+}
+
+impl Lister for RemoteLister {
+    fn skip_folder(&mut self) {
+        if std::mem::take(&mut self.entered) {
+            self.frames.pop();
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The store: one server's files, to be read.
+
+use crate::client::{Found, client};
+use crate::list::RemoteLister;
+use crate::read::{Handle, RemoteReader};
+use crate::url::{Url, text};
+use dray_core::path::PATH_LENGTH_MAX;
+use dray_core::{
+    ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
+};
+use dray_store::{
+    Attributes, Capabilities, ControlFile, ControlMode, FileKind, FileState, FreeSpace,
+    ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish, ReadHandle,
+    ReadPurpose, Store, SyncItem, Target, TargetMap, Targets, unsupported,
+};
+use std::sync::Arc;
+
+/// How often what authorises a reader may be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Authorised {
+    /// At every opening: credentials, or none are needed.
+    #[default]
+    Always,
+    /// At one opening, as the key of a third-party copy.
+    Once,
+}
+
+/// How a server is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XrootdOptions {
+    /// How often it may be opened.
+    pub authorised: Authorised,
+    /// Connections of a file that several readers read, at the most.
+    pub connections: u32,
+    /// Whether each page of 4 KiB comes with a checksum of its own.
+    pub pages: bool,
+}
+
+impl Default for XrootdOptions {
+    fn default() -> Self {
+        Self {
+            authorised: Authorised::Always,
+            connections: 4,
+            pages: false,
+        }
+    }
+}
+
+/// A server's files, from its root down.
+#[derive(Clone)]
+pub struct XrootdStore {
+    url: Url,
+    end: End,
+    options: XrootdOptions,
+    targets: Arc<Targets>,
+    /// The one file, if it may be opened once only.
+    one: Option<Arc<RemoteReader>>,
+}
+
+impl XrootdStore {
+    /// A store of the server that `url` names. With [`Authorised::Once`] it is of the one file at that
+    /// path, which is opened now; else the server is not asked yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the XRootD client cannot be loaded; of the opening.
+    pub fn open(url: Url, end: End, options: XrootdOptions) -> Result<Self> {
+        client()?;
+        let server = [(RelPath::root(), url.server())];
+        let mut store = Self {
+            targets: Arc::new(Targets::new(TargetMap::new(server))),
+            url,
+            end,
+            options,
+            one: None,
+        };
+        if options.authorised == Authorised::Once {
+            let path = store.url.path().clone();
+            store.one = Some(Arc::new(store.reader(&path, true)?));
+        }
+        Ok(store)
+    }
+
+    /// Size and time of a file as the server knows them now: asked before a copy is published.
+    ///
+    /// # Errors
+    /// Of the server.
+    pub fn state_now(&self, path: &RelPath) -> Result<dray_store::ReadState> {
+        let found = match &self.one {
+            Some(one) => one.found(true),
+            None => self.look(path),
+        };
+        let found = found.map_err(|error| error.file(path))?;
+        Ok(dray_store::ReadState {
+            size: found.size,
+            modified: found.modified,
+        })
+    }
+
+    /// The URL it was opened by.
+    #[must_use]
+    pub const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) const fn end(&self) -> End {
+        self.end
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
+        Error::new(kind, self.end, operation).file(path)
+    }
+
+    /// All of a server's files are on one target: it says no more of them.
+    pub(crate) const fn whole() -> Layout {
+        Layout::Single(TargetId(0))
+    }
+
+    fn reader(&self, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
+        let how = (self.options.connections, self.options.pages, is_once);
+        let opened = RemoteReader::open(&self.url, path, how);
+        opened.map_err(|error| error.file(path).at(self.end))
+    }
+
+    /// A path as the server's file system calls take it.
+    fn asked(&self, path: &RelPath) -> Result<String> {
+        let path = text(path)?;
+        Ok(match self.url.cgi() {
+            "" => format!("/{path}"),
+            cgi => format!("/{path}?{cgi}"),
+        })
+    }
+
+    fn look(&self, path: &RelPath) -> Result<Found> {
+        client()?.look(&self.url.login(0), &self.asked(path)?)
+    }
+
+    pub(crate) fn entries(&self, folder: &RelPath) -> Result<Vec<(Result<Name>, Found)>> {
+        client()?.list(&self.url.login(0), &self.asked(folder)?)
+    }
+
+    fn is_only_read(&self, operation: &str, path: &RelPath) -> Error {
+        let cause = "files of XRootD servers are only read";
+        unsupported(self.end, operation, path, cause)
+            .remedy("copy to a folder, or have the server's own program copy (xrdcp --tpc)")
+    }
+}
+
+impl Store for XrootdStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            path_bytes_max: PATH_LENGTH_MAX,
+            ..Capabilities::MINIMAL
+        }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.targets.all()
+    }
+
+    fn layout(&self, _path: &RelPath) -> Result<Layout> {
+        Ok(Self::whole())
+    }
+
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
+        Err(self.is_only_read("ask for free space", path))
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        let found = match &self.one {
+            Some(one) if top == self.url.path() => one.found(false),
+            Some(_) => Err(self.error(ErrorKind::NotFound, "list", top)),
+            None => self.look(top),
+        };
+        let found = found.map_err(|error| error.file(top).at(self.end))?;
+        Ok(Box::new(RemoteLister::new(self, top, found, options)?))
+    }
+
+    fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        if let Some(one) = &self.one {
+            if path != self.url.path() {
+                return Err(self.error(ErrorKind::NotFound, "open the file", path));
+            }
+            return Ok(Box::new(Handle(Arc::clone(one))));
+        }
+        Ok(Box::new(Handle(Arc::new(self.reader(path, false)?))))
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        let found = match self.look(path) {
+            Ok(found) => found,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.file(path).at(self.end)),
+        };
+        let kind = match (found.is_folder, found.is_special) {
+            (true, _) => FileKind::Directory,
+            (false, true) => FileKind::Special,
+            (false, false) => FileKind::File,
+        };
+        Ok(Some(FileState {
+            kind,
+            size: found.size,
+            modified: found.modified,
+            mode: if found.is_folder { 0o755 } else { 0o644 },
+            inode: 0,
+            device: 0,
+        }))
+    }
+
+    fn known_sums(&self, _path: &RelPath) -> Result<Option<Sums>> {
+        // A server knows one of the two at the most: see `checksum`.
+        Ok(None)
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        Err(self.is_only_read("make the folder", path))
+    }
+
+    fn set_directory(&self, path: &RelPath, _metadata: &Metadata) -> Result<()> {
+        Err(self.is_only_read("set the folder's attributes", path))
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _text: &[u8],
+        _metadata: &Metadata,
+        _how: Publish,
+    ) -> Result<()> {
+        Err(self.is_only_read("make the link", path))
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        _size_bytes: u64,
+        _request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        Err(self.is_only_read("write the file", path))
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _bytes: &[u8],
+        _holes: &[ByteRange],
+        _attributes: &Attributes<'_>,
+    ) -> Result<PartialId> {
+        Err(self.is_only_read("write the file", path))
+    }
+
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _id: PartialId,
+        _how: Publish,
+    ) -> Result<()> {
+        Err(self.is_only_read("publish the file", path))
+    }
+
+    fn discard(&self, path: &RelPath, _partial: &Name, _only: Option<PartialId>) -> Result<()> {
+        Err(self.is_only_read("remove the partial file", path))
+    }
+
+    fn sync_each(&self, _items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        Err(self.is_only_read("sync", &RelPath::root()))
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        Err(self.is_only_read("remove", path))
+    }
+
+    fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        Err(self.is_only_read("open the control file", path))
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        Err(self.is_only_read("remove the control file", path))
+    }
+
+    fn list_control(&self, _folder: &RelPath) -> Result<Vec<Name>> {
+        Ok(Vec::new())
+    }
+}

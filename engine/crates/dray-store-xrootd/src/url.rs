@@ -1,0 +1,223 @@
+//! What a URL of an XRootD server says.
+
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use std::fmt;
+
+/// Schemes that the XRootD client takes, and whether they ask for TLS.
+const SCHEMES: &[(&str, bool)] = &[
+    ("root", false),
+    ("xroot", false),
+    ("roots", true),
+    ("xroots", true),
+];
+
+/// A file or folder of a server: `root://[user@]host[:port]//path[?cgi]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    tls: bool,
+    /// Name to log in by, if one is given; never a password.
+    user: Option<String>,
+    /// `host[:port]`.
+    host: String,
+    /// Beneath the server's root.
+    path: RelPath,
+    /// What follows the question mark: may hold tokens and keys.
+    cgi: String,
+}
+
+impl Url {
+    /// Whether `text` begins as such a URL.
+    #[must_use]
+    pub fn is_meant(text: &[u8]) -> bool {
+        let mut schemes = SCHEMES.iter();
+        schemes.any(|(scheme, _)| {
+            let rest = text.strip_prefix(scheme.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(b"://"))
+        })
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`], without what may be secret in it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = |why: &str| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
+                .cause(why)
+                .remedy("write it as root://HOST[:PORT]//PATH")
+        };
+        if text.contains('\0') {
+            return Err(bad("it holds a zero byte"));
+        }
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("no scheme"))?;
+        let mut schemes = SCHEMES.iter();
+        let found = schemes.find(|(name, _)| *name == scheme);
+        let (_, tls) = found.ok_or_else(|| bad("no scheme of XRootD"))?;
+        let (place, cgi) = rest.split_once('?').unwrap_or((rest, ""));
+        let (server, path) = place.split_once('/').unwrap_or((place, ""));
+        let (user, host) = match server.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, server),
+        };
+        if host.is_empty() || host.starts_with(':') {
+            return Err(bad("it names no host"));
+        }
+        let user = user.map(|user| user.split_once(':').map_or(user, |(name, _)| name));
+        // One slash or many: a server knows absolute paths only.
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+        let path = RelPath::parse(names.join("/").as_bytes())?;
+        Ok(Self {
+            tls: *tls,
+            user: user.filter(|user| !user.is_empty()).map(str::to_owned),
+            host: host.to_owned(),
+            path,
+            // The server's program gets `?&tpc.key=...`.
+            cgi: cgi.trim_start_matches('&').to_owned(),
+        })
+    }
+
+    /// Asks for TLS whatever the scheme says.
+    #[must_use]
+    pub const fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The path beneath the server's root.
+    #[must_use]
+    pub const fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    /// What follows the question mark. It may be secret.
+    #[must_use]
+    pub fn cgi(&self) -> &str {
+        &self.cgi
+    }
+
+    /// Whether it carries the key of a third-party copy: it may be opened once.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.cgi.split('&').any(|pair| pair.starts_with("tpc.key="))
+    }
+
+    /// Without what is about one third-party copy: what else the server is asked needs none of it.
+    #[must_use]
+    pub fn without_keys(&self) -> Self {
+        let pairs = self.cgi.split('&');
+        let kept: Vec<&str> = pairs.filter(|pair| !pair.starts_with("tpc.")).collect();
+        Self {
+            cgi: kept.join("&"),
+            ..self.clone()
+        }
+    }
+
+    /// The server without path, user and secrets: for messages, and as a storage target's name.
+    #[must_use]
+    pub fn server(&self) -> String {
+        format!("{}://{}", self.scheme(), self.host)
+    }
+
+    const fn scheme(&self) -> &'static str {
+        match self.tls {
+            true => "roots",
+            false => "root",
+        }
+    }
+
+    /// The server as the client takes it. `connection` 0 is the one that was named; each other number
+    /// logs in by another name, which has the client make a connection of its own for it.
+    pub(crate) fn login(&self, connection: usize) -> String {
+        let user = match (&self.user, connection) {
+            (None, 0) => String::new(),
+            (Some(user), 0) => format!("{user}@"),
+            // Servers cut login names to eight bytes.
+            (user, number) => {
+                let name = user.as_deref().unwrap_or("dray");
+                let kept: String = name.chars().take(5).collect();
+                format!("{kept}{number}@")
+            }
+        };
+        format!("{}://{user}{}", self.scheme(), self.host)
+    }
+
+    /// The URL of another path of the same server, as the client takes it.
+    pub(crate) fn at(&self, path: &RelPath, connection: usize) -> Result<String> {
+        let path = text(path)?;
+        let cgi = match self.cgi.is_empty() {
+            true => String::new(),
+            false => format!("?{}", self.cgi),
+        };
+        Ok(format!("{}//{path}{cgi}", self.login(connection)))
+    }
+}
+
+/// A path as the client takes it: it would read a question mark as the end of it.
+pub(crate) fn text(path: &RelPath) -> Result<&str> {
+    let text = std::str::from_utf8(path.as_bytes());
+    let text = text.ok().filter(|text| !text.contains('?'));
+    text.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, End::Source, "name the file")
+            .file(path)
+            .cause(
+                "the XRootD client takes no such name: it is no UTF-8 text, or has a question mark",
+            )
+            .remedy("rename it at its server")
+    })
+}
+
+/// Without what may be secret.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}//{}", self.server(), self.path)
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Url({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Url;
+
+    #[test]
+    fn urls_are_read_and_said_without_their_secrets() {
+        let given = "xroot://me:pw@[::ffff:127.0.0.1]:18201//d/f8m?&tpc.key=29&authz=secret";
+        let url = Url::parse(given).expect("good");
+        assert_eq!(url.to_string(), "root://[::ffff:127.0.0.1]:18201//d/f8m");
+        assert_eq!(url.path().as_bytes(), b"d/f8m");
+        assert_eq!(url.cgi(), "tpc.key=29&authz=secret");
+        assert_eq!(
+            url.at(url.path(), 0).expect("good"),
+            "root://me@[::ffff:127.0.0.1]:18201//d/f8m?tpc.key=29&authz=secret"
+        );
+        assert_eq!(url.login(3), "root://me3@[::ffff:127.0.0.1]:18201");
+        assert!(!format!("{url:?}").contains("secret"));
+        assert!(url.has_key());
+        assert_eq!(url.without_keys().cgi(), "authz=secret");
+        let plain = Url::parse("root://h/a").expect("good");
+        assert_eq!(plain.at(plain.path(), 0).expect("good"), "root://h//a");
+        assert_eq!(plain.with_tls().login(0), "roots://h");
+    }
+
+    #[test]
+    fn what_is_none_is_refused_without_being_repeated() {
+        for text in [
+            "h//a",
+            "http://h//a",
+            "root://",
+            "root://:1//a",
+            "root://h//a/../b",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+        let error = Url::parse("root://:1//a?authz=secret").expect_err("no host");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert!(Url::is_meant(b"roots://h//a"));
+        assert!(!Url::is_meant(b"root:/h//a"));
+        assert!(!Url::is_meant(b"./root://h//a"));
+    }
+}

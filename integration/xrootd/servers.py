@@ -1,0 +1,271 @@
+"""Real XRootD servers on the loopback, started as an ordinary user, and stock clients of theirs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.harness.airflow import free_port
+from integration.harness.host import is_root
+from integration.harness.program import ROOT, Ended, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from integration.harness.program import Word
+
+HERE = "127.0.0.1"
+#: An ordinary user of every host: XRootD's server refuses to run as root.
+USER = "nobody"
+READY_SECONDS = 30.0
+POLL_SECONDS = 0.02
+#: A client that finds nobody says so after seconds, not after four times 120 of them.
+PATIENCE = {
+    "XRD_CONNECTIONRETRY": "1",
+    "XRD_CONNECTIONWINDOW": "5",
+    "XRD_STREAMTIMEOUT": "30",
+    "XRD_REQUESTTIMEOUT": "120",
+}
+#: What ``make build-xrootd`` makes.
+PROGRAM = "dray-xrootd-tpc"
+SHIM = "libdray-xrdcl.so"
+
+
+def built() -> Path:
+    """Name the folder of the release programs, where ``make build-xrootd`` puts all it makes."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target") / "release"
+
+
+def find(name: str) -> Path:
+    """Find something that was built for XRootD.
+
+    :raises FileNotFoundError: when it was not.
+    """
+    path = built() / name
+    if not path.exists():
+        raise FileNotFoundError(f"no {path}; build it first: make build-xrootd")
+    return path
+
+
+def compile_loopback(folder: Path) -> Path:
+    """Make the library that keeps servers on the loopback."""
+    library = folder / "loopback.so"
+    source = Path(__file__).parent / "loopback.c"
+    words: list[Word] = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    return library
+
+
+def as_user() -> list[str]:
+    """Give the words before a command that an ordinary user runs."""
+    if not is_root():
+        return []
+    return ["setpriv", f"--reuid={USER}", f"--regid={_gid()}", "--clear-groups", "--"]
+
+
+def _gid() -> int:
+    return pwd.getpwnam(USER).pw_gid
+
+
+def give(path: Path) -> None:
+    """Give a file or folder to the user that servers run as."""
+    if is_root():
+        os.chown(path, pwd.getpwnam(USER).pw_uid, _gid())
+
+
+@dataclass
+class Scene:
+    """A folder with servers, and with what clients say."""
+
+    folder: Path
+    loopback: Path
+    #: the folder of what servers run: copies that their user may read, wherever the tree lies
+    programs: Path
+    servers: list[Xrootd] = field(default_factory=list)
+    _clients: list[Process] = field(default_factory=list)
+
+    def server(
+        self,
+        name: str,
+        *,
+        tpc: str | None = "",
+        lines: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        start: bool = True,
+    ) -> Xrootd:
+        """Add a server, and start it.
+
+        :param tpc: what ``ofs.tpc`` says after its usual settings (``pgm ...`` last); none: no
+            third-party copies. Empty: copies by dray's program.
+        :param lines: more lines of its configuration.
+        """
+        server = Xrootd(self, name, tpc, list(lines), env or {})
+        self.servers.append(server)
+        return server.start() if start else server
+
+    def begin(self, *words: Word, env: dict[str, str] | None = None) -> Process:
+        """Begin a client's command, as the same ordinary user."""
+        logs = self.folder / "clients"
+        logs.mkdir(exist_ok=True)
+        name = f"{len(self._clients):03}-{Path(os.fsdecode(words[0])).name}"
+        home = {"HOME": str(self.folder), **PATIENCE, **(env or {})}
+        process = Process(words, logs, name, env=home, wrap=as_user())
+        self._clients.append(process)
+        return process
+
+    def run(self, *words: Word, env: dict[str, str] | None = None, seconds: float = 180) -> Ended:
+        """Run a client's command to its end."""
+        return self.begin(*words, env=env).wait(seconds)
+
+    def xrdcp(self, *words: Word, env: dict[str, str] | None = None) -> Ended:
+        """Run the stock client without a progress bar."""
+        return self.run("xrdcp", "--nopbar", *words, env=env)
+
+    def close(self) -> None:
+        """End all that was started here."""
+        for client in self._clients:
+            client.kill()
+        for server in self.servers:
+            server.kill()
+
+
+@dataclass
+class Xrootd:
+    """One XRootD server with a folder of its own."""
+
+    scene: Scene
+    name: str
+    tpc: str | None
+    lines: list[str]
+    env: dict[str, str]
+
+    def __post_init__(self) -> None:
+        """Make its folders and its configuration."""
+        self.port = free_port()
+        self.state = self.scene.folder / self.name
+        self.data = self.state / "data"
+        self.admin = self.state / "admin"
+        for folder in (self.state, self.data, self.admin):
+            folder.mkdir()
+            give(folder)
+        self.starts = 0
+        self.process: Process | None = None
+        self.config = self.state / "xrootd.cf"
+
+    @property
+    def program(self) -> Path:
+        """The copy of dray's program that it runs."""
+        return self.scene.programs / PROGRAM
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return f"root://{HERE}:{self.port}"
+
+    def at(self, path: str) -> str:
+        """Give the URL of a path."""
+        return f"{self.url}//{path.lstrip('/')}"
+
+    def path(self, path: str) -> Path:
+        """Give where a path's file lies."""
+        return self.data / path.lstrip("/")
+
+    def write_config(self) -> None:
+        """Write what it reads at its start."""
+        lines = [
+            f"xrd.port {self.port}",
+            "xrd.network nodnr cache 0",
+            f"all.adminpath {self.admin}",
+            f"all.pidpath {self.admin}",
+            f"oss.localroot {self.data}",
+            "all.export /",
+            "xrootd.chksum max 4 adler32 crc32c",
+        ]
+        if self.tpc is not None:
+            what = self.tpc or f"pgm {self.program}"
+            lines.append(f"ofs.tpc ttl 60 120 xfr 4 streams 0,8 echo logok {what}")
+        self.config.write_text("\n".join([*lines, *self.lines, ""]), encoding="utf-8")
+
+    def start(self) -> Xrootd:
+        """Start it, or start it again, and wait until it listens."""
+        self.write_config()
+        self.starts += 1
+        env = {
+            "LD_PRELOAD": str(self.scene.loopback),
+            "HOME": str(self.state),
+            **PATIENCE,
+            **self.env,
+        }
+        words: list[Word] = ["xrootd", "-I", "v4", "-c", self.config, "-n", self.name]
+        self.process = Process(
+            words, self.state, f"server{self.starts}", env=env, cwd=self.state, wrap=as_user()
+        )
+        until = time.monotonic() + READY_SECONDS
+        while not self._listens():
+            assert self.process.is_running(), f"{self.name} ended:\n{self.said()}"
+            assert time.monotonic() < until, f"{self.name} does not listen:\n{self.said()}"
+            time.sleep(POLL_SECONDS)
+        return self
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HERE, self.port)) == 0
+
+    def said(self) -> str:
+        """Give all that it and its third-party copies have said."""
+        logs = sorted(self.state.glob("server*.log"))
+        return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+
+    def jobs(self) -> list[int]:
+        """List the processes of third-party copies that it runs now."""
+        if self.process is None:
+            return []
+        task = Path(f"/proc/{self.process.pid}/task")
+        found: list[int] = []
+        try:
+            for thread in task.iterdir():
+                children = (thread / "children").read_text(encoding="ascii")
+                found += [int(pid) for pid in children.split()]
+        except OSError:
+            pass
+        return found
+
+    def await_job(self, seconds: float = 30.0) -> int:
+        """Wait until a third-party copy runs; give its process."""
+        until = time.monotonic() + seconds
+        while True:
+            if jobs := self.jobs():
+                return jobs[0]
+            assert time.monotonic() < until, f"no third-party copy began:\n{self.said()}"
+            time.sleep(POLL_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it as the loss of its power would."""
+        if self.process is not None and self.process.is_running():
+            self.process.send(signal.SIGKILL)
+            self.process.wait(20)
+
+    def checksum(self, path: str, algorithm: str) -> str:
+        """Ask it for a checksum, by the stock client; give the value in hexadecimal."""
+        query = f"/{path.lstrip('/')}?cks.type={algorithm}"
+        ended = self.scene.run("xrdfs", self.url, "query", "checksum", query).expect(0)
+        name, value = ended.out.split()
+        assert name == algorithm, ended.out
+        return value
+
+
+def copy_programs(to: Path, names: Sequence[str]) -> None:
+    """Copy what was built to where every user may run it."""
+    to.mkdir()
+    to.chmod(0o755)
+    for name in names:
+        shutil.copy(find(name), to / name)
+        (to / name).chmod(0o755)

@@ -1,0 +1,45 @@
+"""The servers that the other tests stand on are what they should be: stock, ordinary, local."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.servers import give
+
+if TYPE_CHECKING:
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+LISTENING = "0A"
+
+
+def test_a_server_listens_on_the_loopback_only_and_not_as_root(bare: Scene) -> None:
+    """A server of the tests is an ordinary user's, and no other host can reach it."""
+    server = bare.server("one", tpc=None)
+    assert server.process is not None
+    status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii")
+    (uids,) = (line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
+    assert "0" not in uids
+    sockets = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    port = f":{server.port:04X}"
+    bound = [line.split()[1] for line in sockets if line.split()[3] == LISTENING]
+    assert [address for address in bound if address.endswith(port)] == [f"0100007F{port}"]
+
+
+def test_a_stock_copy_between_two_servers(bare: Scene) -> None:
+    """A third-party copy by the stock program arrives, so what fails elsewhere is dray's."""
+    source = bare.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    sink = bare.server("sink", tpc="pgm /usr/bin/xrdcp --server")
+    make_file(source.path("a"), 3 << 20, seed=1)
+    give(source.path("a"))
+    bare.xrdcp("--tpc", "only", source.at("a"), sink.at("b")).expect(0)
+    assert hash_file(sink.path("b")) == hash_file(source.path("a"))
+    assert sink.checksum("b", "adler32") == source.checksum("a", "adler32")
+    sink.kill()
+    sink.start()
+    assert sink.checksum("b", "crc32c") == source.checksum("a", "crc32c")

@@ -1,0 +1,143 @@
+"""``dray cp`` reads files and folders of a stock XRootD server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.tree import hash_file
+from integration.xrootd.files import make, set_checksum
+from integration.xrootd.servers import PATIENCE, SHIM, find, give
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Ended, Process, Word
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+
+
+def begin(bare: Scene, program: Path, *words: Word) -> Process:
+    """Begin ``dray cp``."""
+    return bare.begin(
+        program, "cp", "--json", *words, env={**PATIENCE, "DRAY_XRDCL": str(find(SHIM))}
+    )
+
+
+def cp(bare: Scene, program: Path, *words: Word) -> Ended:
+    """Run ``dray cp``."""
+    return begin(bare, program, *words).wait(120)
+
+
+@pytest.fixture
+def ours(folder: Path, program: Path) -> Path:
+    """Copy the program to where an ordinary user may run it."""
+    copied = folder / "dray"
+    shutil.copy(program, copied)
+    copied.chmod(0o755)
+    return copied
+
+
+def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
+    """A file arrives with its bytes and its time, whatever its size; nothing else is left."""
+    server = bare.server("source", tpc=None)
+    for size in (0, 1, 4096, MIB, MIB + 1, 40 * MIB + 13):
+        source = make(server, f"in/{size}", size, seed=size)
+        to = bare.folder / "out" / str(size)
+        ended = cp(bare, ours, server.at(f"in/{size}"), to).expect(0)
+        assert ended.report["bytes_sent"] == size
+        assert hash_file(to) == hash_file(source)
+        assert int(to.stat().st_mtime) == int(source.stat().st_mtime)
+    assert tree.leftovers(bare.folder / "out") == []
+
+
+def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
+    """A mixed tree arrives, empty folders and names with blanks included."""
+    server = bare.server("source", tpc=None)
+    for number in range(40):
+        make(server, f"top/d{number % 7}/deep {number}/f{number}", number * 9973, seed=number)
+    empty = server.path("top/empty")
+    empty.mkdir()
+    give(empty)
+    to = bare.folder / "out"
+    cp(bare, ours, "-r", server.at("top/"), f"{to}/").expect(0)
+    for path in server.path("top").rglob("*"):
+        copied = to / path.relative_to(server.path("top"))
+        assert copied.is_dir() == path.is_dir()
+        assert path.is_dir() or hash_file(copied) == hash_file(path)
+    assert sum(1 for _ in to.rglob("*")) == sum(1 for _ in server.path("top").rglob("*"))
+
+
+def test_what_the_server_says_of_the_content_is_believed(bare: Scene, ours: Path) -> None:
+    """A copy that has another checksum than its server says gets no name."""
+    server = bare.server("source", tpc=None)
+    source = make(server, "a", 3 * MIB)
+    set_checksum(source, 0xDEADBEEF)
+    assert server.checksum("a", "adler32") == "deadbeef"
+    to = bare.folder / "out" / "a"
+    ended = cp(bare, ours, server.at("a"), to)
+    assert ended.code != 0
+    assert "deadbeef" in ended.out + ended.words
+    assert not to.exists()
+
+
+def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> None:
+    """Errors name the file or the server, and what to do; no secret of the URL is in them."""
+    server = bare.server("source", tpc=None)
+    to = bare.folder / "out"
+    missing = cp(bare, ours, f"{server.at('none')}?authz=se-cret", to / "a")
+    assert missing.code != 0
+    assert "not found" in missing.out + missing.words
+    assert "se-cret" not in missing.out + missing.words
+    server.kill()
+    gone = cp(bare, ours, server.at("none"), to / "a")
+    assert gone.code != 0
+    assert "cannot reach" in gone.out + gone.words
+    to_server = cp(bare, ours, bare.folder / "x", server.at("y"))
+    assert "xrdcp --tpc only" in to_server.out + to_server.words
+
+
+def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
+    """After a kill the same command sends what was missing, and no more than was under way."""
+    server = bare.server("source", tpc=None)
+    source = make(server, "a", 256 * MIB)
+    to = bare.folder / "out" / "a"
+    killed = begin(bare, ours, "--progress", "json", "--rate", "64MiB", server.at("a"), to)
+    killed.await_durable()
+    assert killed.kill().code != 0
+    assert not to.exists()
+    ended = cp(bare, ours, server.at("a"), to).expect(0)
+    assert ended.report["bytes_resumed"] > 0
+    assert ended.report["bytes_sent"] == 256 * MIB - ended.report["bytes_resumed"]
+    assert hash_file(to) == hash_file(source)
+
+
+def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
+    """A source that was replaced between two attempts is copied from its beginning."""
+    server = bare.server("source", tpc=None)
+    make(server, "a", 128 * MIB, seed=1)
+    to = bare.folder / "out" / "a"
+    killed = begin(bare, ours, "--progress", "json", "--rate", "64MiB", server.at("a"), to)
+    killed.await_durable()
+    killed.kill()
+    source = make(server, "a", 128 * MIB, seed=2)
+    os.utime(source, (time.time() + 10, time.time() + 10))
+    ended = cp(bare, ours, server.at("a"), to).expect(0)
+    assert ended.report["bytes_resumed"] == 0
+    assert hash_file(to) == hash_file(source)
+
+
+def test_without_the_library_it_says_what_to_build(bare: Scene, ours: Path) -> None:
+    """A host without the XRootD client gets the way to it, not a crash."""
+    env = {"DRAY_XRDCL": "/nonexistent/libdray-xrdcl.so"}
+    ended = bare.run(ours, "cp", "root://127.0.0.1:1//a", bare.folder / "b", env=env)
+    assert ended.code != 0
+    assert "make build-xrootd" in ended.out + ended.words

@@ -1,0 +1,154 @@
+"""``xrdcp --tpc only`` between stock servers, the destination's copies done by dray."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.tree import hash_file
+from integration.xrootd.files import make, set_checksum
+from integration.xrootd.servers import PROGRAM
+
+if TYPE_CHECKING:
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+#: A log with its header and the beginning of a file; more is what is safe.
+LOG_BEGINS = 512
+#: What dray says of each copy in the server's log.
+SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
+
+
+def copies(server: Xrootd) -> list[tuple[int, int]]:
+    """Read from a server's log what each ended copy has sent and found safe."""
+    return [(int(sent), int(safe)) for sent, safe, _ in SAID.findall(server.said())]
+
+
+def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
+    """Start a stock source and a destination that lets dray copy, as ``config`` says."""
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    return source, scene.server("sink", tpc=configured(scene, *config))
+
+
+def configured(scene: Scene, *lines: str) -> str:
+    """Give what ``ofs.tpc`` says for copies by dray with this configuration."""
+    path = scene.folder / "tpc.toml"
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    path.chmod(0o644)
+    return f"pgm {scene.programs / PROGRAM} --config {path}"
+
+
+def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
+    """A copy is whole, its checksums are known at once, and nothing else is left beside it."""
+    source, sink = pair(scene)
+    for size in (0, 1, MIB, 64 * MIB + 17):
+        made = make(source, f"in{size}", size, seed=size)
+        scene.xrdcp("--tpc", "only", source.at(f"in{size}"), sink.at(f"out{size}")).expect(0)
+        copied = sink.path(f"out{size}")
+        assert hash_file(copied) == hash_file(made)
+        assert copied.stat().st_mtime > made.stat().st_mtime - 1
+        for algorithm in ("adler32", "crc32c"):
+            kept = os.getxattr(copied, f"user.XrdCks.{algorithm}")
+            assert sink.checksum(f"out{size}", algorithm) == source.checksum(f"in{size}", algorithm)
+            assert os.getxattr(copied, f"user.XrdCks.{algorithm}") == kept
+    assert tree.leftovers(sink.data) == []
+    assert [sent for sent, _ in copies(sink)] == [0, 1, MIB, 64 * MIB + 17]
+
+
+def test_what_fails_leaves_nothing_and_says_why(scene: Scene) -> None:
+    """The client is told the cause in words, and no empty file stays under the name."""
+    source, sink = pair(scene)
+    broken = make(source, "a", 3 * MIB)
+    set_checksum(broken, 0xDEADBEEF)
+    ended = scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a"))
+    assert ended.code != 0
+    assert "deadbeef" in ended.out + ended.words
+    assert not sink.path("a").exists()
+    assert tree.leftovers(sink.data) == []
+    # The same name again, without --force: what is left stops nobody.
+    os.removexattr(broken, "user.XrdCks.adler32")
+    scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(broken)
+
+
+def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None:
+    """An existing file is replaced by ``--force`` only, within one second too."""
+    source, sink = pair(scene)
+    make(source, "old", 5 * MIB, seed=1)
+    new = make(source, "new", 5 * MIB, seed=2)
+    scene.xrdcp("--tpc", "only", source.at("old"), sink.at("a")).expect(0)
+    old = hash_file(sink.path("a"))
+    assert scene.xrdcp("--tpc", "only", source.at("new"), sink.at("a")).code != 0
+    assert hash_file(sink.path("a")) == old
+    scene.xrdcp("--tpc", "only", "--force", source.at("new"), sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(new)
+    assert sink.checksum("a", "adler32") == source.checksum("new", "adler32")
+
+
+def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
+    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
+    until = time.monotonic() + seconds
+    while True:
+        parts = list(sink.data.glob(".dray-*.part"))
+        logs = list(sink.data.glob(".dray-log/*.log"))
+        if (
+            sum(part.stat().st_blocks * 512 for part in parts) >= size
+            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
+        ):
+            return
+        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
+        time.sleep(0.005)
+
+
+def assert_nothing_false(sink: Xrootd, name: str) -> None:
+    """Nothing but an empty file may have the name of a copy that is not whole."""
+    path = sink.path(name)
+    assert not path.exists() or path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("force", [True, False], ids=["force", "plain"])
+@pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
+def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bool) -> None:
+    """Whatever was killed, the next copy sends what was missing; nothing false had the name."""
+    source, sink = pair(scene, f"rate = {48 * MIB}")
+    made = make(source, "a", 96 * MIB)
+    chance = random.Random(int(os.environ.get("DRAY_SEED", "1")))
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, chance.randrange(8, 56) * MIB)
+    (job,) = sink.jobs()
+    if victim == "program":
+        os.kill(job, signal.SIGKILL)
+    elif victim == "client":
+        client.send(signal.SIGKILL)
+    else:
+        (sink if victim == "sink" else source).kill()
+    if victim in ("sink", "source"):
+        (sink if victim == "sink" else source).start()
+    assert client.wait(90).code != 0
+    await_end(job)
+    assert_nothing_false(sink, "a")
+    options = ["--force"] if force else []
+    scene.xrdcp("--tpc", "only", *options, source.at("a"), sink.at("a")).expect(0)
+    sent, resumed = copies(sink)[-1]
+    assert resumed > 0
+    assert sent == 96 * MIB - resumed
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert sink.checksum("a", "adler32") == source.checksum("a", "adler32")
+    assert tree.leftovers(sink.data) == []
+
+
+def await_end(job: int, seconds: float = 30) -> None:
+    """Wait until a copy that lost its server, or was killed, has ended."""
+    until = time.monotonic() + seconds
+    while os.path.exists(f"/proc/{job}"):  # noqa: PTH110 - no path of ours
+        assert time.monotonic() < until, "it outlives its server"
+        time.sleep(0.02)

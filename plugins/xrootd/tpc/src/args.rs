@@ -1,0 +1,99 @@
+//! The server's words: `[--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_store_xrootd::Url;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What the server asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Args {
+    /// The configuration, if one is named here.
+    pub(crate) config: Option<PathBuf>,
+    /// Data connections that the client asks for.
+    pub(crate) streams: Option<u32>,
+    /// From where.
+    pub(crate) source: Url,
+    /// To which file of this host.
+    pub(crate) destination: PathBuf,
+}
+
+fn usage(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
+        .cause(cause)
+        .remedy("the server runs this program: ofs.tpc ... pgm dray-xrootd-tpc [--config FILE]")
+}
+
+impl Args {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] says what is wrong.
+    pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self> {
+        let mut words = words.peekable();
+        let (mut config, mut streams) = (None, None);
+        while let Some(word) = words.next_if(|word| word.to_string_lossy().starts_with('-')) {
+            let value = words.next();
+            let value = value.ok_or_else(|| usage("an option without its value"))?;
+            match word.to_str() {
+                Some("--config") => config = Some(value.into()),
+                // Both sums are always computed, and one does not cost less than two.
+                Some("-C") => {}
+                Some("-S") => {
+                    let number = value.to_str().and_then(|text| text.parse().ok());
+                    streams = Some(number.ok_or_else(|| usage("-S takes a number"))?);
+                }
+                _ => return Err(usage("an option that is not known")),
+            }
+        }
+        let (Some(source), Some(destination), None) = (words.next(), words.next(), words.next())
+        else {
+            return Err(usage("one source and one destination are needed"));
+        };
+        let source = source
+            .to_str()
+            .ok_or_else(|| usage("a URL that is no text"))?;
+        Ok(Self {
+            config,
+            streams,
+            source: Url::parse(source)?,
+            destination: destination.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    fn read(words: &[&str]) -> dray_core::Result<Args> {
+        Args::read(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn what_a_server_says_is_read() {
+        let url = "xroot://[::ffff:127.0.0.1]:18201//f8m?&tpc.key=29&tpc.org=root.1@here";
+        let args = read(&["-C", "adler32", "-S", "3", url, "/data/f8m"]).expect("good");
+        assert_eq!(args.streams, Some(3));
+        assert_eq!(args.source.path().as_bytes(), b"f8m");
+        assert_eq!(args.destination, Path::new("/data/f8m"));
+        let args = read(&["--config", "/etc/d.toml", "root://h//a", "/b"]).expect("good");
+        assert_eq!(args.config.as_deref(), Some(Path::new("/etc/d.toml")));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for words in [
+            &["root://h//a"][..],
+            &["root://h//a", "/b", "/c"],
+            &["-S", "x", "root://h//a", "/b"],
+            &["-Z", "x", "root://h//a", "/b"],
+            &["http://h//a", "/b"],
+            &["-S"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a site says once for all its copies.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Names the file when the command line does not.
+const VARIABLE: &str = "DRAY_XROOTD_CONFIG";
+
+/// Largest file that is read as a configuration.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// How a copy is compared with what its source's server says of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Compare {
+    /// If it says anything.
+    #[default]
+    Offered,
+    /// A file that it says nothing of is not copied.
+    Required,
+    /// Not at all.
+    Never,
+}
+
+/// The configuration. All of it may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Buffers of one copy, in bytes.
+    pub(crate) pool_bytes: u64,
+    /// Bytes of an object.
+    pub(crate) object_bytes: u64,
+    /// Reads under way at one time.
+    pub(crate) readers: u32,
+    /// Connections to a source that may be opened more than once, and data connections to one that may
+    /// not.
+    pub(crate) connections: u32,
+    /// Bytes per second of one copy at the most.
+    pub(crate) rate: Option<u64>,
+    /// Whether each page of 4 KiB comes with a checksum of its own.
+    pub(crate) pages: bool,
+    /// See [`Compare`].
+    pub(crate) compare: Compare,
+    /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
+    /// copy, which is what keeps a site's cleaning from taking them for old.
+    pub(crate) keep_time: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            pool_bytes: 128 << 20,
+            object_bytes: 4 << 20,
+            readers: 8,
+            connections: 4,
+            rate: None,
+            pages: false,
+            compare: Compare::default(),
+            keep_time: false,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file that is named, or the one that the environment names, or takes what is usual.
+    ///
+    /// # Errors
+    /// `NotFound` and the like; `InvalidRequest` says where the file is wrong.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
+        let from_environment = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
+        let from_environment = from_environment.as_deref().map(Path::new);
+        match named.or(from_environment) {
+            Some(path) => Self::read(path),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let place = path.display();
+        let refused = |kind, cause: String| {
+            Error::new(kind, End::Here, format!("read the configuration {place}")).cause(cause)
+        };
+        let unreadable = |error: std::io::Error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+                _ => ErrorKind::Io,
+            };
+            refused(kind, error.to_string())
+        };
+        if path.metadata().map_err(unreadable)?.len() > BYTES_MAX {
+            let cause = "it is too long for one".to_owned();
+            return Err(refused(ErrorKind::LimitExceeded, cause));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Self::parse(&text).map_err(|cause| refused(ErrorKind::InvalidRequest, cause))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+            format!("line {line}, {}", error.message())
+        })?;
+        let bounds = [
+            ("pool_bytes", config.pool_bytes, 1 << 20, 1 << 40),
+            ("readers", config.readers.into(), 1, 256),
+            ("connections", config.connections.into(), 1, 64),
+            (
+                "object_bytes",
+                config.object_bytes,
+                dray_core::plan::OBJECT_BYTES_MIN,
+                dray_core::plan::OBJECT_BYTES_MAX,
+            ),
+        ];
+        for (name, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{name} is {value}; {least} to {most} are allowed"));
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compare, Config};
+
+    #[test]
+    fn what_is_left_out_is_as_usual_and_what_is_wrong_is_named() {
+        let config = Config::parse("readers = 3\ncompare = \"required\"\n").expect("good");
+        assert_eq!((config.readers, config.compare), (3, Compare::Required));
+        assert_eq!(config.object_bytes, Config::default().object_bytes);
+        for (text, said) in [
+            ("\nreadres = 3\n", "line 2"),
+            ("readers = 0", "readers is 0"),
+            ("object_bytes = 1", "object_bytes is 1"),
+        ] {
+            let error = Config::parse(text).expect_err("bad");
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

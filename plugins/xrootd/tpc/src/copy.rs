@@ -1,0 +1,245 @@
+//! One copy: both ends in this process, the object log beside the destination.
+
+use crate::args::Args;
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::placeholder::{Placeholder, root_of};
+use crate::{process, say};
+use dray_core::options::{Links, Options};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_runtime::drive::{self, Ending, Handle, Watch};
+use dray_runtime::observe::Observer;
+use dray_runtime::place;
+use dray_runtime::prepare::{self, Buffers, Content};
+use dray_runtime::sink::{self, Destination, DestinationRequest};
+use dray_runtime::source::{self, Root};
+use dray_session::{Event, Failure};
+use dray_store::wrap::Around;
+use dray_store::{PosixOptions, PosixStore, Store};
+use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
+use dray_wire::message::Selection;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Says that TLS was asked for: the URL's scheme does not.
+const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
+/// The folder that the server exports.
+const LOCAL_ROOT: &str = "XRDLCLROOT";
+
+/// The longest identity that a log holds.
+const IDENTITY_BYTES_MAX: usize = 4096;
+
+/// What is to be copied, and how.
+pub(crate) struct Job {
+    pub(crate) source: Url,
+    pub(crate) destination: PathBuf,
+    pub(crate) local_root: Option<PathBuf>,
+    /// Data connections that the client asks for.
+    pub(crate) streams: Option<u32>,
+    pub(crate) config: Config,
+}
+
+impl Job {
+    /// What the server asks for, in its words and by its environment.
+    ///
+    /// # Errors
+    /// For a destination that is no file's path.
+    pub(crate) fn new(args: Args, config: Config) -> Result<Self> {
+        let protocol = std::env::var(SOURCE_PROTOCOL).unwrap_or_default();
+        let source = match protocol.as_str() {
+            "roots" | "xroots" => args.source.with_tls(),
+            _ => args.source,
+        };
+        if !args.destination.is_absolute() {
+            let error = Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file");
+            return Err(error.cause("the destination is no absolute path"));
+        }
+        Ok(Self {
+            source,
+            destination: args.destination,
+            local_root: std::env::var_os(LOCAL_ROOT).map(PathBuf::from),
+            streams: args.streams,
+            config,
+        })
+    }
+
+    /// Names the content beside size and time. Neither host nor key: the next attempt has another key,
+    /// and may come by another address.
+    fn identity(&self) -> Vec<u8> {
+        let mut identity = b"source:".to_vec();
+        identity.extend_from_slice(self.source.path().as_bytes());
+        identity.truncate(IDENTITY_BYTES_MAX);
+        identity
+    }
+
+    fn open_source(&self) -> Result<XrootdStore> {
+        let config = &self.config;
+        let is_once = self.source.has_key();
+        if is_once {
+            // One opening is all that the key is good for: more connections come beneath it.
+            set_substreams(config.connections.max(self.streams.unwrap_or(1)))?;
+        }
+        let options = XrootdOptions {
+            authorised: if is_once {
+                Authorised::Once
+            } else {
+                Authorised::Always
+            },
+            connections: config.connections.max(self.streams.unwrap_or(1)),
+            pages: config.pages,
+        };
+        XrootdStore::open(self.source.clone(), End::Source, options)
+    }
+
+    /// The destination's folder, its name there, and what the copy is called by.
+    fn place(&self, path: &Path) -> Result<(PathBuf, Name)> {
+        let error = || {
+            Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
+                .cause("the destination is no file's path")
+        };
+        let (folder, name) = path.parent().zip(path.file_name()).ok_or_else(error)?;
+        let name = Name::new(name.as_bytes())?;
+        place::refuse_reserved(name.as_bytes())?;
+        let folder = folder
+            .canonicalize()
+            .map_err(|found| error().cause(found.to_string()))?;
+        Ok((folder, name))
+    }
+}
+
+/// Hears of failures.
+#[derive(Default)]
+struct Ear {
+    failures: Mutex<Vec<Failure>>,
+}
+
+impl Observer for Ear {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Failed(failure) => {
+                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.push(failure.clone());
+            }
+            Event::Notice(notice) => say::note(&format!("notes that it {notice}")),
+            Event::FileDone { .. } => {}
+        }
+    }
+}
+
+impl Watch for Ear {}
+
+/// Copies the file, or says why it is not there.
+///
+/// # Errors
+/// Everything that keeps the copy from being whole and under its name.
+pub(crate) fn run(job: &Job) -> Result<()> {
+    let handle = Handle::default();
+    process::watch_server(handle.clone());
+    let placeholder = Placeholder::look(&job.destination)?;
+    let (folder, name) = job.place(&placeholder.path)?;
+    let path = RelPath::root().join(&name)?;
+    let source = job.open_source()?;
+    let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
+    let (can, config) = (store.capabilities(), &job.config);
+    let how = (config.compare, config.keep_time, can.xattrs);
+    let gate = Gate::new(&source, &placeholder, how)?;
+    let transfer = prepare::new_transfer_id()?;
+    let destination = open_destination(
+        job,
+        Arc::new(Around::new(Arc::new(store), gate)),
+        &path,
+        &transfer,
+    )?;
+    placeholder.clear(&job.destination)?;
+
+    let options = Options {
+        object_bytes: config.object_bytes.max(destination.object_bytes_max()),
+        // The gate is given them; where the file system keeps no attributes they go no further.
+        checksum_attributes: true,
+        rate: config.rate,
+        ..Options::default()
+    };
+    let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
+    let limits = prepare::limits(buffers);
+    let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
+    reading.reads_max = config.readers;
+    let ends = (can, Some(source.capabilities()));
+    let content = Content::default();
+    let mut writing = prepare::sink_config(options, &content, buffers, &limits, ends, 1);
+    writing.identity = job.identity();
+    let reads = source::Setup {
+        roots: vec![Root {
+            path: source.url().path().clone(),
+            store: Arc::new(source),
+            contents: false,
+        }],
+        selection: Selection {
+            recursive: false,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            range: None,
+            size: None,
+            rename: Some(name),
+            links: Links::Keep,
+        },
+        machine: reading,
+    };
+    let writes = sink::Setup {
+        destination,
+        machine: writing,
+        writers_per_target: prepare::THREADS_PER_TARGET,
+    };
+    let ear = Ear::default();
+    let ended = drive::copy(reads, writes, &handle, &ear)?;
+    let progress = ended.progress;
+    say::note(&format!(
+        "copy {} sent={} resumed={} durable={}",
+        process::number(),
+        progress.bytes_sent,
+        progress.bytes_resumed,
+        progress.bytes_durable
+    ));
+    let failures = ear
+        .failures
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let failure = failures.into_iter().next().map(|failure| failure.error);
+    match (ended.ending, failure) {
+        (Ending::Done { failed: 0 }, None) => Ok(()),
+        (_, Some(error)) => Err(error),
+        (Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error), _) => {
+            Err(error)
+        }
+        (Ending::Done { .. } | Ending::Cancelled, None) => {
+            Err(Error::new(ErrorKind::Cancelled, End::Here, "copy the file")
+                .remedy("ask for the copy again: it goes on from what is safe"))
+        }
+    }
+}
+
+/// The destination with its log and lease.
+fn open_destination(
+    job: &Job,
+    store: Arc<dyn Store>,
+    path: &RelPath,
+    transfer: &TransferId,
+) -> Result<Destination> {
+    let real = job.destination.canonicalize();
+    let real = real.unwrap_or_else(|_| job.destination.clone());
+    let folder = real.parent().unwrap_or(Path::new("/"));
+    let root = root_of(folder, job.local_root.as_deref());
+    // A root that may not be looked into has no logs above that concern this copy.
+    let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
+    let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));
+    let below = RelPath::parse(below.as_os_str().as_bytes())?;
+    Destination::open(DestinationRequest {
+        store,
+        above: top.map(|top| (Arc::new(top) as Arc<dyn Store>, below)),
+        claims: vec![path.clone()],
+        transfer: transfer.clone(),
+        owner: prepare::owner(),
+        durability: Options::default().durability,
+        words: path.to_string(),
+    })
+}

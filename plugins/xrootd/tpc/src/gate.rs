@@ -1,0 +1,153 @@
+//! The last look before a copy gets its name: whether it is what the source's server says, and what goes
+//! with it.
+
+use crate::config::Compare;
+use crate::digest;
+use crate::placeholder::Placeholder;
+use crate::say;
+use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
+use dray_store::wrap::{Call, Hook};
+use dray_store::{Attributes, ReadState};
+use dray_store_xrootd::{Url, XrootdStore};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What the source's server says of the file.
+type Said = Result<Option<Checksum>>;
+
+/// See the module's head.
+pub(crate) struct Gate {
+    source: XrootdStore,
+    /// Size and time of the file when the copy began.
+    begun: ReadState,
+    compare: Compare,
+    /// The answer comes while the file is copied: its server may have to read all of it.
+    said: Mutex<Receiver<Said>>,
+    mode: Option<u32>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    keep_time: bool,
+    can_keep_sums: bool,
+}
+
+/// Asks the server in the background.
+fn ask(url: &Url) -> Receiver<Said> {
+    let (tell, said) = channel();
+    let url = url.without_keys();
+    std::thread::spawn(move || {
+        // Nobody waits for it any more when the copy has failed.
+        let _ = tell.send(dray_store_xrootd::checksum(&url, url.path()));
+    });
+    said
+}
+
+impl Gate {
+    /// A gate for a copy that begins now.
+    ///
+    /// # Errors
+    /// When the source cannot be looked at.
+    pub(crate) fn new(
+        source: &XrootdStore,
+        placeholder: &Placeholder,
+        (compare, keep_time, can_keep_sums): (Compare, bool, bool),
+    ) -> Result<Self> {
+        let url = source.url();
+        let begun = source.state_now(url.path())?;
+        let said = match compare {
+            Compare::Never => channel().1,
+            Compare::Offered | Compare::Required => ask(url),
+        };
+        Ok(Self {
+            source: source.clone(),
+            begun,
+            compare,
+            said: Mutex::new(said),
+            mode: placeholder.mode,
+            xattrs: placeholder.xattrs.clone(),
+            keep_time,
+            can_keep_sums,
+        })
+    }
+
+    /// Whether the source is still the one that was copied.
+    fn check_source(&self) -> Result<()> {
+        let now = self.source.state_now(self.source.url().path())?;
+        if now == self.begun {
+            return Ok(());
+        }
+        Err(
+            Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
+                .cause("its size or modification time is another than when the copy began")
+                .remedy("copy it again once it is left alone"),
+        )
+    }
+
+    fn check_sums(&self, sums: &Sums) -> Result<()> {
+        if self.compare == Compare::Never {
+            return Ok(());
+        }
+        // Asked once; the other end is always there until it has answered.
+        let said = match self.said.lock() {
+            Ok(said) => said.recv().unwrap_or(Ok(None)),
+            Err(_) => Ok(None),
+        };
+        let why = match said {
+            Ok(Some(known)) if known.matches(sums) => return Ok(()),
+            Ok(Some(known)) => {
+                let copied = known.same_algorithm(sums);
+                let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file");
+                return Err(error
+                    .status(Status::Permanent)
+                    .cause(format!(
+                        "its server says {known}, what was read has {copied}"
+                    ))
+                    .remedy(
+                        "compare the file with another replica, or have its server sum it anew",
+                    ));
+            }
+            Ok(None) => "the source's server has none that dray computes".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if self.compare == Compare::Required {
+            let error = Error::new(ErrorKind::Unsupported, End::Source, "verify the file");
+            return Err(error
+                .cause(format!("no checksum to compare with, {why}"))
+                .remedy("set compare = \"offered\" to copy such files"));
+        }
+        say::note(&format!("compares no checksum ({why})"));
+        Ok(())
+    }
+}
+
+impl Hook for Gate {
+    fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
+        self.check_source()?;
+        let mut metadata = given.metadata.clone();
+        if let Some(mode) = self.mode {
+            metadata.mode = mode;
+        }
+        if !self.keep_time {
+            metadata.modified = now();
+        }
+        metadata.xattrs.clone_from(&self.xattrs);
+        if let Some(sums) = &given.sums {
+            self.check_sums(sums)?;
+            if self.can_keep_sums {
+                metadata
+                    .xattrs
+                    .extend(digest::attributes(sums, metadata.modified.seconds));
+            }
+        }
+        Ok(Some(metadata))
+    }
+}
+
+fn now() -> ModifiedTime {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    ModifiedTime {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: since.subsec_nanos(),
+    }
+}

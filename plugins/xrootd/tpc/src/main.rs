@@ -1,0 +1,42 @@
+//! `dray-xrootd-tpc [--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`: what XRootD's server runs for
+//! a third-party copy (`ofs.tpc ... pgm`).
+//!
+//! The server opens the destination, empty, and starts this program with the source's URL and the
+//! destination's physical path. Exit code 0 means that the file stands there, whole; any other that
+//! it does not, and one line of output then says why: what follows its first ": " is what the client
+//! is told. Whatever happens, also when the server kills this program, what was safe stays safe beside
+//! the destination, and the next copy of the same file goes on from it. In prose:
+//! docs/design/xrootd.md.
+
+mod args;
+mod config;
+mod copy;
+mod digest;
+mod gate;
+mod placeholder;
+mod process;
+mod say;
+
+use args::Args;
+use config::Config;
+use dray_core::Result;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Before anything is opened: whose process this is.
+    let ended = process::settle().and_then(|()| run());
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::failed(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let args = Args::read(std::env::args_os().skip(1))?;
+    say::hide(args.source.cgi());
+    let config = Config::load(args.config.as_deref())?;
+    copy::run(&copy::Job::new(args, config)?)
+}

@@ -1,0 +1,166 @@
+//! The empty file that the server makes under the destination's name before it starts a copy.
+
+use crate::digest;
+use dray_core::{End, Error, ErrorKind, Result};
+use rustix::fs::{getxattr, listxattr, removexattr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Most bytes of attribute names, and of one value (the kernel's own bounds).
+const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// What stood under the name, and what of it the copy is to have.
+#[derive(Debug)]
+pub(crate) struct Placeholder {
+    /// The file itself: where a space of the server keeps files elsewhere, the name is a link to it.
+    pub(crate) path: PathBuf,
+    /// Permission bits; none when nothing stood there.
+    pub(crate) mode: Option<u32>,
+    /// The server's attributes of it, checksums left out.
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, End::Sink, "look at the destination")
+        .cause(format!("{}, {error}", path.display()))
+}
+
+impl Placeholder {
+    /// Looks at what stands at `destination`.
+    ///
+    /// # Errors
+    /// When it cannot be looked at, or is no file.
+    pub(crate) fn look(destination: &Path) -> Result<Self> {
+        let path = match destination.canonicalize() {
+            Ok(real) => real,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self {
+                    path: destination.to_owned(),
+                    mode: None,
+                    xattrs: Vec::new(),
+                });
+            }
+            Err(error) => return Err(failed(destination, &error)),
+        };
+        let state = path.metadata().map_err(|error| failed(&path, &error))?;
+        if !state.is_file() {
+            let error = Error::new(ErrorKind::IsADirectory, End::Sink, "write the file");
+            return Err(error.cause(path.display().to_string()));
+        }
+        let xattrs = attributes(&path);
+        Ok(Self {
+            mode: Some(state.permissions().mode() & 0o7777),
+            path,
+            xattrs,
+        })
+    }
+
+    /// Takes it out of the way, once this copy alone may write there. Without it a copy that is killed
+    /// leaves no name that would stop the next one, and nobody reads an empty file meanwhile; the
+    /// server keeps it open and does not miss the name.
+    ///
+    /// What has bytes stays until the copy replaces it. A link stays too: the server's space knows it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn clear(&self, destination: &Path) -> Result<()> {
+        let Ok(state) = self.path.metadata() else {
+            return Ok(());
+        };
+        // What it says of the content is about to be false, whatever the times say: a server would
+        // believe it for a second.
+        for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
+            let _ = removexattr(&self.path, name.as_slice());
+        }
+        let is_link = destination
+            .symlink_metadata()
+            .is_ok_and(|state| state.is_symlink());
+        if state.size() > 0 || is_link {
+            return Ok(());
+        }
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed(&self.path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names(path: &Path) -> Vec<Vec<u8>> {
+    let mut text = vec![0; XATTR_BYTES_MAX];
+    let length = listxattr(path, text.as_mut_slice()).unwrap_or(0);
+    let names = text[..length].split(|byte| *byte == 0);
+    let names = names.filter(|name| name.starts_with(b"user."));
+    names.map(<[u8]>::to_vec).collect()
+}
+
+/// The attributes that stay true of another content. A file system without any has none.
+fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let names = names(path).into_iter();
+    let kept = names.filter(|name| !digest::is_one(name) && !name.starts_with(b"user.dray."));
+    let read = |name: Vec<u8>| {
+        let mut value = vec![0; XATTR_BYTES_MAX];
+        let length = getxattr(path, name.as_slice(), value.as_mut_slice()).ok()?;
+        value.truncate(length);
+        Some((name, value))
+    };
+    kept.filter_map(read).collect()
+}
+
+/// The exported folder that `path` lies in, if the server says one and it does.
+pub(crate) fn root_of(path: &Path, local_root: Option<&Path>) -> PathBuf {
+    let root = local_root.filter(|root| !root.as_os_str().as_bytes().is_empty());
+    let root = root.and_then(|root| root.canonicalize().ok());
+    root.filter(|root| path.starts_with(root))
+        .unwrap_or_else(|| PathBuf::from("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Placeholder, root_of};
+    use std::path::Path;
+
+    #[test]
+    fn an_empty_file_goes_and_one_with_bytes_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (empty, full) = (folder.path().join("e"), folder.path().join("f"));
+        std::fs::write(&empty, b"").expect("writes");
+        std::fs::write(&full, b"x").expect("writes");
+        for path in [&empty, &full, &folder.path().join("none")] {
+            Placeholder::look(path)
+                .expect("looks")
+                .clear(path)
+                .expect("clears");
+        }
+        assert!(!empty.exists() && full.exists());
+        assert!(Placeholder::look(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_link_of_a_space_stays_and_its_file_is_meant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, b"").expect("writes");
+        std::os::unix::fs::symlink(&file, &link).expect("links");
+        let found = Placeholder::look(&link).expect("looks");
+        assert_eq!(found.path, file.canonicalize().expect("is there"));
+        found.clear(&link).expect("clears");
+        assert!(link.symlink_metadata().is_ok() && file.exists());
+    }
+
+    #[test]
+    fn the_root_is_the_exported_one_where_the_file_lies_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().canonicalize().expect("is there");
+        assert_eq!(root_of(&top.join("a"), Some(&top)), top);
+        assert_eq!(root_of(Path::new("/x"), Some(&top)), Path::new("/"));
+        assert_eq!(root_of(Path::new("/x"), None), Path::new("/"));
+    }
+}

@@ -1,0 +1,80 @@
+//! The process as the server starts it, and as it should be.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::drive::Handle;
+use nix::sys::signal::SigSet;
+use nix::unistd::{getegid, geteuid, getpid, getppid, setresgid, setresuid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
+use std::io::stdin;
+use std::time::Duration;
+
+/// How often the server is looked for.
+const LOOK_SECONDS: i64 = 1;
+
+/// What a copy may take to end by itself once its server is gone; what is safe is safe before.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Exit code when the server is gone: nobody reads it.
+const ABANDONED: i32 = 75;
+
+/// Gives up what the server passes on and a copy must not have: another user's rights, blocked
+/// signals.
+///
+/// # Errors
+/// When the system does not let go of the user.
+pub(crate) fn settle() -> Result<()> {
+    // A server that was started as root, and became another, passes on root as the real user: what
+    // looks at that one would take this for root's process.
+    let (user, group) = (geteuid(), getegid());
+    let let_go = setresgid(group, group, group).and_then(|()| setresuid(user, user, user));
+    let_go.map_err(|error| {
+        Error::new(
+            ErrorKind::PermissionDenied,
+            End::Here,
+            "be the server's user alone",
+        )
+        .cause(error.desc())
+    })?;
+    let unblocked = SigSet::empty().thread_set_mask();
+    unblocked.map_err(|error| {
+        Error::new(ErrorKind::Internal, End::Here, "take signals").cause(error.desc())
+    })
+}
+
+/// Stops the copy when the server is gone: nobody would hear of its end, and another server may be told
+/// to do the same copy. Ends with the process.
+pub(crate) fn watch_server(handle: Handle) {
+    let parent = getppid();
+    std::thread::spawn(move || {
+        while getppid() == parent && !is_hung_up() {}
+        handle.cancel(false);
+        std::thread::sleep(GRACE);
+        std::process::exit(ABANDONED);
+    });
+}
+
+/// Waits a while for the other end of a pipe at the standard input to be closed. The server holds it for
+/// as long as it lives; who starts this by hand may have anything there.
+fn is_hung_up() -> bool {
+    let input = stdin();
+    let is_pipe =
+        fstat(&input).is_ok_and(|state| FileType::from_raw_mode(state.st_mode) == FileType::Fifo);
+    let mut ends = Vec::new();
+    if is_pipe {
+        ends.push(PollFd::new(&input, PollFlags::empty()));
+    }
+    let wait = Timespec {
+        tv_sec: LOOK_SECONDS,
+        tv_nsec: 0,
+    };
+    // An error says nothing of the server; its death is seen by the other sign.
+    let _ = poll(&mut ends, Some(&wait));
+    ends.iter()
+        .any(|end| end.revents().contains(PollFlags::HUP))
+}
+
+/// Names this process's copy.
+pub(crate) fn number() -> i32 {
+    getpid().as_raw()
+}
