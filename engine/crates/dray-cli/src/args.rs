@@ -40,6 +40,7 @@ Examples:
   dray cp -r dray://dtn1.example/data/run42 \\
       dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
   dray cp https://www.example/big.root /data/   from a web server; folders where it speaks WebDAV
+  dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
   dray cp null:4GiB null:                       no storage at either end, to measure the rest
 

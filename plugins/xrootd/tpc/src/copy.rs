@@ -139,11 +139,22 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let placeholder = Placeholder::look(&job.destination)?;
     let (folder, name) = job.place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
-    let source = job.open_source()?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
     let (can, config) = (store.capabilities(), &job.config);
     let how = (config.compare, config.keep_time, can.xattrs);
-    let gate = Gate::new(&source, &placeholder, how)?;
+    let begin = || {
+        let source = job.open_source()?;
+        let gate = Gate::new(&source, &placeholder, how)?;
+        Ok((source, gate))
+    };
+    let (source, gate) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => {
+            // An empty file under the name would stop whoever tries again.
+            placeholder.clear(&job.destination)?;
+            return Err(error);
+        }
+    };
     let transfer = prepare::new_transfer_id()?;
     let destination = open_destination(
         job,

@@ -9,8 +9,8 @@ use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result,
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
 use dray_store_xrootd::{Url, XrootdStore};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the source's server says of the file.
@@ -24,6 +24,7 @@ pub(crate) struct Gate {
     compare: Compare,
     /// The answer comes while the file is copied: its server may have to read all of it.
     said: Mutex<Receiver<Said>>,
+    heard: OnceLock<Said>,
     mode: Option<u32>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     keep_time: bool,
@@ -62,6 +63,7 @@ impl Gate {
             begun,
             compare,
             said: Mutex::new(said),
+            heard: OnceLock::new(),
             mode: placeholder.mode,
             xattrs: placeholder.xattrs.clone(),
             keep_time,
@@ -86,11 +88,11 @@ impl Gate {
         if self.compare == Compare::Never {
             return Ok(());
         }
-        // Asked once; the other end is always there until it has answered.
-        let said = match self.said.lock() {
-            Ok(said) => said.recv().unwrap_or(Ok(None)),
-            Err(_) => Ok(None),
-        };
+        let said = self.heard.get_or_init(|| {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            // It answers unless it has panicked: then nothing is known.
+            said.recv().unwrap_or(Ok(None))
+        });
         let why = match said {
             Ok(Some(known)) if known.matches(sums) => return Ok(()),
             Ok(Some(known)) => {
