@@ -133,9 +133,12 @@ find_missing() {
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
+        # A file system whose files can share blocks.
+        PATH="$PATH:/usr/sbin:/sbin" has mkfs.xfs || missing+=(xfsprogs)
         # The tests start real servers and ask them by stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
+        has nginx || missing+=(nginx-light)
     fi
     if [ "$level" = xrootd ] || is_for_tests; then
         has c++ || missing+=(g++)
@@ -143,6 +146,7 @@ find_missing() {
         [ -e /usr/include/xrootd/XrdOfs/XrdOfsFSctl_PI.hh ] || missing+=(libxrootd-server-dev)
         [ -e /usr/include/xrootd/private/XrdHttp/XrdHttpExtHandler.hh ] ||
             missing+=(libxrootd-private-dev)
+        [ -e /usr/include/nlohmann/json.hpp ] || missing+=(nlohmann-json3-dev)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

@@ -39,6 +39,7 @@ Examples:
   dray cp -r dray://dtn2.example/run42 /data    pull from one (DRAY_PEER_KEY, DRAY_TOKEN set)
   dray cp -r dray://dtn1.example/data/run42 \\
       dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
+  dray cp https://www.example/big.root /data/   from a web server; folders where it speaks WebDAV
   dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
   dray cp null:4GiB null:                       no storage at either end, to measure the rest
@@ -290,6 +291,17 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) direct_io: bool,
 
+    /// Whether a copy on one file system shares its blocks with the original until one of them is
+    /// changed, where the file system can do that
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        help_heading = "How to copy"
+    )]
+    pub(crate) reflink: Reflink,
+
     /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
@@ -481,6 +493,13 @@ pub(crate) enum Overwrite {
     Never,
     IfDifferent,
     Always,
+}
+
+/// As `cp --reflink` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reflink {
+    Auto,
+    Never,
 }
 
 /// See [`options::Durability`].

@@ -199,7 +199,7 @@ pub(crate) fn run<'py>(
         .map(|callback| move |event: &Event| callback.call1(event_words(py, event)?).map(drop));
     let missing = match &request.places.sources {
         Sources::Local(sources) => prepare::nothing_there(sources),
-        Sources::Remote(..) | Sources::Null(_) | Sources::Xrootd(_) => Vec::new(),
+        Sources::Remote(..) | Sources::Null(_) | Sources::Web(_) | Sources::Xrootd(_) => Vec::new(),
     };
     if !missing.is_empty() {
         for failure in &missing {

@@ -11,6 +11,7 @@ pub mod clock;
 mod conduct;
 pub mod drive;
 pub mod export;
+mod extent;
 mod groups;
 pub mod link;
 pub mod local;
@@ -25,6 +26,7 @@ pub mod select;
 pub mod sink;
 pub mod source;
 pub mod tune;
+pub mod web;
 pub mod xrootd;
 mod zones;
 

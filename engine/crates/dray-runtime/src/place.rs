@@ -2,11 +2,13 @@
 //! destination, so the same command means the same when it is run again.
 
 use crate::null::Null;
+use crate::web;
 use crate::xrootd::XrootdSource;
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::TargetMap;
+use dray_store_http::HttpUrl;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -64,6 +66,8 @@ pub enum Sources {
     Remote(String, Vec<Vec<u8>>),
     /// Made-up bytes.
     Null(Null),
+    /// Files and folders that one web server gives out.
+    Web(Vec<HttpUrl>),
     /// A file or folder of an XRootD server.
     Xrootd(XrootdSource),
 }
@@ -97,6 +101,15 @@ pub struct Places {
 }
 
 impl Places {
+    /// Whether files of this host are copied to a folder of this host.
+    #[must_use]
+    pub const fn are_local(&self) -> bool {
+        matches!(
+            (&self.sources, &self.folder),
+            (Sources::Local(_), Folder::Local(_))
+        )
+    }
+
     /// Reads the paths of a command line.
     ///
     /// # Errors
@@ -119,6 +132,7 @@ impl Places {
             (None, None) => read_sources(sources, written.recursive)?,
         };
         XrootdSource::refuse_destination(destination)?;
+        web::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
         let is_null = |path: &[u8]| null_destination(written, path);
@@ -184,7 +198,7 @@ impl Places {
     }
 }
 
-fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
+pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
         .cause(cause)
         .remedy(remedy)
@@ -278,8 +292,14 @@ impl ReadSources {
 fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
     let mut local = Vec::new();
     let mut far: Option<(String, Vec<Vec<u8>>)> = None;
+    let mut web: Vec<HttpUrl> = Vec::new();
     let mut names: Vec<Option<Name>> = Vec::new();
     for source in sources {
+        if let Some(url) = HttpUrl::read(source.as_bytes())? {
+            names.push(web::name(&url, web.first(), recursive)?);
+            web.push(url);
+            continue;
+        }
         let name = match remote(source)? {
             None => {
                 let (read, name) = local_source(source, recursive)?;
@@ -299,15 +319,18 @@ fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
                 name
             }
         };
-        if let Some(twice) = name.as_ref().filter(|_| names.contains(&name)) {
+        names.push(name);
+    }
+    for (index, name) in names.iter().enumerate() {
+        if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
             let cause = format!("two sources are called {twice}: one would replace the other");
             return Err(usage(cause, "copy them one by one, under different names"));
         }
-        names.push(name);
     }
-    let sources = match (local.is_empty(), far) {
-        (false, None) => Sources::Local(local),
-        (true, Some((host, paths))) => Sources::Remote(host, paths),
+    let sources = match (local.is_empty(), far, web.is_empty()) {
+        (false, None, true) => Sources::Local(local),
+        (true, Some((host, paths)), true) => Sources::Remote(host, paths),
+        (true, None, false) => Sources::Web(web),
         _ => {
             return Err(usage(
                 "some sources are on this host and some on another",
@@ -372,7 +395,7 @@ fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<
 }
 
 /// A name that may appear at the destination.
-fn own_name(bytes: &[u8]) -> Result<Name> {
+pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
     let name = Name::new(bytes)?;
     if name.is_reserved() {
         let cause = format!("{name}: names that begin with .dray- are dray's own");

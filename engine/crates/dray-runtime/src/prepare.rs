@@ -9,6 +9,7 @@ use crate::null;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
+use crate::web;
 use crate::xrootd;
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
@@ -82,6 +83,8 @@ pub struct Targets {
     pub limits: Vec<(String, RateInTime)>,
     /// Whether large files pass the page cache, where the file system lets them.
     pub direct: bool,
+    /// Whether files may share blocks with their copies, where the file system can do that.
+    pub shares_blocks: bool,
 }
 
 impl Targets {
@@ -101,6 +104,7 @@ impl Targets {
             targets: place::target_map(&self.folders, root)?,
             create,
             direct: self.direct,
+            shares_blocks: self.shares_blocks,
             ..PosixOptions::default()
         };
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
@@ -370,6 +374,7 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
         Sources::Null(null) => Ok(vec![null.root()?]),
+        Sources::Web(urls) => web::roots(urls, targets),
         Sources::Xrootd(source) => source.roots(targets),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
@@ -420,9 +425,10 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let roots = open_roots(&places.sources, &request.targets, links)?;
     let source_can = roots.first().map(|root| root.store.capabilities());
     let mut content = request.content.clone();
-    // Of a part of a file no server knows a checksum.
+    // The sum of a part of a file is not what a server knows.
     if content.demanded.is_none() && content.range.is_none() && !request.selection.recursive {
-        content.demanded = xrootd::checksum(&places.sources);
+        content.demanded =
+            web::checksum(&places.sources).or_else(|| xrootd::checksum(&places.sources));
     }
     let source = source::Setup {
         roots,

@@ -1,0 +1,83 @@
+//! A web server as the source of a transfer: one store for all that is read from it.
+
+use crate::place::{Sources, own_name, usage};
+use crate::prepare::Targets;
+use crate::source::Root;
+use dray_core::{Checksum, End, Name, Result};
+use dray_store::{ReadOnly, Store};
+use dray_store_http::{Credentials, HttpStore, HttpUrl};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What a copy of `url` is called; `first` is what is read beside it.
+pub(crate) fn name(
+    url: &HttpUrl,
+    first: Option<&HttpUrl>,
+    recursive: bool,
+) -> Result<Option<Name>> {
+    if let Some(first) = first
+        && (!first.origin.is(&url.origin) || first.query != url.query)
+    {
+        let cause = format!("sources of two servers, {first} and {url}");
+        return Err(usage(cause, "copy from one server at a time"));
+    }
+    let last = url.path.name().filter(|_| !url.is_folder);
+    match last {
+        None if !recursive => {
+            let cause = format!("{url} means a folder's contents");
+            Err(usage(cause, "add --recursive (-r)"))
+        }
+        Some(name) => own_name(name.as_bytes()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Refuses an address of a web server as a destination.
+///
+/// # Errors
+/// [`dray_core::ErrorKind::InvalidRequest`] says what can be done.
+pub(crate) fn refuse_destination(destination: &OsStr) -> Result<()> {
+    let Some(url) = HttpUrl::read(destination.as_bytes())? else {
+        return Ok(());
+    };
+    let cause = format!("{url}: dray cp reads from web servers and does not write to them");
+    let remedy = "name a folder, or an endpoint (dray://HOST/PATH)";
+    Err(usage(cause, remedy))
+}
+
+/// The store of a server, with the credentials that the environment gives.
+fn open(url: &HttpUrl) -> Result<HttpStore> {
+    let credentials = Credentials::from_environment(|name| std::env::var_os(name))?;
+    Ok(HttpStore::new(url, credentials, End::Source))
+}
+
+/// What to read of one server; nothing is asked yet.
+///
+/// # Errors
+/// For credentials that are none.
+pub fn roots(urls: &[HttpUrl], targets: &Targets) -> Result<Vec<Root>> {
+    let Some(first) = urls.first() else {
+        return Ok(Vec::new());
+    };
+    let store: Arc<dyn Store> = targets.limit(Arc::new(ReadOnly(open(first)?)));
+    let root = |url: &HttpUrl| Root {
+        store: Arc::clone(&store),
+        path: url.path.clone(),
+        contents: url.is_folder,
+    };
+    Ok(urls.iter().map(root).collect())
+}
+
+/// The checksum that a server gives for the one file that is read from it. A server that gives
+/// none, or cannot be asked, is no fault here: reading the file will tell.
+#[must_use]
+pub fn checksum(sources: &Sources) -> Option<Checksum> {
+    match sources {
+        Sources::Web(urls) => match urls.as_slice() {
+            [url] if !url.is_folder => open(url).ok()?.checksum(&url.path).ok()?,
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,383 @@
+//! Requests and their answers: kept connections, redirects, and faults in the words of whoever knows.
+
+use crate::credentials::Credentials;
+use crate::names::Capitals;
+use crate::url::{HttpUrl, Origin, encode};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use ureq::http;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector as _, DefaultConnector};
+
+/// A server that does not take a connection for so long is not there.
+const CONNECT_MAX: Duration = Duration::from_secs(15);
+
+/// A connection on which nothing moves for so long is lost. A server may compute a checksum or
+/// fetch a file from a tape's buffer before it says a word (guess, revisit).
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// Redirects that are followed, one after the other.
+const REDIRECTS_MAX: usize = 10;
+
+/// Connections kept for the next request.
+const KEPT_MAX: usize = 256;
+
+/// A kept connection that was not used for so long is closed: servers close theirs by then.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Bytes of an error's page that are looked at for the cause.
+const REASON_BYTES: u64 = 512;
+
+/// Something on a server, as a request names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) origin: Origin,
+    /// Path and query.
+    target: String,
+}
+
+impl Place {
+    pub(crate) fn new(origin: &Origin, path: &RelPath, query: Option<&str>) -> Self {
+        let target = match query {
+            Some(query) => format!("/{}?{query}", encode(path)),
+            None => format!("/{}", encode(path)),
+        };
+        Self {
+            origin: origin.clone(),
+            target,
+        }
+    }
+
+    /// With a slash at the end of the path, as a folder is named.
+    pub(crate) fn into_folder(mut self) -> Self {
+        let at = self.target.find('?').unwrap_or(self.target.len());
+        if !self.target[..at].ends_with('/') {
+            self.target.insert(at, '/');
+        }
+        self
+    }
+
+    /// Where a redirect leads.
+    fn redirected(&self, location: &str) -> Option<Self> {
+        if location.starts_with('/') && !location.starts_with("//") {
+            return Some(Self {
+                origin: self.origin.clone(),
+                target: location.to_owned(),
+            });
+        }
+        let url = HttpUrl::read(location.as_bytes()).ok()??;
+        let rest = location.split_once("://")?.1;
+        let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let target = rest[at..].split('#').next().unwrap_or_default();
+        Some(Self {
+            origin: url.origin,
+            target: match target.starts_with('/') {
+                true => target.to_owned(),
+                false => format!("/{target}"),
+            },
+        })
+    }
+}
+
+/// One request.
+pub(crate) struct Ask<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) place: &'a Place,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'static str,
+    /// What is tried, as an infinitive, and with what.
+    pub(crate) operation: &'static str,
+    pub(crate) file: &'a RelPath,
+}
+
+/// A server's answer, whatever its status.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Where it came from: after redirects another place than was asked.
+    pub(crate) place: Place,
+    response: http::Response<ureq::Body>,
+}
+
+impl Answer {
+    /// A header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The length of the whole body as announced.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.header("content-length")?.trim().parse().ok()
+    }
+
+    /// What follows the head.
+    pub(crate) fn into_body(self) -> impl Read {
+        self.response.into_body().into_reader()
+    }
+}
+
+/// Asks one server, and those it redirects to.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    home: Origin,
+    credentials: Credentials,
+    end: End,
+}
+
+impl Client {
+    /// A client of `home`, to which the credentials go.
+    pub(crate) fn new(home: Origin, credentials: Credentials, end: End) -> Self {
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::Specific(Arc::new(authorities())))
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        let config = ureq::Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .allow_non_standard_methods(true)
+            .user_agent(concat!("dray/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .timeout_connect(Some(CONNECT_MAX))
+            .timeout_per_read(Some(SILENCE_MAX))
+            .timeout_per_write(Some(SILENCE_MAX))
+            .max_idle_connections(KEPT_MAX)
+            .max_idle_connections_per_host(KEPT_MAX)
+            .max_idle_age(KEPT_FOR)
+            .build();
+        let connector = DefaultConnector::new().chain(Capitals);
+        let resolver = DefaultResolver::default();
+        Self {
+            agent: ureq::Agent::with_parts(config, connector, resolver),
+            home,
+            credentials,
+            end,
+        }
+    }
+
+    /// Asks, and follows redirects. Any status is an answer.
+    ///
+    /// # Errors
+    /// When no answer comes, or redirects go round.
+    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer> {
+        let mut place = ask.place.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let answer = self.ask_once(ask, place)?;
+            if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
+                return Ok(answer);
+            }
+            let location = answer.header("location").unwrap_or_default();
+            let next = answer.place.redirected(location).ok_or_else(|| {
+                self.fault(ErrorKind::Protocol, ask)
+                    .cause(format!("{} redirects to nowhere", answer.place.origin))
+                    .remedy("name the file where it lies")
+            })?;
+            if answer.place.origin.is_secure && !next.origin.is_secure && !next.origin.is_loopback()
+            {
+                return Err(self
+                    .fault(ErrorKind::Unauthorized, ask)
+                    .cause(format!(
+                        "{} redirects to {}, where anybody on the way can change what is read",
+                        answer.place.origin, next.origin
+                    ))
+                    .remedy("name that address itself if it is to be trusted"));
+            }
+            place = next;
+        }
+        Err(self
+            .fault(ErrorKind::LimitExceeded, ask)
+            .cause(format!("more than {REDIRECTS_MAX} redirects"))
+            .remedy("name the file where it lies"))
+    }
+
+    fn ask_once(&self, ask: &Ask<'_>, place: Place) -> Result<Answer> {
+        let uri = format!("{}{}", place.origin, place.target);
+        let mut request = http::Request::builder().method(ask.method).uri(uri);
+        for (name, value) in ask.headers {
+            request = request.header(*name, *value);
+        }
+        // Whoever else a redirect leads to was given a way of its own by the server that knows us.
+        if place.origin.is(&self.home) {
+            let is_private = place.origin.is_secure || place.origin.is_loopback();
+            for (name, value) in self.credentials.for_server(is_private)? {
+                request = request.header(name, value);
+            }
+        }
+        let bad = |error: http::Error| {
+            self.fault(ErrorKind::InvalidRequest, ask)
+                .cause(error.to_string())
+                .remedy("check the address")
+        };
+        let answered = match ask.body {
+            "" => request.body(()).map(|request| self.agent.run(request)),
+            body => request.body(body).map(|request| self.agent.run(request)),
+        };
+        let response = answered
+            .map_err(bad)?
+            .map_err(|error| self.no_answer(ask, &place.origin, &error))?;
+        Ok(Answer {
+            status: response.status().as_u16(),
+            place,
+            response,
+        })
+    }
+
+    /// The error of a request that had no answer, or whose answer broke off.
+    fn no_answer(&self, ask: &Ask<'_>, server: &Origin, error: &ureq::Error) -> Error {
+        let kind = match error {
+            ureq::Error::Timeout(_) => ErrorKind::TimedOut,
+            ureq::Error::Io(error) => kind_of(error),
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => ErrorKind::InvalidRequest,
+            ureq::Error::Protocol(_) => ErrorKind::Protocol,
+            _ => ErrorKind::Unreachable,
+        };
+        let words = error.to_string();
+        let fault = self.fault(kind, ask).cause(format!("{server}: {words}"));
+        if words.contains("certificate") {
+            let remedy = "trust its authority by SSL_CERT_FILE or X509_CERT_DIR";
+            return fault.status(Status::Permanent).remedy(remedy);
+        }
+        match kind {
+            ErrorKind::InvalidRequest => fault.remedy("check the address"),
+            // A later try may reach a server that speaks.
+            ErrorKind::Protocol => fault
+                .status(Status::Temporary)
+                .remedy("check that a web server answers there"),
+            _ => fault.remedy("check the address, and that the server runs"),
+        }
+    }
+
+    /// The error of a body that broke off.
+    pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
+        self.fault(kind_of(error), ask)
+            .cause(format!("{server}: {error}"))
+            .remedy("look at the server")
+    }
+
+    /// The error that an answer's status means.
+    pub(crate) fn refused(&self, ask: &Ask<'_>, answer: Answer) -> Error {
+        let status = answer.status;
+        let (kind, remedy) = meaning(status);
+        let server = answer.place.origin.clone();
+        let reason = match ask.method {
+            "HEAD" => String::new(),
+            _ => reason(answer.into_body()),
+        };
+        let cause = match reason.is_empty() {
+            true => format!("{server} answers {status}"),
+            false => format!("{server} answers {status}: {reason}"),
+        };
+        let error = self.fault(kind, ask).cause(cause).remedy(remedy);
+        match status {
+            400..=499 if kind == ErrorKind::Other => error.status(Status::Permanent),
+            _ => error,
+        }
+    }
+
+    /// An error about what is asked.
+    pub(crate) fn fault(&self, kind: ErrorKind, ask: &Ask<'_>) -> Error {
+        Error::new(kind, self.end, ask.operation).file(ask.file)
+    }
+}
+
+fn kind_of(error: &std::io::Error) -> ErrorKind {
+    match error.kind() {
+        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => ErrorKind::TimedOut,
+        _ => ErrorKind::Unreachable,
+    }
+}
+
+/// Kind and advice of a status (RFC 9110, section 15).
+fn meaning(status: u16) -> (ErrorKind, &'static str) {
+    match status {
+        401 => (
+            ErrorKind::Unauthorized,
+            "name a file with a token in BEARER_TOKEN_FILE",
+        ),
+        403 => (
+            ErrorKind::PermissionDenied,
+            "ask for access, or name a file with another token in BEARER_TOKEN_FILE",
+        ),
+        404 | 410 => (ErrorKind::NotFound, "check the path"),
+        405 | 501 => (ErrorKind::Unsupported, "the server cannot do this"),
+        408 | 504 => (ErrorKind::TimedOut, "try again later"),
+        412 => (
+            ErrorKind::SourceChanged,
+            "run the same command again once the file is left alone",
+        ),
+        416 => (
+            ErrorKind::ShortRead,
+            "run the same command again once the file is left alone",
+        ),
+        423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
+        500..=599 => (ErrorKind::Other, "look at the server's log"),
+        _ => (ErrorKind::Other, "look at the server"),
+    }
+}
+
+/// The first line that an error's page says in plain words.
+fn reason(body: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What cannot be read says nothing.
+    let _ = body.take(REASON_BYTES).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    let line = line
+        .filter(|line| !line.starts_with('<'))
+        .unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// Whom to believe about servers: the system's authorities (or those of `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR`), and those of `X509_CERT_DIR`, where the grid keeps its own.
+fn authorities() -> Vec<Certificate<'static>> {
+    let mut found = rustls_native_certs::load_native_certs().certs;
+    if let Some(folder) = std::env::var_os("X509_CERT_DIR") {
+        let grid = rustls_native_certs::load_certs_from_paths(None, Some(Path::new(&folder)));
+        found.extend(grid.certs);
+    }
+    let own = |der: &rustls::pki_types::CertificateDer<'_>| Certificate::from_der(der).to_owned();
+    found.iter().map(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, reason};
+    use crate::url::HttpUrl;
+
+    #[test]
+    fn a_redirect_leads_to_a_server_or_another_path() {
+        let url = HttpUrl::read(b"https://h:1/a/b?q")
+            .expect("good")
+            .expect("web");
+        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
+        let to = |text: &str| {
+            let next = place.redirected(text)?;
+            Some(format!("{}{}", next.origin, next.target))
+        };
+        assert_eq!(to("/c?x#y").as_deref(), Some("https://h:1/c?x#y"));
+        assert_eq!(
+            to("http://i/c%20d?x#y").as_deref(),
+            Some("http://i/c%20d?x")
+        );
+        assert_eq!(to("http://i?x").as_deref(), Some("http://i/?x"));
+        for nowhere in ["", "c", "//i/c", "ftp://i/c", "http://", "http://u@i/"] {
+            assert_eq!(to(nowhere), None, "{nowhere}");
+        }
+        assert_eq!(place.into_folder().target, "/a/b/?q");
+    }
+
+    #[test]
+    fn a_page_of_markup_is_no_reason() {
+        assert_eq!(
+            reason(&b"\n Unable to open \x1b[0m\nmore"[..]),
+            "Unable to open [0m"
+        );
+        assert_eq!(reason(&b"<html>"[..]), "");
+    }
+}

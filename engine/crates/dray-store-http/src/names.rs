@@ -1,0 +1,198 @@
+//! Names of header fields with capitals, as servers wrote them for twenty years.
+//!
+//! Field names have no case (RFC 9110, section 5.1), and the client's library sends small letters.
+//! XRootD's server up to 5.5 knows `Range` and `Content-Length` with capitals only: it sends the
+//! whole file for `range`, and takes the body after `content-length` for the next request. So what
+//! goes out is rewritten on its way, in place: a letter's case changes no length.
+
+use ureq::Error;
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
+
+/// Longest name that is looked at; the one that counts is shorter.
+const NAME_BYTES: usize = 32;
+
+/// Puts itself around every connection.
+#[derive(Debug)]
+pub(crate) struct Capitals;
+
+impl<In: Transport> Connector<In> for Capitals {
+    type Out = Capitalised<In>;
+
+    fn connect(
+        &self,
+        _details: &ConnectionDetails<'_>,
+        chained: Option<In>,
+    ) -> Result<Option<Self::Out>, Error> {
+        Ok(chained.map(|inner| Capitalised {
+            inner,
+            writer: Writer::default(),
+        }))
+    }
+}
+
+/// A connection whose requests have capitals.
+#[derive(Debug)]
+pub(crate) struct Capitalised<In> {
+    inner: In,
+    writer: Writer,
+}
+
+impl<In: Transport> Transport for Capitalised<In> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.inner.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let output = self.inner.buffers().output();
+        let amount_out = amount.min(output.len());
+        self.writer.pass(&mut output[..amount_out]);
+        self.inner.transmit_output(amount, timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        self.inner.await_input(timeout)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.inner.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.inner.is_tls()
+    }
+}
+
+/// Where in a request the next byte stands.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum At {
+    #[default]
+    RequestLine,
+    LineStart,
+    Name {
+        is_word_start: bool,
+    },
+    Value,
+    /// The line feed of the empty line.
+    HeadEnd,
+    Body {
+        left: u64,
+    },
+}
+
+/// Follows requests one after the other, and writes capitals.
+#[derive(Debug, Default)]
+struct Writer {
+    at: At,
+    name: Vec<u8>,
+    /// Of the body, once its header was seen. dray sends no chunks.
+    length: u64,
+}
+
+impl Writer {
+    fn pass(&mut self, bytes: &mut [u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if let At::Body { left } = self.at {
+                let skipped = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
+                self.at = match left - skipped as u64 {
+                    0 => At::RequestLine,
+                    left => At::Body { left },
+                };
+                rest = &mut rest[skipped..];
+                continue;
+            }
+            if let Some((first, tail)) = rest.split_first_mut() {
+                self.step(first);
+                rest = tail;
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, byte: &mut u8) {
+        self.at = match (self.at, *byte) {
+            (At::RequestLine, b'\n') => At::LineStart,
+            (At::LineStart, b'\r') => At::HeadEnd,
+            (At::LineStart, _) => {
+                self.name.clear();
+                self.name(byte, true)
+            }
+            (At::Name { .. }, b':') => {
+                if self.name == b"content-length" {
+                    self.length = 0;
+                }
+                At::Value
+            }
+            (At::Name { is_word_start }, _) => self.name(byte, is_word_start),
+            (At::Value, b'\n') => At::LineStart,
+            (At::Value, digit @ b'0'..=b'9') if self.name == b"content-length" => {
+                let digit = u64::from(digit - b'0');
+                self.length = self.length.saturating_mul(10).saturating_add(digit);
+                At::Value
+            }
+            (At::HeadEnd, _) => match std::mem::take(&mut self.length) {
+                0 => At::RequestLine,
+                left => At::Body { left },
+            },
+            (at, _) => at,
+        };
+    }
+
+    fn name(&mut self, byte: &mut u8, is_word_start: bool) -> At {
+        if self.name.len() < NAME_BYTES {
+            self.name.push(byte.to_ascii_lowercase());
+        }
+        if is_word_start {
+            byte.make_ascii_uppercase();
+        }
+        At::Name {
+            is_word_start: *byte == b'-',
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Writer;
+
+    const HEAD: &str = "PROPFIND /a?host: HTTP/1.1\r\n";
+    const BODY: &str = "\r\n\r\na: b\r\nc: GET / HTTP/1.1\r\n";
+
+    fn requests(names: [&str; 6]) -> String {
+        let [host, length, tag, digest, x, range] = names;
+        format!(
+            "{HEAD}{host}: h:1\r\n{length}: 9\r\n{tag}: \"x-y: z\"{BODY}{digest}: a-b\r\n{x}: y\r\n\r\n\
+             GET / HTTP/1.1\r\n{range}: bytes=0-1\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn names_get_capitals_however_the_bytes_are_cut_and_bodies_stay() {
+        for piece in [1, 2, 3, 7, 50, 1000] {
+            let small = [
+                "host",
+                "content-length",
+                "if-match",
+                "want-digest",
+                "x",
+                "range",
+            ];
+            let mut bytes = requests(small).into_bytes();
+            let mut writer = Writer::default();
+            for piece in bytes.chunks_mut(piece) {
+                writer.pass(piece);
+            }
+            let large = [
+                "Host",
+                "Content-Length",
+                "If-Match",
+                "Want-Digest",
+                "X",
+                "Range",
+            ];
+            let written = String::from_utf8_lossy(&bytes);
+            assert_eq!(written, requests(large), "pieces of {piece}");
+        }
+    }
+}

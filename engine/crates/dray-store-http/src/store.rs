@@ -1,0 +1,360 @@
+//! A web server as a store: what it says of a path, and which question it answers.
+
+use crate::client::{Answer, Ask, Client, Place};
+use crate::credentials::Credentials;
+use crate::dav::{self, Found};
+use crate::list::Walk;
+use crate::read::{HttpFile, or_unknown, read_content_range};
+use crate::url::{HttpUrl, Origin};
+use dray_core::path::PATH_LENGTH_MAX;
+use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result};
+use dray_store::{
+    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, Readable,
+    Target, TargetMap, Targets,
+};
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longest answer about one folder: a few hundred thousand files (guess, revisit).
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Files that are remembered between listing and opening.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// What is known of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) size: u64,
+    pub(crate) modified: Option<ModifiedTime>,
+    /// Its strong entity tag.
+    pub(crate) tag: Option<String>,
+}
+
+impl Known {
+    /// What an answer's head says; `size` where somebody knows better than `Content-Length`.
+    pub(crate) fn of_answer(answer: &Answer, size: Option<u64>) -> Self {
+        Self {
+            size: size.or_else(|| answer.length()).unwrap_or_default(),
+            modified: answer.header("last-modified").and_then(dav::read_time),
+            tag: answer.header("etag").and_then(dav::strong),
+        }
+    }
+}
+
+/// What all handles of a store share.
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    origin: Origin,
+    query: Option<String>,
+    pub(crate) end: End,
+    /// Whether it answers PROPFIND, as far as is known.
+    is_dav: AtomicBool,
+    remembered: Mutex<HashMap<RelPath, Known>>,
+}
+
+impl Server {
+    pub(crate) fn place(&self, path: &RelPath) -> Place {
+        Place::new(&self.origin, path, self.query.as_deref())
+    }
+
+    /// Keeps what a listing told until the file is opened.
+    pub(crate) fn remember(&self, path: &RelPath, known: Known) {
+        let mut remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(path.clone(), known);
+    }
+
+    fn recall(&self, path: &RelPath) -> Option<Known> {
+        let remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        remembered.get(path).cloned()
+    }
+
+    /// A folder and what lies in it, or the file at `path` alone; none when the server does not
+    /// answer such questions.
+    pub(crate) fn propfind(
+        &self,
+        path: &RelPath,
+        depth: &'static str,
+        operation: &'static str,
+    ) -> Result<Option<Vec<Found>>> {
+        if !self.is_dav.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let place = match depth {
+            "1" => self.place(path).into_folder(),
+            _ => self.place(path),
+        };
+        let ask = Ask {
+            method: "PROPFIND",
+            place: &place,
+            headers: &[("Depth", depth), ("Content-Type", "application/xml")],
+            body: dav::QUESTION,
+            operation,
+            file: path,
+        };
+        let answer = self.client.ask(&ask)?;
+        match answer.status {
+            207 => {}
+            // Not a word of WebDAV.
+            200 | 400 | 405 | 501 => {
+                self.is_dav.store(false, Ordering::Relaxed);
+                return Ok(None);
+            }
+            // A server that lets files be read and nothing else says so, too.
+            403 => return Ok(None),
+            _ => return Err(self.client.refused(&ask, answer)),
+        }
+        // XRootD's server writes paths as they are.
+        let is_raw = answer
+            .header("server")
+            .is_some_and(|server| server.to_ascii_lowercase().starts_with("xrootd"));
+        let origin = answer.place.origin.clone();
+        let mut text = String::new();
+        let read = answer
+            .into_body()
+            .take(ANSWER_BYTES_MAX + 1)
+            .read_to_string(&mut text);
+        if let Err(error) = read {
+            return Err(self.client.cut_off(&ask, &origin, &error));
+        }
+        if text.len() as u64 > ANSWER_BYTES_MAX {
+            let fault = self.client.fault(ErrorKind::LimitExceeded, &ask);
+            let cause = format!("its listing has more than {ANSWER_BYTES_MAX} bytes");
+            return Err(fault.cause(cause).remedy("copy its files by name"));
+        }
+        let found = dav::read(&text, is_raw).map_err(|why| {
+            let fault = self.client.fault(ErrorKind::Protocol, &ask);
+            fault
+                .cause(format!("{origin}: {why}"))
+                .remedy("look at the server, or copy its files by name")
+        })?;
+        Ok(Some(found))
+    }
+
+    /// What stands at `path`.
+    pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+        if let Some(found) = self.propfind(path, "0", operation)? {
+            // After a redirect the one that is told of has another name there.
+            let is_alone = found.len() == 1;
+            let own = found
+                .into_iter()
+                .find(|found| is_alone || found.path == *path);
+            if let Some(own) = own.filter(|own| own.is_folder || own.size.is_some()) {
+                let path = path.clone();
+                return Ok(Found { path, ..own });
+            }
+        }
+        self.head(path, operation)
+    }
+
+    /// What the head of a file says. Who may only read it, by a signed address say, asks for its
+    /// first byte.
+    fn head(&self, path: &RelPath, operation: &'static str) -> Result<Found> {
+        let place = self.place(path);
+        let ask = Ask {
+            method: "HEAD",
+            place: &place,
+            headers: &[],
+            body: "",
+            operation,
+            file: path,
+        };
+        let mut answer = self.client.ask(&ask)?;
+        let mut size = answer.length();
+        if matches!(answer.status, 400 | 403 | 405 | 501) {
+            let ask = Ask {
+                method: "GET",
+                headers: &[("Range", "bytes=0-0")],
+                ..ask
+            };
+            answer = self.client.ask(&ask)?;
+            size = match answer.status {
+                206 => answer
+                    .header("content-range")
+                    .and_then(read_content_range)
+                    .and_then(|range| range.2),
+                200 => answer.length(),
+                _ => return Err(self.client.refused(&ask, answer)),
+            };
+        } else if answer.status != 200 {
+            return Err(self.client.refused(&ask, answer));
+        }
+        let Some(size) = size else {
+            let fault = self.client.fault(ErrorKind::Unsupported, &ask);
+            return Err(fault
+                .cause(format!("{} does not tell how long it is", self.origin))
+                .remedy("fetch it with another program"));
+        };
+        let known = Known::of_answer(&answer, Some(size));
+        Ok(Found {
+            path: path.clone(),
+            is_folder: false,
+            size: Some(size),
+            modified: known.modified,
+            tag: known.tag,
+        })
+    }
+
+    /// A file that was found, if one can tell when it changes.
+    pub(crate) fn as_file(&self, found: Found, operation: &'static str) -> Result<Known> {
+        let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
+        if found.is_folder {
+            return Err(fault(ErrorKind::IsADirectory).cause("the server calls it a folder"));
+        }
+        if found.modified.is_none() {
+            return Err(fault(ErrorKind::Unsupported)
+                .cause(format!(
+                    "{} does not tell when it was changed: nobody could say whether it still is the same",
+                    self.origin
+                ))
+                .remedy("fetch it with another program, or read it from another server"));
+        }
+        Ok(Known {
+            size: found.size.unwrap_or_default(),
+            modified: found.modified,
+            tag: found.tag,
+        })
+    }
+
+    /// The checksum that the server knows of a file, if it knows one.
+    fn digest(&self, path: &RelPath) -> Result<Option<Checksum>> {
+        let place = self.place(path);
+        let ask = Ask {
+            method: "HEAD",
+            place: &place,
+            headers: &[("Want-Digest", "adler32")],
+            body: "",
+            operation: "ask for the checksum",
+            file: path,
+        };
+        let answer = self.client.ask(&ask)?;
+        if answer.status != 200 {
+            return Err(self.client.refused(&ask, answer));
+        }
+        Ok(answer.header("digest").and_then(read_digest))
+    }
+}
+
+/// adler32 among the digests of RFC 3230, eight hexadecimal digits or fewer.
+fn read_digest(text: &str) -> Option<Checksum> {
+    text.split(',').find_map(|one| {
+        let (algorithm, value) = one.trim().split_once('=')?;
+        let is_adler = algorithm.eq_ignore_ascii_case("adler32");
+        is_adler.then(|| Checksum::parse(&format!("adler32:{}", value.trim())))?
+    })
+}
+
+/// A web server's files, from its root. Wrap it in [`dray_store::ReadOnly`].
+pub struct HttpStore {
+    server: Arc<Server>,
+    targets: Targets,
+}
+
+impl HttpStore {
+    /// The server of `url`, asked with these credentials. What follows a question mark in it goes
+    /// with every request. Nothing is asked yet.
+    #[must_use]
+    pub fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
+        let origin = url.origin.clone();
+        let name = origin.to_string();
+        Self {
+            server: Arc::new(Server {
+                client: Client::new(origin.clone(), credentials, end),
+                origin,
+                query: url.query.clone(),
+                end,
+                is_dav: AtomicBool::new(true),
+                remembered: Mutex::default(),
+            }),
+            targets: Targets::new(TargetMap::new([(RelPath::root(), name)])),
+        }
+    }
+
+    /// The checksum that the server gives for a whole file, if it gives one that dray can compare.
+    /// A server that does not keep it reads the file for it before it answers.
+    ///
+    /// # Errors
+    /// Of the server.
+    pub fn checksum(&self, path: &RelPath) -> Result<Option<Checksum>> {
+        self.server.digest(path)
+    }
+}
+
+impl Readable for HttpStore {
+    fn kind(&self) -> &'static str {
+        "a web server"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            path_bytes_max: PATH_LENGTH_MAX,
+            ..Capabilities::MINIMAL
+        }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.targets.all()
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        Ok(Box::new(Walk::new(Arc::clone(&self.server), top, options)?))
+    }
+
+    fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        let server = Arc::clone(&self.server);
+        let known = match server.recall(path) {
+            Some(known) => known,
+            None => {
+                let found = server.look(path, "open the file")?;
+                server.as_file(found, "open the file")?
+            }
+        };
+        Ok(Box::new(HttpFile::new(server, path.clone(), known)))
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        let found = match self.server.look(path, "look at the file") {
+            Ok(found) => found,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (kind, mode) = match found.is_folder {
+            true => (FileKind::Directory, 0o755),
+            false => (FileKind::File, 0o644),
+        };
+        Ok(Some(FileState {
+            kind,
+            size: found.size.unwrap_or_default(),
+            modified: or_unknown(found.modified),
+            mode,
+            inode: 0,
+            device: 0,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_digest;
+    use dray_core::Checksum;
+
+    #[test]
+    fn a_digest_is_read() {
+        let adler = |value| Some(Checksum::Adler32(value));
+        assert_eq!(read_digest("adler32=cc536433"), adler(0xcc53_6433));
+        assert_eq!(read_digest("MD5=abc=, ADLER32=1"), adler(1));
+        for nothing in ["", "md5=abc", "adler32", "adler32=xyz", "adler32="] {
+            assert_eq!(read_digest(nothing), None, "{nothing}");
+        }
+    }
+}

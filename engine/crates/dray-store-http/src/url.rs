@@ -1,0 +1,279 @@
+//! Addresses of files on a web server (RFC 3986), as far as a transfer needs them: a server, and a
+//! path on it that is bytes once its escapes are read.
+
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use std::fmt;
+
+/// Digits of escapes.
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// A server: what a connection is made to, and credentials belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Whether it is spoken to under TLS.
+    pub is_secure: bool,
+    /// `host[:port]`, as written, in lower case.
+    pub authority: String,
+}
+
+impl Origin {
+    /// The host alone, an IPv6 address without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let authority = self.authority.as_str();
+        match authority.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or(rest),
+            None => authority.split(':').next().unwrap_or(authority),
+        }
+    }
+
+    /// Whether it is this host, so that nobody else can listen.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let address: Option<std::net::IpAddr> = self.host().parse().ok();
+        self.host() == "localhost" || address.is_some_and(|address| address.is_loopback())
+    }
+
+    /// The port, the scheme's own when none is written.
+    fn port(&self) -> &str {
+        let after = self.authority.rsplit(']').next().unwrap_or_default();
+        match after.rsplit_once(':') {
+            Some((_, port)) if !port.is_empty() => port,
+            _ if self.is_secure => "443",
+            _ => "80",
+        }
+    }
+
+    /// Whether both are one server.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.is_secure == other.is_secure
+            && self.host() == other.host()
+            && self.port() == other.port()
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
+    }
+}
+
+/// A file or folder of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HttpUrl {
+    /// The server.
+    pub origin: Origin,
+    /// The path beneath the server's root, its escapes read.
+    pub path: RelPath,
+    /// Whether it ends in a slash: a folder's contents are meant.
+    pub is_folder: bool,
+    /// What follows a question mark, as written. It may be a secret and is never shown.
+    pub query: Option<String>,
+}
+
+impl HttpUrl {
+    /// Reads `http://`, `https://`, `dav://` (as http) or `davs://` (as https); none for what
+    /// begins as none of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] for one that cannot be used, without its query.
+    pub fn read(text: &[u8]) -> Result<Option<Self>> {
+        let schemes: [(&[u8], bool); 4] = [
+            (b"http://", false),
+            (b"https://", true),
+            (b"dav://", false),
+            (b"davs://", true),
+        ];
+        let Some((rest, is_secure)) = schemes
+            .iter()
+            .find_map(|(scheme, secure)| Some((strip(text, scheme)?, *secure)))
+        else {
+            return Ok(None);
+        };
+        let shown = text.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let bad = |why: &str| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "read the address")
+                .cause(format!("{}: {why}", dray_core::path::escape(shown)))
+                .remedy("write it as https://HOST[:PORT]/PATH")
+        };
+        let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let (place, query) = match rest.iter().position(|byte| *byte == b'?') {
+            Some(at) => (&rest[..at], Some(&rest[at + 1..])),
+            None => (rest, None),
+        };
+        let slash = place.iter().position(|byte| *byte == b'/');
+        let (authority, path) = place.split_at(slash.unwrap_or(place.len()));
+        let authority = std::str::from_utf8(authority).map_err(|_| bad("the host is no text"))?;
+        if authority.contains('@') {
+            // The text is not shown: what stands before the sign is a password.
+            return Err(
+                Error::new(ErrorKind::InvalidRequest, End::Here, "read the address")
+                    .cause("it holds a user or a password before the host")
+                    .remedy("put a bearer token into a file and name it in BEARER_TOKEN_FILE"),
+            );
+        }
+        if !is_authority(authority) {
+            return Err(bad("no host, or a port that is no number"));
+        }
+        let query = query
+            .map(|query| {
+                let is_plain = query.iter().all(|byte| (0x21..0x7f).contains(byte));
+                let text = std::str::from_utf8(query).ok().filter(|_| is_plain);
+                text.map(str::to_owned)
+                    .ok_or_else(|| bad("characters after the question mark that must be escaped"))
+            })
+            .transpose()?;
+        Ok(Some(Self {
+            origin: Origin {
+                is_secure,
+                authority: authority.to_ascii_lowercase(),
+            },
+            path: read_path(path).map_err(|why| bad(&why))?,
+            is_folder: path.last().is_none_or(|byte| *byte == b'/'),
+            query,
+        }))
+    }
+}
+
+impl fmt::Display for HttpUrl {
+    /// Without the query.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slash = if self.is_folder && !self.path.is_root() {
+            "/"
+        } else {
+            ""
+        };
+        write!(f, "{}/{}{slash}", self.origin, encode(&self.path))
+    }
+}
+
+/// What follows `scheme`, which is written in any case.
+fn strip<'a>(text: &'a [u8], scheme: &[u8]) -> Option<&'a [u8]> {
+    let (head, rest) = text.split_at_checked(scheme.len())?;
+    head.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, after)) => (host, after),
+            None => return false,
+        },
+        None => match text.find(':') {
+            Some(at) => text.split_at(at),
+            None => (text, ""),
+        },
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+    let is_port = match port.strip_prefix(':') {
+        Some(port) => port.parse::<u16>().is_ok(),
+        None => port.is_empty(),
+    };
+    !host.is_empty() && host.bytes().all(is_host) && is_port
+}
+
+/// A path as it stands in an address: slashes that follow each other count as one.
+pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
+    let mut path = RelPath::root();
+    for part in text.split(|byte| *byte == b'/') {
+        if part.is_empty() {
+            continue;
+        }
+        let bytes = decode(part).ok_or("an escape that is none")?;
+        let name = Name::new(&bytes).map_err(|error| error.cause)?;
+        path = path.join(&name).map_err(|error| error.cause)?;
+    }
+    Ok(path)
+}
+
+/// Reads escapes; none when one is broken.
+pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let mut digit = || char::from(*rest.next()?).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push((high * 16 + low) as u8);
+    }
+    Some(bytes)
+}
+
+/// The path as it stands in an address: everything is escaped that has or may get a meaning.
+#[must_use]
+pub(crate) fn encode(path: &RelPath) -> String {
+    let mut text = String::with_capacity(path.as_bytes().len());
+    for byte in path.as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            text.push('%');
+            text.push(char::from(HEX[usize::from(byte >> 4)]));
+            text.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HttpUrl;
+
+    fn read(text: &str) -> HttpUrl {
+        let url = HttpUrl::read(text.as_bytes()).expect(text);
+        url.expect("an address of a web server")
+    }
+
+    #[test]
+    fn an_address_is_read_and_shown_without_its_query() {
+        let url = read("HTTPS://Host.Org:8443//store/a%20b%25.root?authz=secret#part");
+        assert_eq!(url.origin.to_string(), "https://host.org:8443");
+        assert_eq!(url.path.as_bytes(), b"store/a b%.root");
+        assert_eq!(url.query.as_deref(), Some("authz=secret"));
+        assert!(!url.is_folder);
+        assert_eq!(url.to_string(), "https://host.org:8443/store/a%20b%25.root");
+        assert!(read("davs://h/f").origin.is_secure);
+        assert!(read("http://h").is_folder && read("http://h/a/").is_folder);
+        assert_eq!(HttpUrl::read(b"root://h//f"), Ok(None));
+        assert_eq!(HttpUrl::read(b"./http://h"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_keeps_its_secrets() {
+        for wrong in [
+            "http://",
+            "http:///f",
+            "http://h:99999/f",
+            "http://h:x/f",
+            "http://[::1/f",
+            "http://h/a/../b",
+            "http://h/%2e%2e/b",
+            "http://h/a%zz",
+            "http://h/a%2Fb",
+            "http://h/f?a b",
+            "http://user:secret@h/f",
+            "http://h/%00?secret",
+        ] {
+            let error = HttpUrl::read(wrong.as_bytes()).expect_err(wrong);
+            assert!(!error.cause.is_empty() && !error.remedy.is_empty());
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn servers_are_told_apart() {
+        let origin = |text| read(text).origin;
+        assert!(origin("https://h/").is(&origin("https://h:443/f")));
+        assert!(!origin("https://h/").is(&origin("http://h:443/")));
+        assert!(!origin("http://h:81/").is(&origin("http://h/")));
+        assert!(origin("http://[::1]:81/").is(&origin("http://[::1]:81/f")));
+        assert!(origin("http://[::1]:81/").is_loopback());
+        assert!(origin("http://127.0.0.1/").is_loopback());
+        assert!(!origin("http://127.0.0.1.example.org/").is_loopback());
+    }
+}

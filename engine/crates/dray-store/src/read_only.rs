@@ -1,0 +1,163 @@
+//! A store that can only be read: what a backend without a writing side says to everything else.
+
+use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
+use crate::types::{
+    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, MadeDir, PartialId,
+    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+};
+use dray_core::{
+    ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
+};
+
+/// The reading half of a [`Store`].
+pub trait Readable: Send + Sync {
+    /// What it is called in errors: "a web server".
+    fn kind(&self) -> &'static str;
+
+    /// As [`Store::capabilities`]; those of writing are left out.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The storage targets.
+    fn targets(&self) -> Vec<Target>;
+
+    /// As [`Store::list`].
+    ///
+    /// # Errors
+    /// As there.
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
+
+    /// As [`Store::open_read`].
+    ///
+    /// # Errors
+    /// As there.
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
+
+    /// As [`Store::stat`].
+    ///
+    /// # Errors
+    /// As there.
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
+}
+
+/// A [`Readable`] as a store: every writing call fails with `ReadOnly`.
+#[derive(Debug)]
+pub struct ReadOnly<R>(pub R);
+
+impl<R: Readable> ReadOnly<R> {
+    fn refuse<T>(&self, operation: &str, path: &RelPath) -> Result<T> {
+        Err(Error::new(ErrorKind::ReadOnly, End::Sink, operation)
+            .file(path)
+            .cause(format!("{} is only read from", self.0.kind()))
+            .remedy("choose another destination"))
+    }
+}
+
+impl<R: Readable> Store for ReadOnly<R> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.0.targets()
+    }
+
+    fn layout(&self, _path: &RelPath) -> Result<Layout> {
+        Ok(Layout::Single(TargetId(0)))
+    }
+
+    fn free_space(&self, _path: &RelPath) -> Result<FreeSpace> {
+        Ok(FreeSpace {
+            free_bytes: 0,
+            total_bytes: 0,
+        })
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        self.0.list(top, options)
+    }
+
+    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        self.0.open_read(path, purpose)
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        self.0.stat(path)
+    }
+
+    fn known_sums(&self, _path: &RelPath) -> Result<Option<Sums>> {
+        Ok(None)
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        self.refuse("make the folder", path)
+    }
+
+    fn set_directory(&self, path: &RelPath, _metadata: &Metadata) -> Result<()> {
+        self.refuse("set the folder's attributes", path)
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _text: &[u8],
+        _metadata: &Metadata,
+        _how: Publish,
+    ) -> Result<()> {
+        self.refuse("make the link", path)
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        _size_bytes: u64,
+        _request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        self.refuse("write the file", path)
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _bytes: &[u8],
+        _holes: &[ByteRange],
+        _attributes: &Attributes<'_>,
+    ) -> Result<PartialId> {
+        self.refuse("write the file", path)
+    }
+
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _id: PartialId,
+        _how: Publish,
+    ) -> Result<()> {
+        self.refuse("publish the file", path)
+    }
+
+    fn discard(&self, path: &RelPath, _partial: &Name, _only: Option<PartialId>) -> Result<()> {
+        self.refuse("remove the partial file", path)
+    }
+
+    fn sync_each(&self, _items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        self.refuse("make files durable", &RelPath::root())
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        self.refuse("remove the file", path)
+    }
+
+    fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        self.refuse("open the control file", path)
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        self.refuse("remove the control file", path)
+    }
+
+    fn list_control(&self, _folder: &RelPath) -> Result<Vec<Name>> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,210 @@
+"""``dray cp`` reads files and folders of web servers: XRootD's, and nginx."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.http import nginx, xrootd
+from integration.xrootd.servers import give
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Ended, Process, Word
+    from integration.xrootd.http import Web
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def ours(folder: Path, program: Path) -> Path:
+    """Copy the program to where an ordinary user may run it."""
+    copied = folder / "dray"
+    shutil.copy(program, copied)
+    copied.chmod(0o755)
+    return copied
+
+
+def begin(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Process:
+    """Begin ``dray cp``."""
+    return scene.begin(program, "cp", "--json", *words, env=env)
+
+
+def cp(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Ended:
+    """Run ``dray cp``."""
+    return begin(scene, program, *words, env=env).wait(120)
+
+
+def make(web: Web, path: str, size: int, seed: int = 1) -> Path:
+    """Make a file of a server, ten seconds old: its time is told in seconds."""
+    at = web.data / path
+    for folder in reversed(at.relative_to(web.data).parents[:-1]):
+        (web.data / folder).mkdir(exist_ok=True)
+        give(web.data / folder)
+    make_file(at, size, seed)
+    old = int(time.time()) - 10
+    os.utime(at, (old, old))
+    give(at)
+    return at
+
+
+def both(scene: Scene) -> list[Web]:
+    """Start one server of each kind."""
+    return [xrootd(scene)[0], nginx(scene)]
+
+
+def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
+    """A file arrives with its bytes and its time from either server; nothing else is left."""
+    for number, web in enumerate(both(bare)):
+        for size in (0, 1, MIB, 9 * MIB + 13):
+            source = make(web, f"in/a %&+{size}", size, seed=size)
+            to = bare.folder / "out" / f"{number}-{size}"
+            ended = cp(bare, ours, f"{web.url}/in/a%20%25%26%2B{size}", to).expect(0)
+            assert ended.report["bytes_sent"] == size
+            assert hash_file(to) == hash_file(source)
+            assert to.stat().st_mtime == source.stat().st_mtime
+    assert tree.leftovers(bare.folder / "out") == []
+
+
+def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
+    """A tree arrives by WebDAV, empty folders and odd names included."""
+    web, _ = xrootd(bare)
+    for number in range(30):
+        make(web, f"top/d{number % 5}/deep %20 {number}/ä{number}", number * 9973, seed=number)
+    empty = web.data / "top/empty"
+    empty.mkdir()
+    give(empty)
+    to = bare.folder / "out"
+    cp(bare, ours, "-r", f"{web.url}/top/", f"{to}/").expect(0)
+    wanted = sorted(path.relative_to(web.data / "top") for path in (web.data / "top").rglob("*"))
+    assert sorted(path.relative_to(to) for path in to.rglob("*")) == wanted
+    for path in wanted:
+        source = web.data / "top" / path
+        assert source.is_dir() or hash_file(to / path) == hash_file(source)
+
+
+def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
+    """After a kill the same command asks for what was missing and no more."""
+    web = nginx(bare)
+    source = make(web, "a", 64 * MIB)
+    to = bare.folder / "out" / "a"
+    killed = begin(bare, ours, "--progress", "json", "--rate", "16MiB", f"{web.url}/a", to)
+    killed.await_durable()
+    assert killed.kill().code != 0
+    assert not to.exists()
+    asked = len(web.requests())
+    ended = cp(bare, ours, f"{web.url}/a", to).expect(0)
+    resumed = ended.report["bytes_resumed"]
+    assert resumed > 0
+    assert ended.report["bytes_sent"] == 64 * MIB - resumed
+    gets = [line for line in web.requests()[asked:] if line.startswith("GET")]
+    assert 0 < len(gets) <= 64 - resumed // MIB + 1
+    assert hash_file(to) == hash_file(source)
+
+
+def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
+    """Two versions of a file are never mixed, of either server."""
+    for number, web in enumerate(both(bare)):
+        make(web, "a", 64 * MIB, seed=1)
+        to = bare.folder / "out" / str(number)
+        running = begin(bare, ours, "--progress", "json", "--rate", "16MiB", f"{web.url}/a", to)
+        running.await_durable()
+        # Another file takes its name, as most writers do it; of the same length.
+        os.replace(make(web, "b", 64 * MIB, seed=2), web.data / "a")
+        os.utime(web.data / "a")
+        ended = running.wait(120)
+        assert ended.code != 0
+        assert "changed" in ended.out + ended.words
+        assert not to.exists()
+        fresh = cp(bare, ours, f"{web.url}/a", to).expect(0)
+        assert fresh.report["bytes_resumed"] == 0
+        assert hash_file(to) == hash_file(web.data / "a")
+
+
+def test_the_servers_checksum_is_believed(bare: Scene, ours: Path) -> None:
+    """A copy that has another checksum than its server says gets no name."""
+    web, _ = xrootd(bare)
+    source = make(web, "a", 3 * MIB)
+    to = bare.folder / "out" / "a"
+    value = zlib.adler32(source.read_bytes()) ^ 1
+    fields = (b"adler32", int(source.stat().st_mtime), 0, 0, 0, 4, struct.pack(">I", value))
+    os.setxattr(source, "user.XrdCks.adler32", struct.pack(">16sqiHBB64s", *fields))
+    ended = cp(bare, ours, f"{web.url}/a", to)
+    assert ended.code != 0
+    assert f"{value:08x}" in ended.out + ended.words
+    assert not to.exists()
+
+
+def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
+    """A token goes to the server that is named, not to one that it redirects to."""
+    other = nginx(bare, "other")
+    make(other, "a", MIB)
+    web = nginx(bare, "first", [f"location /moved/ {{ return 307 {other.url}/a; }}"])
+    make(web, "a", MIB)
+    token = bare.folder / "token"
+    token.write_text("to.k.en\n", encoding="ascii")
+    env = {"BEARER_TOKEN_FILE": str(token)}
+    out = bare.folder / "out"
+    cp(bare, ours, f"{web.url}/moved/a", out / "a", env=env).expect(0)
+    cp(bare, ours, f"{web.url}/a", out / "b", env=env).expect(0)
+    assert hash_file(out / "a") == hash_file(other.data / "a")
+    assert all("Bearer to.k.en" in line for line in web.requests())
+    assert len(other.requests()) > 0
+    assert not any("to.k.en" in line for line in other.requests())
+    # A redirect is followed once for a file, not once for each object.
+    gets = [line for line in web.requests() if line.startswith("GET /moved")]
+    assert len(gets) == 1
+
+
+def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
+    """Errors name the file, the cause and what to do; no secret of the address is in them."""
+    web = nginx(
+        bare,
+        places=[
+            "location /whole/ { max_ranges 0; }",
+            "location /round/ { return 302 /round/; }",
+            "location /closed/ { return 403; }",
+            "location /busy/ { return 503; }",
+        ],
+    )
+    make(web, "whole/a", 3 * MIB)
+    make(web, "whole/small", 1000)
+    to = bare.folder / "out"
+    for path, why in [
+        ("none", "not found"),
+        ("whole/a", "sends the whole file whatever range"),
+        ("round/a", "redirects"),
+        ("closed/a", "permission denied"),
+        ("busy/a", "busy"),
+    ]:
+        ended = cp(bare, ours, f"{web.url}/{path}?sig=se-cret", to / "a")
+        said = ended.out + ended.words
+        assert ended.code != 0, path
+        assert why in said, said
+        assert "se-cret" not in said
+        assert not (to / "a").exists()
+    # One range is the whole file.
+    cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
+    commands: list[tuple[list[Word], str]] = [
+        (["-r", f"{web.url}/whole/", f"{to}/all/"], "PROPFIND"),
+        (["http://127.0.0.1:1/a", to / "a"], "cannot reach"),
+        ([to / "small", f"{web.url}/b"], "does not write"),
+        (["http://user:se-cret@h/a", to / "a"], "BEARER_TOKEN_FILE"),
+    ]
+    for command, why in commands:
+        ended = cp(bare, ours, *command)
+        assert ended.code != 0
+        assert why in ended.out + ended.words
+        assert "se-cret" not in ended.out + ended.words

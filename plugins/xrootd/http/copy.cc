@@ -1,0 +1,150 @@
+#include "copy.hh"
+
+#include "child.hh"
+
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+
+extern char **environ;
+
+namespace dray {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+// A program that does not take its request within this many seconds hangs.
+constexpr int request_seconds = 30;
+// Longest cause that a client is told.
+constexpr size_t failure_bytes_max = 1000;
+
+// What the program has told so far.
+struct Told {
+	long long bytes_durable = 0;
+	std::string remote;
+	bool has_ended = false;
+	std::string failure;
+};
+
+// Takes one line of the program; what is no such line says nothing.
+void take(const std::string &line, Told &told)
+{
+	auto read = nlohmann::json::parse(line, nullptr, false);
+	if (!read.is_object())
+		return;
+	auto progress = read.find("progress");
+	if (progress != read.end() && progress->is_object()) {
+		auto bytes = progress->find("bytes_durable");
+		if (bytes != progress->end() && bytes->is_number_integer())
+			told.bytes_durable = bytes->get<long long>();
+		auto remote = progress->find("remote");
+		if (remote != progress->end() && remote->is_string())
+			told.remote = remote->get<std::string>();
+	}
+	auto end = read.find("end");
+	if (end != read.end() && end->is_object()) {
+		auto ok = end->find("ok");
+		told.has_ended = true;
+		if (ok != end->end() && ok->is_boolean() && ok->get<bool>())
+			return;
+		auto error = end->find("error");
+		bool is_said = error != end->end() && error->is_string();
+		told.failure = is_said ? error->get<std::string>() : "";
+		if (told.failure.empty())
+			told.failure = "it does not say why";
+	}
+}
+
+std::string marker(const Told &told)
+{
+	std::string text = "Perf Marker\nTimestamp: " + std::to_string(std::time(nullptr)) +
+			   "\nStripe Index: 0\nStripe Bytes Transferred: " +
+			   std::to_string(told.bytes_durable) + "\nTotal Stripe Count: 1\n";
+	if (!told.remote.empty())
+		text += "RemoteConnections: " + one_line(told.remote) + "\n";
+	return text + "End\n";
+}
+
+std::vector<std::string> environment(const std::string &authorities)
+{
+	std::vector<std::string> list;
+	bool has_authorities = false;
+	for (char **entry = environ; *entry; ++entry) {
+		std::string text = *entry;
+		// The other end gets what the client gave, never what the server itself has.
+		if (text.rfind("BEARER_TOKEN", 0) == 0)
+			continue;
+		has_authorities = has_authorities || text.rfind("X509_CERT_DIR=", 0) == 0;
+		list.push_back(text);
+	}
+	if (!has_authorities && !authorities.empty())
+		list.push_back("X509_CERT_DIR=" + authorities);
+	return list;
+}
+
+} // namespace
+
+std::string one_line(const std::string &text)
+{
+	std::string line = text.substr(0, failure_bytes_max);
+	for (char &c : line)
+		if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+			c = ' ';
+	return line;
+}
+
+Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
+	     const std::string &authorities, int client, const Send &send)
+{
+	std::string line = to_line(request, path);
+	std::vector<std::string> words = {settings.program, "--request"};
+	if (!settings.config.empty())
+		words.insert(words.end(), {"--config", settings.config});
+	Child child(words, environment(authorities));
+	Outcome outcome;
+	Told told;
+	auto is_gone = [&](const std::string &text) {
+		outcome.is_client_gone = outcome.is_client_gone || !send(text);
+		return outcome.is_client_gone;
+	};
+	if (is_gone(marker(told)))
+		return outcome;
+	if (!child.tell(line, request_seconds)) {
+		outcome.failure = "the program of the copy " + child.ended() + " before it had its request";
+		return outcome;
+	}
+	auto next_marker = clock::now() + std::chrono::seconds(settings.marker_seconds);
+	for (bool is_open = true; is_open && !told.has_ended;) {
+		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_marker - clock::now());
+		if (left.count() <= 0) {
+			if (is_gone(marker(told)))
+				return outcome;
+			next_marker += std::chrono::seconds(settings.marker_seconds);
+			continue;
+		}
+		pollfd waits[] = {{child.said(), POLLIN, 0}, {client, POLLRDHUP, 0}};
+		poll(waits, client >= 0 ? 2 : 1, static_cast<int>(left.count()) + 1);
+		if (client >= 0 && (waits[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+			outcome.is_client_gone = true;
+			return outcome;
+		}
+		if ((waits[0].revents & (POLLIN | POLLHUP | POLLERR)) == 0)
+			continue;
+		is_open = child.hear();
+		for (std::string said; child.next(said);)
+			take(said, told);
+	}
+	if (!told.has_ended)
+		outcome.failure = "the program of the copy " + child.ended();
+	else
+		outcome.failure = told.failure;
+	if (outcome.failure.empty())
+		is_gone(marker(told));
+	return outcome;
+}
+
+} // namespace dray
