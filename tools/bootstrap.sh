@@ -133,6 +133,8 @@ find_missing() {
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
+        # A file system whose files can share blocks.
+        PATH="$PATH:/usr/sbin:/sbin" has mkfs.xfs || missing+=(xfsprogs)
         # The tests start real servers and ask them by stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)

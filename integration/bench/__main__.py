@@ -8,7 +8,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from integration.bench import datasets, growth, jobs, machine, ours, peers, report, runs, wan
+from integration.bench import (
+    connections,
+    datasets,
+    growth,
+    jobs,
+    machine,
+    ours,
+    peers,
+    report,
+    runs,
+    wan,
+)
 from integration.bench.begin import (
     TMPFS,
     add_usual,
@@ -26,7 +37,12 @@ TOOLS = (*peers.TOOLS, *ours.TOOLS)
 #: beside dray itself what `make bench` compares with: what most hosts have
 SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
 #: what else can be measured, by the first word
-PARTS = {"wan": wan.main, "growth": growth.main, "jobs": jobs.main}
+PARTS = {
+    "wan": wan.main,
+    "growth": growth.main,
+    "jobs": jobs.main,
+    "connections": connections.main,
+}
 
 
 def options() -> argparse.ArgumentParser:

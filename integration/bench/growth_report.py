@@ -196,7 +196,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 def page(results: Results) -> str:
     """Write the page."""
-    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
     drawn = pictures(results)
     for series in SERIES:

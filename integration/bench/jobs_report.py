@@ -172,7 +172,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 def page(results: Results) -> str:
     """Write the page."""
-    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     size = next((each.size / GB / int(each.name[1:]) for each in results.sets), 0.0)
     parts.append(f"Each job copies one file of {size:.2f} GB.\n")
     parts += [f"{fact}\n" for fact in results.facts]

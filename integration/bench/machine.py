@@ -61,9 +61,17 @@ class Machine:
             cpus=len(os.sched_getaffinity(0)),
             memory_mib=_memory("MemTotal") >> 20,
             system=system,
-            kernel=platform.release(),
+            kernel=platform.release() + (", with kernel TLS" if has_kernel_tls() else ""),
             date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         )
+
+
+def has_kernel_tls() -> bool:
+    """Whether the kernel encrypts connections by itself; it is not used (decision 0026)."""
+    try:
+        return "tls" in (IPV4 / "tcp_available_ulp").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
 
 
 def refuse_debug(program: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from integration.bench import results as of
 from integration.bench.results import Results
@@ -170,9 +170,8 @@ def pictures(results: Results) -> dict[str, str]:
     return found
 
 
-def place(results: Results) -> str:
+def place(machine: dict[str, Any]) -> str:
     """Say where and when it was."""
-    machine = results.machine
     where = (
         f"{machine['cpus']} processors ({machine['processor']}),"
         f" {machine['memory_mib'] / 1024:.0f} GiB, {machine['system']}, Linux {machine['kernel']}"
@@ -188,7 +187,7 @@ def versions(results: Results) -> list[str]:
 
 def page(results: Results) -> str:
     """Write the page."""
-    parts = [INTRODUCTION, place(results), f"    {results.command}\n"]
+    parts = [INTRODUCTION, place(results.machine), f"    {results.command}\n"]
     drawn = pictures(results)
     seen: set[tuple[str, str]] = set()
     for name, at, congestion in cases(results):

@@ -207,7 +207,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 def page(results: Results) -> str:
     """Write the page."""
-    parts = [INTRODUCTION, report.place(results), f"    {results.command}\n"]
+    parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
     if reached := goals(results):
         parts.append("\n".join(["## What it is to reach", "", *reached]) + "\n")

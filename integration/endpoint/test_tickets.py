@@ -204,6 +204,34 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert "ticket" not in answer.json
 
 
+@pytest.mark.parametrize("fault", ["", "away", "other-key"])
+def test_a_copy_that_cannot_be_submitted_leaves_no_ticket(
+    two_endpoints: Two, tmp_path: Path, fault: str
+) -> None:
+    a, b = two_endpoints
+    make(b)
+    who: list[str | Path] = []
+    for each in (a, b):
+        file = tmp_path / f"{each.name}.token"
+        file.write_text(each.token(), encoding="utf-8")
+        file.chmod(0o600)
+        is_other = fault == "other-key" and each is a
+        key = "sha256:" + "0" * 64 if is_other else each.key
+        who += ["--token-file", f"{each.address}={file}", "--peer-key", f"{each.address}={key}"]
+    ends = b.place("x.dat"), a.place("got")
+    if fault == "away":
+        a.stop()
+    ended = dray("cp", "--json", *ends, *who)
+    tickets = ask(b, "GET", "/v1/tickets", token=b.token()).json["tickets"]
+    if fault:
+        assert ended.returncode == {"away": 4, "other-key": 3}[fault], ended
+        assert [each for each in tickets if not each["revoked"]] == []
+        return
+    assert ended.returncode == 0, ended
+    assert a.root("got").read_bytes() == b.root("x.dat").read_bytes()
+    assert [each["peer_key"] for each in tickets] == [a.key]
+
+
 def test_a_session_on_a_ticket_writes_only_where_the_ticket_says(two_endpoints: Two) -> None:
     a, b = two_endpoints
     ticket = mint(a, b, direction="write", paths=["/data/in/x"])["ticket"]

@@ -33,16 +33,36 @@ def without_power() -> list[str]:
 @contextlib.contextmanager
 def small_file_system(at: Path, size: int) -> Iterator[Path]:
     """Mount a file system of ``size`` bytes; skip the test where that is not allowed."""
+    with _mounted(at, ["-t", "tmpfs", "-o", f"size={size},mode=755", "dray-test"]):
+        yield at
+
+
+#: smallest that ``mkfs.xfs`` makes
+XFS_BYTES_MIN = 320 << 20
+
+
+@contextlib.contextmanager
+def sharing_file_system(at: Path) -> Iterator[Path]:
+    """Mount a file system whose files can share blocks (XFS); skip the test where there is none."""
+    image = at.with_suffix(".xfs")
+    with image.open("wb") as file:
+        file.truncate(XFS_BYTES_MIN)
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    make = shutil.which("mkfs.xfs", path=path)
+    if make is None:
+        pytest.skip("no file system whose files share blocks: mkfs.xfs is not installed")
+    subprocess.run([make, "-q", "-m", "reflink=1", image], check=True)
+    with _mounted(at, ["-t", "xfs", "-o", "loop", str(image)]):
+        yield at
+
+
+@contextlib.contextmanager
+def _mounted(at: Path, words: list[str]) -> Iterator[None]:
     at.mkdir(parents=True, exist_ok=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "dray-test", at],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    mounted = subprocess.run(["mount", *words, at], check=False, capture_output=True, text=True)
     if mounted.returncode != 0:
         pytest.skip(f"no file system of its own for the test: {mounted.stderr.strip()}")
     try:
-        yield at
+        yield
     finally:
         subprocess.run(["umount", "--lazy", at], check=False)

@@ -1,18 +1,44 @@
-"""Files of a server, as it keeps them."""
+"""Files of a server as it keeps them, and what dray says of its copies."""
 
 from __future__ import annotations
 
 import os
+import re
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from integration.harness.tree import make_file
-from integration.xrootd.servers import give
+from integration.xrootd.servers import PROGRAM, give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from integration.xrootd.servers import Xrootd
+    from integration.xrootd.servers import Scene, Xrootd
+
+#: A log with its header and the beginning of a file; more is what is safe.
+LOG_BEGINS = 512
+#: What dray says of each copy in the server's log.
+SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
+
+
+def copies(server: Xrootd) -> list[tuple[int, int]]:
+    """Read from a server's log what each ended copy has sent and found safe."""
+    return [(int(sent), int(safe)) for sent, safe, _ in SAID.findall(server.said())]
+
+
+def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
+    """Start a stock source and a destination that lets dray copy, as ``config`` says."""
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    return source, scene.server("sink", tpc=configured(scene, *config))
+
+
+def configured(scene: Scene, *lines: str) -> str:
+    """Give what ``ofs.tpc`` says for copies by dray with this configuration."""
+    path = scene.folder / "tpc.toml"
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    path.chmod(0o644)
+    return f"pgm {scene.programs / PROGRAM} --config {path}"
 
 
 def make(server: Xrootd, path: str, size: int, seed: int = 1) -> Path:
@@ -32,3 +58,18 @@ def set_checksum(path: Path, value: int) -> None:
     seconds = int(state.st_mtime)
     fields = (b"adler32", seconds, 0, 0, 0, 4, struct.pack(">I", value))
     os.setxattr(path, "user.XrdCks.adler32", struct.pack(">16sqiHBB64s", *fields))
+
+
+def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
+    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
+    until = time.monotonic() + seconds
+    while True:
+        parts = list(sink.data.glob(".dray-*.part"))
+        logs = list(sink.data.glob(".dray-log/*.log"))
+        if (
+            sum(part.stat().st_blocks * 512 for part in parts) >= size
+            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
+        ):
+            return
+        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
+        time.sleep(0.005)

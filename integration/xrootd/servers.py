@@ -158,6 +158,7 @@ class Xrootd:
             give(folder)
         self.starts = 0
         self.process: Process | None = None
+        self.manager: Process | None = None
         self.config = self.state / "xrootd.cf"
 
     @property
@@ -219,6 +220,14 @@ class Xrootd:
         with socket.socket() as probe:
             return probe.connect_ex((HERE, self.port)) == 0
 
+    def start_manager(self) -> None:
+        """Start the cluster's half of it, by the same configuration."""
+        words: list[Word] = ["cmsd", "-I", "v4", "-c", self.config, "-n", self.name]
+        env = {"LD_PRELOAD": str(self.scene.loopback), "HOME": str(self.state), **self.env}
+        self.manager = Process(
+            words, self.state, f"cmsd{self.starts}", env=env, cwd=self.state, wrap=as_user()
+        )
+
     def said(self) -> str:
         """Give all that it and its third-party copies have said."""
         logs = sorted(self.state.glob("server*.log"))
@@ -249,9 +258,10 @@ class Xrootd:
 
     def kill(self) -> None:
         """Kill it as the loss of its power would."""
-        if self.process is not None and self.process.is_running():
-            self.process.send(signal.SIGKILL)
-            self.process.wait(20)
+        for process in (self.manager, self.process):
+            if process is not None and process.is_running():
+                process.send(signal.SIGKILL)
+                process.wait(20)
 
     def checksum(self, path: str, algorithm: str) -> str:
         """Ask it for a checksum, by the stock client; give the value in hexadecimal."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -13,8 +12,7 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file
-from integration.xrootd.files import make, set_checksum
-from integration.xrootd.servers import PROGRAM
+from integration.xrootd.files import await_safe, copies, make, pair, set_checksum
 
 if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
@@ -22,29 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: A log with its header and the beginning of a file; more is what is safe.
-LOG_BEGINS = 512
-#: What dray says of each copy in the server's log.
-SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
-
-
-def copies(server: Xrootd) -> list[tuple[int, int]]:
-    """Read from a server's log what each ended copy has sent and found safe."""
-    return [(int(sent), int(safe)) for sent, safe, _ in SAID.findall(server.said())]
-
-
-def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
-    """Start a stock source and a destination that lets dray copy, as ``config`` says."""
-    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
-    return source, scene.server("sink", tpc=configured(scene, *config))
-
-
-def configured(scene: Scene, *lines: str) -> str:
-    """Give what ``ofs.tpc`` says for copies by dray with this configuration."""
-    path = scene.folder / "tpc.toml"
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    path.chmod(0o644)
-    return f"pgm {scene.programs / PROGRAM} --config {path}"
 
 
 def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
@@ -94,21 +69,6 @@ def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None
     assert sink.checksum("a", "adler32") == source.checksum("new", "adler32")
 
 
-def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
-    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
-    until = time.monotonic() + seconds
-    while True:
-        parts = list(sink.data.glob(".dray-*.part"))
-        logs = list(sink.data.glob(".dray-log/*.log"))
-        if (
-            sum(part.stat().st_blocks * 512 for part in parts) >= size
-            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
-        ):
-            return
-        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
-        time.sleep(0.005)
-
-
 def assert_nothing_false(sink: Xrootd, name: str) -> None:
     """Nothing but an empty file may have the name of a copy that is not whole."""
     path = sink.path(name)
@@ -149,6 +109,6 @@ def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bo
 def await_end(job: int, seconds: float = 30) -> None:
     """Wait until a copy that lost its server, or was killed, has ended."""
     until = time.monotonic() + seconds
-    while os.path.exists(f"/proc/{job}"):  # noqa: PTH110 - no path of ours
+    while os.path.exists(f"/proc/{job}"):
         assert time.monotonic() < until, "it outlives its server"
         time.sleep(0.02)

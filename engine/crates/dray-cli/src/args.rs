@@ -40,6 +40,7 @@ Examples:
   dray cp -r dray://dtn1.example/data/run42 \\
       dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
   dray cp https://www.example/big.root /data/   from a web server; folders where it speaks WebDAV
+  dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
   dray cp null:4GiB null:                       no storage at either end, to measure the rest
 
@@ -201,6 +202,7 @@ impl What {
         Content {
             demanded: self.checksum,
             range: self.range,
+            ..Content::default()
         }
     }
 
@@ -288,6 +290,17 @@ pub(crate) struct Cp {
     /// Read and write large files of this host past its page cache, where the file system lets that
     #[arg(long, help_heading = "How to copy")]
     pub(crate) direct_io: bool,
+
+    /// Whether a copy on one file system shares its blocks with the original until one of them is
+    /// changed, where the file system can do that
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        help_heading = "How to copy"
+    )]
+    pub(crate) reflink: Reflink,
 
     /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
@@ -480,6 +493,13 @@ pub(crate) enum Overwrite {
     Never,
     IfDifferent,
     Always,
+}
+
+/// As `cp --reflink` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reflink {
+    Auto,
+    Never,
 }
 
 /// See [`options::Durability`].

@@ -142,6 +142,7 @@ impl House {
                     folders: place::targets(&serve.target)?,
                     limits: serve.limit_target.clone(),
                     direct: serve.direct_io,
+                    shares_blocks: false,
                 };
                 let export = Export::open(root.clone(), targets)?;
                 (root, Served::Folder(export))

@@ -12,10 +12,12 @@ use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::{Result, Status, TransferId};
 use dray_endpoint::client::Client;
 use dray_runtime::drive::StreamCount;
+use dray_runtime::net::Trust;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 
 /// Whether all places of a command are at other hosts.
 pub(crate) fn is_meant(paths: &[OsString]) -> bool {
@@ -49,10 +51,11 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let active = peer::client(who, &to)?;
     let mut source_place = json!({"url": source});
     let mut minted = None;
+    let mut connected = Ok(());
     if from != to {
-        let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
         let passive = peer::client(who, &from)?;
-        let ticket = ticket(&passive, transfer, &from_path, &about)?;
+        let ticket;
+        (ticket, connected) = ticket_and_way(&active, &passive, transfer, &from_path)?;
         minted = ticket
             .get("id")
             .and_then(Value::as_str)
@@ -61,11 +64,13 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
             source_place[field] = ticket.get(field).cloned().unwrap_or_default();
         }
     }
-    let submitted = request(cp, transfer, source_place, destination)
+    let is_sent = connected.is_ok();
+    let submitted = connected
+        .and_then(|()| request(cp, transfer, source_place, destination))
         .and_then(|request| active.call_and_wait(Method::POST, "/v1/transfers", Some(&request)));
     // Nobody will use its ticket. After a temporary error somebody may: it may have arrived.
     if let (Err(error), Some((passive, id))) = (&submitted, &minted)
-        && error.status == Status::Permanent
+        && (!is_sent || error.status == Status::Permanent)
         && let Err(error) =
             passive.call_and_wait(Method::DELETE, &format!("/v1/tickets/{id}"), None)
     {
@@ -106,14 +111,44 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     Ok(exit_of(&ended))
 }
 
-/// Asks the source's endpoint to let the other read.
-fn ticket(passive: &Client, transfer: &TransferId, path: &str, active: &Value) -> Result<Value> {
-    let key = active.get("key").and_then(Value::as_str);
+/// The source's ticket for the destination's endpoint, and whether that can be reached. Both ends are
+/// dialled at once: they may be far away. A key that is pinned is the one that sessions show, so the
+/// endpoint need not be asked for it.
+fn ticket_and_way(
+    active: &Client,
+    passive: &Client,
+    transfer: &TransferId,
+    path: &str,
+) -> Result<(Value, Result<()>)> {
+    thread::scope(|scope| match &active.trust {
+        Trust::Key(key) => {
+            let way = scope.spawn(|| active.connect_ahead());
+            let ticket = ticket(passive, transfer, path, &key.to_string());
+            Ok((ticket?, ended(way)))
+        }
+        Trust::Authority(_) => {
+            let way = scope.spawn(|| passive.connect_ahead());
+            let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+            let key = about.get("key").and_then(Value::as_str);
+            let key = key.ok_or_else(|| odd_answer("key"))?;
+            ended(way)?;
+            Ok((ticket(passive, transfer, path, key)?, Ok(())))
+        }
+    })
+}
+
+fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    way.join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Asks the source's endpoint to let the one with this key read.
+fn ticket(passive: &Client, transfer: &TransferId, path: &str, key: &str) -> Result<Value> {
     let body = json!({
         "transfer": transfer.as_str(),
         "direction": "read",
         "paths": [path],
-        "peer_key": key.ok_or_else(|| odd_answer("key"))?,
+        "peer_key": key,
     });
     passive.call_and_wait(Method::POST, "/v1/tickets", Some(&body))
 }

@@ -10,6 +10,7 @@
 //! in any order of arrival ([`checksum`], [`summed`]).
 
 pub mod checksum;
+pub mod connections;
 pub mod content;
 pub mod entry;
 pub mod error;

@@ -136,6 +136,21 @@ impl Client {
                 Called::Lost { error, .. } => return Err(error),
             }
         }
+        match self.call_on(self.connected()?, method, path, body) {
+            Called::Answered(answer) => answer,
+            Called::Lost { error, .. } => Err(error),
+        }
+    }
+
+    /// Connects for a call that is to come soon.
+    ///
+    /// # Errors
+    /// As [`Client::call_and_wait`].
+    pub fn connect_ahead(&self) -> Result<()> {
+        self.connected().map(|kept| self.kept.put(kept))
+    }
+
+    fn connected(&self) -> Result<Kept> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -144,16 +159,11 @@ impl Client {
                 Error::new(ErrorKind::Internal, End::Here, operation).cause(error.to_string())
             })?;
         let sender = runtime.block_on(self.connect())?;
-        let used_at = Instant::now();
-        let kept = Kept {
+        Ok(Kept {
             runtime,
             sender,
-            used_at,
-        };
-        match self.call_on(kept, method, path, body) {
-            Called::Answered(answer) => answer,
-            Called::Lost { error, .. } => Err(error),
-        }
+            used_at: Instant::now(),
+        })
     }
 
     /// Calls on a connection, which is kept if an answer came.

@@ -10,7 +10,7 @@ mod counts;
 
 use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
-use crate::net::{self, Dial};
+use crate::net::{self, Dial, Growth};
 use crate::null::Unkept;
 use crate::observe::Observer;
 use crate::pool::Pool;
@@ -297,6 +297,7 @@ pub fn push(
         let dialled = net::push(&dial, connect(task, number, Role::Sink, to))?;
         let keeps_nothing = dialled.agreed.keeps_nothing();
         let events = dialled.link.events_in.clone();
+        let growth = dialled.growth.clone();
         handle.attach(Live::Source(events.clone()));
         let limits = dialled.agreed.limits;
         let setup = source::Setup {
@@ -320,6 +321,7 @@ pub fn push(
                 source::run(setup, dialled.link, &tuned)?
             }
         };
+        let outcome = had_streams(outcome, &growth)?;
         Ok(match keeps_nothing {
             true => (outcome, Unkept::of(&progress)),
             false => (outcome, progress),
@@ -352,6 +354,7 @@ pub fn pull(
         }
         let limits = dialled.agreed.limits;
         handle.attach(Live::Sink(dialled.link.events_in.clone()));
+        let growth = dialled.growth;
         let ends = (can, None);
         let (options, content) = (task.options.clone(), &task.content);
         let setup = sink::Setup {
@@ -364,12 +367,22 @@ pub fn pull(
             let unkept = Unkept(watch);
             let arrivals = Arrivals::new(&unkept);
             let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
+            let outcome = had_streams(outcome, &growth)?;
             return Ok((outcome, Unkept::of(&arrivals.complete(progress))));
         }
         let arrivals = Arrivals::new(watch);
         let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
+        let outcome = had_streams(outcome, &growth)?;
         Ok((outcome, arrivals.complete(progress)))
     })
+}
+
+/// A session that was lost before any stream of it was there has not begun.
+fn had_streams(outcome: Outcome, growth: &Growth) -> Result<Outcome> {
+    match outcome {
+        Outcome::Failed(error) if is_lost(&error) && !growth.had_streams() => Err(error),
+        other => Ok(other),
+    }
 }
 
 /// Both ends in this process.

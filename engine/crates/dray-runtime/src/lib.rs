@@ -11,6 +11,7 @@ pub mod clock;
 mod conduct;
 pub mod drive;
 pub mod export;
+mod extent;
 mod groups;
 pub mod link;
 pub mod local;

@@ -101,6 +101,15 @@ pub struct Places {
 }
 
 impl Places {
+    /// Whether files of this host are copied to a folder of this host.
+    #[must_use]
+    pub const fn are_local(&self) -> bool {
+        matches!(
+            (&self.sources, &self.folder),
+            (Sources::Local(_), Folder::Local(_))
+        )
+    }
+
     /// Reads the paths of a command line.
     ///
     /// # Errors

@@ -5,8 +5,11 @@
 //! and touched as it is used: what came back last goes out first, so that a transfer touches as many
 //! buffers as it needs at once, and the bytes of its next object lie in the processor's cache.
 
+use crate::extent::Extent;
 use crate::lock::lock;
+use crate::zones::node_here;
 use dray_core::BufferId;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
@@ -20,6 +23,8 @@ pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
     bytes: usize,
+    /// Where its bytes lie as well. Of no meaning to a link that sends the bytes.
+    pub(crate) extent: Option<Extent>,
 }
 
 impl Buffer {
@@ -33,6 +38,7 @@ impl Buffer {
             memory,
             start,
             bytes,
+            extent: None,
         }
     }
 
@@ -60,6 +66,9 @@ pub struct Pool {
     buffers: Box<[Mutex<Buffer>]>,
     /// Used as a stack.
     free: Mutex<Vec<BufferId>>,
+    /// The memory node that each buffer was first filled near, as a number above it; 0: none yet, or
+    /// there is but one. The system gives pages near whoever touches them first.
+    nodes: Box<[AtomicU32]>,
     buffer_bytes: usize,
 }
 
@@ -73,6 +82,7 @@ impl Pool {
                 .map(|_| Mutex::new(Buffer::new(buffer_bytes)))
                 .collect(),
             free: Mutex::new((0..count).rev().map(BufferId).collect()),
+            nodes: (0..count).map(|_| AtomicU32::new(0)).collect(),
             buffer_bytes,
         }
     }
@@ -101,10 +111,34 @@ impl Pool {
         lock(&self.free)
     }
 
-    /// Takes a free buffer (receivers; a source's buffers are dealt out by its machine).
+    /// Takes a free buffer (receivers; a source's buffers are dealt out by its machine): on hosts with
+    /// several memory nodes one near the calling thread, if there is one.
     #[must_use]
     pub fn take(&self) -> Option<BufferId> {
-        self.free().pop()
+        self.take_near(node_here())
+    }
+
+    fn take_near(&self, node: Option<u32>) -> Option<BufferId> {
+        let mut free = self.free();
+        let Some(node) = node.map(|node| node.saturating_add(1)) else {
+            return free.pop();
+        };
+        let last = |wanted: u32| {
+            let is_there = |id: &BufferId| {
+                let node = self.nodes.get(id.0 as usize);
+                node.is_some_and(|node| node.load(Ordering::Relaxed) == wanted)
+            };
+            free.iter().rposition(is_there)
+        };
+        let found = last(node).or_else(|| last(0));
+        let id = match found {
+            Some(index) => free.remove(index),
+            None => free.pop()?,
+        };
+        if let Some(near) = self.nodes.get(id.0 as usize) {
+            let _ = near.compare_exchange(0, node, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Some(id)
     }
 
     /// Gives a taken buffer back.
@@ -139,5 +173,23 @@ mod tests {
             pool.give(taken[0]);
             pool.give(taken[1]);
         }
+    }
+
+    #[test]
+    fn buffers_go_to_the_node_that_filled_them_first() {
+        let pool = Pool::new(4, 5000);
+        let take = |node| pool.take_near(Some(node)).expect("one");
+        let (here, there) = (take(0), take(1));
+        pool.give(there);
+        pool.give(here);
+        assert_eq!((take(1), take(0)), (there, here));
+        // With none of its own left, what nobody has had, and then another's.
+        let more = [take(0), take(0)];
+        assert!(!more.contains(&here) && !more.contains(&there));
+        assert_eq!(pool.take_near(Some(0)), None);
+        pool.give(there);
+        assert_eq!(take(0), there);
+        pool.give(there);
+        assert_eq!(take(1), there, "it stays where its pages are");
     }
 }

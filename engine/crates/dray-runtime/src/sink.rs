@@ -5,6 +5,7 @@ mod clear;
 mod destination;
 mod files;
 mod handles;
+mod hold;
 mod inspect;
 mod log_file;
 mod look;

@@ -6,18 +6,27 @@
 //! Only with `DRAY_ZONES=1` in the environment: it was never tried on such a host, and where one look
 //! tells all threads of a busy process to stand on one node, the others idle.
 //!
-//! Where there is one node, or nobody knows the node, or too few of its processors may be used, no
-//! thread is told where to stand.
+//! Where too few of a node's processors may be used, the next nearest node's are taken, by the distances
+//! that the firmware tells. Where there is one node, or nobody knows the node, or its processors are
+//! busy already, no thread is told where to stand.
 
+mod load;
+
+use crate::lock::lock;
+use load::Load;
 use rustix::thread::CpuSet;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 /// Fewer processors of a node than this hold a transfer up more than distance does. Guess, revisit.
 const CPUS_MIN: usize = 4;
+
+/// Processors that are busier than this on average have no room for more near them. Guess, revisit.
+const BUSY_MAX: f64 = 0.85;
 
 /// Devices beneath a device beneath a device: more is a circle.
 const LAYERS_MAX: u32 = 8;
@@ -28,6 +37,9 @@ struct Zones {
     sys: PathBuf,
     /// Processors that may be used, by node.
     nodes: BTreeMap<u32, Vec<usize>>,
+    /// How far a node's memory is from another's processors, as the firmware tells (ACPI SLIT: 10 is
+    /// its own).
+    distances: BTreeMap<(u32, u32), u32>,
 }
 
 impl Zones {
@@ -46,7 +58,8 @@ impl Zones {
 
     /// Reads the nodes from `sys`; of their processors only those that may be used.
     fn read(sys: &Path, may_use: impl Fn(usize) -> bool) -> Self {
-        let mut nodes = BTreeMap::new();
+        let mut nodes: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut rows: Vec<(u32, String)> = Vec::new();
         let folder = fs::read_dir(sys.join("devices/system/node"));
         for entry in folder.into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -57,8 +70,20 @@ impl Zones {
             let list = fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
             let cpus = cpus(&list).filter(|cpu| *cpu < CpuSet::MAX_CPU && may_use(*cpu));
             nodes.insert(node, cpus.collect());
+            let told = fs::read_to_string(entry.path().join("distance")).unwrap_or_default();
+            rows.push((node, told));
         }
+        let distances = rows.iter().flat_map(|(node, told)| {
+            // In the order of the nodes that there are.
+            let told = told
+                .split_ascii_whitespace()
+                .map_while(|one| one.parse().ok());
+            let others = nodes.keys().zip(told);
+            others.map(|(other, distance)| ((*node, *other), distance))
+        });
+        let distances = distances.collect();
         Self {
+            distances,
             // Links in it lead to its own true place.
             sys: sys.canonicalize().unwrap_or_else(|_| sys.to_owned()),
             nodes,
@@ -85,14 +110,38 @@ impl Zones {
     }
 
     fn near_cpu(&self, cpu: usize) -> Option<&[usize]> {
-        let mut nodes = self.nodes.iter();
-        let (node, _) = nodes.find(|(_, cpus)| cpus.contains(&cpu))?;
-        self.zone(*node)
+        self.zone(self.node_of_cpu(cpu)?)
     }
 
     fn zone(&self, node: u32) -> Option<&[usize]> {
-        let cpus = self.nodes.get(&node)?;
-        (cpus.len() >= CPUS_MIN).then_some(cpus)
+        let is_enough = |cpus: &&Vec<usize>| cpus.len() >= CPUS_MIN;
+        let own = self.nodes.get(&node)?;
+        if is_enough(&own) {
+            return Some(own);
+        }
+        let far = |other: u32| self.distances.get(&(node, other)).copied();
+        let others = self.nodes.iter().filter(|(other, _)| **other != node);
+        let told: Vec<(u32, &Vec<usize>)> = others
+            .filter_map(|(other, cpus)| Some((far(*other)?, cpus)))
+            .collect();
+        let farthest = told.iter().map(|(distance, _)| *distance).max()?;
+        let can = told.iter().filter(|(_, cpus)| is_enough(cpus));
+        let (distance, nearest) = can.min_by_key(|(distance, _)| *distance)?;
+        // All alike: one is as good as the other, and the kernel knows better which is free.
+        (*distance < farthest).then_some(nearest)
+    }
+
+    /// The node of the processor that runs the calling thread; none where there is but one.
+    fn here(&self) -> Option<u32> {
+        if self.nodes.len() < 2 {
+            return None;
+        }
+        self.node_of_cpu(rustix::thread::sched_getcpu())
+    }
+
+    fn node_of_cpu(&self, cpu: usize) -> Option<u32> {
+        let mut nodes = self.nodes.iter();
+        nodes.find_map(|(node, cpus)| cpus.contains(&cpu).then_some(*node))
     }
 
     /// The node of a block device: its own or that of what it is plugged into; of one that lies on
@@ -136,8 +185,27 @@ pub(crate) fn stay_near_connection(socket: impl AsFd) {
     }
 }
 
-/// Keeps the calling thread on these processors from now on. Where that is not allowed it stays free.
+/// The memory node that the calling thread is near at this moment; none where it makes no difference.
+pub(crate) fn node_here() -> Option<u32> {
+    Zones::of_host().here()
+}
+
+/// Whether these processors have no room for more work, as far as that is known.
+fn are_busy(cpus: &[usize]) -> bool {
+    static LOAD: OnceLock<Mutex<Load>> = OnceLock::new();
+    let mut load = lock(LOAD.get_or_init(Mutex::default));
+    if let Ok(stat) = fs::read_to_string("/proc/stat") {
+        load.look(&stat, Instant::now());
+    }
+    load.of(cpus).is_some_and(|busy| busy > BUSY_MAX)
+}
+
+/// Keeps the calling thread on these processors from now on, unless others keep them busy. Where that
+/// is not allowed it stays free.
 fn stay(cpus: &[usize]) {
+    if are_busy(cpus) {
+        return;
+    }
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu);
@@ -186,6 +254,8 @@ mod tests {
         let sys = folder.path();
         write(sys, "devices/system/node/node0/cpulist", "0-31,64-95\n");
         write(sys, "devices/system/node/node1/cpulist", "32-63,96-127\n");
+        write(sys, "devices/system/node/node0/distance", "10 21\n");
+        write(sys, "devices/system/node/node1/distance", "21 10\n");
         write(sys, "devices/system/node/possible", "0-1\n");
         write(sys, "devices/pci0000:80/0000:81:00.0/numa_node", "1\n");
         write(sys, "devices/pci0000:00/0000:00:17.0/numa_node", "0\n");
@@ -252,6 +322,32 @@ mod tests {
         let zones = Zones::read(folder.path(), |cpu| cpu < 35);
         assert_eq!(zones.near_cpu(33), None, "three are too few");
         assert_eq!(zones.near_cpu(3).map(<[usize]>::len), Some(32));
+    }
+
+    /// A host of two processors of two nodes each: what is in the same package is nearer.
+    #[test]
+    fn next_nearest_node_stands_in_for_one_without_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sys = folder.path();
+        let rows = ["10 12 32 32", "12 10 32 32", "32 32 10 12", "32 32 12 10"];
+        for (node, row) in rows.into_iter().enumerate() {
+            let (first, last) = (node * 16, node * 16 + 15);
+            let at = format!("devices/system/node/node{node}");
+            write(sys, &format!("{at}/cpulist"), &format!("{first}-{last}\n"));
+            write(sys, &format!("{at}/distance"), &format!("{row}\n"));
+        }
+        let near = |zones: &Zones, node| zones.zone(node).map(|cpus| cpus[0]);
+        let zones = Zones::read(sys, |_| true);
+        assert_eq!(near(&zones, 2), Some(32), "its own");
+        let zones = Zones::read(sys, |cpu| !(32..48).contains(&cpu));
+        assert_eq!(near(&zones, 2), Some(48), "of the same package");
+        let zones = Zones::read(sys, |cpu| cpu < 32);
+        assert_eq!(near(&zones, 2), None, "both others are as far");
+        assert_eq!(zones.node_of_cpu(20), Some(1));
+        assert_eq!(zones.node_of_cpu(40), None);
+        write(sys, "devices/system/node/node2/distance", "x\n");
+        let zones = Zones::read(sys, |cpu| !(32..48).contains(&cpu));
+        assert_eq!(near(&zones, 2), None, "nobody tells how far");
     }
 
     #[test]

@@ -11,8 +11,10 @@ use local_common::{Notes, options, sink_setup_of, sink_store, source_setup};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Calls that change names.
 const CHANGES: [Operation; 8] = [
@@ -29,11 +31,19 @@ const CHANGES: [Operation; 8] = [
 /// Threads of a sink: each may be past its look at the lease when the lease is lost.
 const THREADS: u32 = 8;
 
-/// Takes the lease over at the `nth` call of one operation, and counts the changes from then on.
+/// What is done for each small file may follow a look at the lease that is so old.
+const FRESH: Duration = Duration::from_millis(10);
+
+/// How long a change takes from then on: so long that most of them are due when that time is over.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// Takes the lease over at the `nth` call of one operation, and counts the changes that begin when no
+/// look from before can count any more.
 struct TakesOver {
     operation: Operation,
     nth: AtomicU32,
     to: PathBuf,
+    taken: Mutex<Option<Instant>>,
     late: Arc<AtomicU32>,
 }
 
@@ -41,10 +51,14 @@ impl Hook for TakesOver {
     fn before(&self, call: &Call<'_>) -> Result<(), Error> {
         if self.nth.load(Ordering::Acquire) == 0 {
             if CHANGES.contains(&call.operation) {
-                self.late.fetch_add(1, Ordering::AcqRel);
+                let taken = *self.taken.lock().expect("whole");
+                let is_late = taken.is_some_and(|taken| taken.elapsed() >= FRESH);
+                self.late.fetch_add(u32::from(is_late), Ordering::AcqRel);
+                thread::sleep(SLOW);
             }
         } else if call.operation == self.operation && self.nth.load(Ordering::Acquire) == 1 {
             take_over(&self.to);
+            *self.taken.lock().expect("whole") = Some(Instant::now());
             self.nth.store(0, Ordering::Release);
         } else if call.operation == self.operation {
             self.nth.fetch_sub(1, Ordering::AcqRel);
@@ -97,6 +111,7 @@ fn small_files_are_cleared_away_only_while_the_lease_is_held() {
         operation: Operation::Discard,
         nth: AtomicU32::new(2),
         to: to.clone(),
+        taken: Mutex::new(None),
         late: Arc::clone(&late),
     };
     let store = Around::new(sink_store(&to).expect("a store"), NothingSyncs);
@@ -121,6 +136,7 @@ fn a_lease_lost_before_a_file_is_begun_ends_the_session() {
         operation: Operation::Layout,
         nth: AtomicU32::new(1),
         to: to.clone(),
+        taken: Mutex::new(None),
         late: Arc::new(AtomicU32::new(0)),
     };
     let store = Around::new(sink_store(&to).expect("a store"), hook);
@@ -163,6 +179,7 @@ fn nothing_is_named_or_removed_once_the_lease_is_lost() {
             operation,
             nth: AtomicU32::new(2),
             to: to.clone(),
+            taken: Mutex::new(None),
             late: Arc::clone(&late),
         };
         let store = Around::new(sink_store(&to).expect("a store"), hook);

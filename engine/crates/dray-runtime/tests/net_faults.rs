@@ -14,6 +14,7 @@ use net_common::{
     next_stream, sink_input,
 };
 use std::collections::HashSet;
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 /// Bytes that a dialler of a clear stream sends before its first object.
@@ -287,6 +288,26 @@ fn without_any_stream_the_session_ends_after_the_tries_allowed() {
     let error = loss_at_source(&source.link.events);
     assert_eq!(error.kind, ErrorKind::Unreachable);
     assert!(error.to_string().contains("all data streams"), "{error}");
+}
+
+#[test]
+fn a_session_without_a_first_stream_ends_with_the_reason() {
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = nobody.local_addr().expect("an address");
+    drop(nobody);
+    let site = Site::start(&Change {
+        serve: &|serve| serve.advertise = vec![address.to_string()],
+        ..Change::default()
+    });
+    let (source, sink, _) = site.push(&site.dial(), connect(3, false));
+    let error = loss_at_source(&source.link.events);
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.cause.contains(&address.to_string()), "{error}");
+    assert!(!source.growth.had_streams());
+    match sink_input(&sink.link.events) {
+        sink::Input::Message(_, Message::GoAway(told)) => assert_eq!(told, error),
+        other => panic!("GO_AWAY was due, not {other:?}"),
+    }
 }
 
 #[test]

@@ -172,6 +172,35 @@ fn streams_and_sessions_are_granted_up_to_a_limit() {
     assert_eq!(error.kind, ErrorKind::NoPlace);
 }
 
+#[test]
+fn connections_made_ahead_of_a_session_that_does_not_want_them_leave_in_good_order() {
+    let site = Site::start(&Change {
+        serve: &|serve| serve.streams_max = 1,
+        ..Change::default()
+    });
+    let (source, sink, pool) = site.push(&site.dial(), connect(4, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    let object = Object::noise(1, 5000);
+    object.send(&mut *stream).expect("sent");
+    object.expect(&sink.link.events, &pool);
+    let mut stranger = site.dial();
+    stranger.token = Token::new(b"another").expect("a token");
+    for _ in 0..3 {
+        let error = refusal(push(&stranger, connect(4, false)));
+        assert_eq!(error.kind, ErrorKind::Unauthorized);
+        // The one that was refused is told of, and nothing else.
+        assert!(site.next_rejected().to_string().contains("token"));
+    }
+    drop((source, stream, sink, pool));
+    // By the time that another session has come through, those before it have left.
+    let (source, sink, pool) = site.push(&site.dial(), connect(4, false));
+    let (_, mut stream) = next_stream(&source.link.events);
+    object.send(&mut *stream).expect("sent");
+    object.expect(&sink.link.events, &pool);
+    let rejected: Vec<_> = site.rejected.try_iter().collect();
+    assert!(rejected.is_empty(), "{rejected:?}");
+}
+
 /// A TLS connection past its preamble, and what the test may do with it.
 fn tls(
     site: &Site,

@@ -6,9 +6,10 @@ mod net_common;
 use dray_core::{BlockId, ByteRange, Error, ErrorKind, FileIndex, Status, TargetId};
 use dray_session::sink;
 use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
+use net_common::far::far;
 use net_common::{
-    Change, Object, Site, arrived, connect, data, hasty, loss_at_source, message_at_sink,
-    message_at_source, next_stream, noise, sink_input,
+    Change, Object, PATIENCE, Site, arrived, connect, data, hasty, loss_at_source, message_at_sink,
+    message_at_source, next_stream, noise, sink_input, source_input,
 };
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -61,6 +62,52 @@ fn every_message_arrives_in_order_both_ways() {
             assert_eq!(&message_at_source(&source.link.events), message);
         }
     });
+}
+
+#[test]
+fn the_first_object_is_there_after_three_turns_and_a_half() {
+    let site = Site::start(&Change::default());
+    let one_way = Duration::from_millis(400);
+    for clear in [false, true] {
+        let dial = site.dial_at(far(site.address, one_way));
+        let begin = Instant::now();
+        let ends = thread::scope(|scope| {
+            let sink = scope.spawn(|| {
+                let mut sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
+                let ready = Message::Rate(Some(1));
+                sink.link.control.send(&ready).expect("sent");
+                assert_eq!(message_at_sink(&sink.link.events), Message::Rate(Some(2)));
+                let credit = Message::Credit(vec![(TargetId(0), 1)]);
+                sink.link.control.send(&credit).expect("sent");
+                let arrived = arrived(&sink.link.events);
+                (sink, arrived, begin.elapsed())
+            });
+            let mut source = dray_runtime::net::push(&dial, connect(4, clear)).expect("a session");
+            let mut streams = Vec::new();
+            let mut next = || match source_input(&source.link.events, &mut streams) {
+                dray_session::source::Input::Message(message) => message,
+                other => panic!("a message was due, not {other:?}"),
+            };
+            assert_eq!(next(), Message::Rate(Some(1)));
+            source
+                .link
+                .control
+                .send(&Message::Rate(Some(2)))
+                .expect("sent");
+            assert!(matches!(next(), Message::Credit(_)));
+            let (_, mut stream) = match streams.pop() {
+                Some(stream) => stream,
+                None => next_stream(&source.link.events),
+            };
+            Object::noise(1, 5000).send(&mut *stream).expect("sent");
+            let (sink, _, took) = sink.join().expect("a sink");
+            // TLS; HELLO and CONNECT; what is listed; the object, which has nothing to wait for.
+            assert!(took >= 7 * one_way, "nobody is that near: {took:?}");
+            assert!(took < 8 * one_way, "it waits for a turn more: {took:?}");
+            (source, sink, stream, streams)
+        });
+        drop(ends);
+    }
 }
 
 #[test]

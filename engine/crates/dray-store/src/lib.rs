@@ -2,7 +2,8 @@
 //!
 //! Purpose: the [`Store`] trait every backend implements, with declared [`Capabilities`]; the
 //! backends every build has ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
-//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass.
+//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite that any backend must pass;
+//! for backends that have several [`connections`] to one server, which of them carries a call.
 //!
 //! Non-goals: retries, scheduling, the wire protocol, threads. A store does one thing when told.
 //!
@@ -10,6 +11,7 @@
 //! leads out of the root it was given beneath. The contract in prose: docs/design/stores.md.
 
 pub mod conformance;
+pub mod connections;
 pub mod errno;
 mod ext;
 pub mod memory;

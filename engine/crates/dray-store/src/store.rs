@@ -23,6 +23,7 @@ use crate::types::{
     MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
+use rustix::fd::BorrowedFd;
 
 /// One root of files at one end. See the module's head for the order of calls.
 ///
@@ -270,6 +271,11 @@ pub trait ReadHandle: Send + Sync {
         false
     }
 
+    /// The open file, where its store gives its blocks to copies as well ([`Partial::share`]).
+    fn shareable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// The file's size and time now. Asked after a read: if they are not those of the listing, the
     /// bytes read belong to no known version.
     ///
@@ -303,6 +309,17 @@ pub trait Partial: Send + Sync {
     /// # Errors
     /// `NoSpace`; part of the bytes may have been written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Makes `range` what `from` has at `offset`, by blocks that both files have from then on: no byte
+    /// goes anywhere. `false` where the store cannot do that, or not with this file; any part of the
+    /// range may have changed then, and the caller writes all of it. Idempotent, and not durable before
+    /// [`Partial::sync`], as [`Partial::write_at`].
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    fn share(&self, _range: ByteRange, _from: BorrowedFd<'_>, _offset: u64) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Whether the store writes to a file one call at a time, in memory, however many threads ask:
     /// a second one would only wait there.

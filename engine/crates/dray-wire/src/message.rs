@@ -25,6 +25,8 @@ pub mod optional {
     pub const XATTRS: u64 = 1 << 1;
     /// Data streams may run in clear, authenticated at their join.
     pub const CLEAR_DATA: u64 = 1 << 2;
+    /// The dialler was asked, by name or by what it is, to talk to an end that keeps nothing.
+    pub const NULL_MEANT: u64 = 1 << 3;
 }
 
 /// Checksum algorithms by number.

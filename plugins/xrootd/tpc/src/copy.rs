@@ -2,12 +2,13 @@
 
 use crate::args::Args;
 use crate::config::Config;
+use crate::endpoint::Endpoint;
 use crate::gate::{Gate, Origin};
 use crate::placeholder::{Placeholder, root_of};
 use crate::{process, say};
 use dray_core::options::{Links, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
-use dray_runtime::drive::{self, Ending, Handle, Watch};
+use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::observe::Observer;
 use dray_runtime::place;
 use dray_runtime::prepare::{self, Buffers, Content};
@@ -26,6 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
 /// The folder that the server exports.
 pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
+
+/// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
+const RETRIES: u32 = 3;
 
 /// The longest identity that a log holds.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
@@ -103,16 +107,20 @@ pub(crate) struct Opened {
     pub(crate) identity: Vec<u8>,
 }
 
-/// The destination as the server names it.
+/// Where the copy goes, and what carries it.
 pub(crate) struct Target<'a> {
+    /// As the server names it.
     pub(crate) destination: &'a Path,
     /// The folder that the server exports.
     pub(crate) local_root: Option<&'a Path>,
+    pub(crate) config: &'a Config,
+    /// The dray beside the source's server, if there is one.
+    pub(crate) endpoint: Option<&'a Endpoint>,
 }
 
 impl Target<'_> {
     /// The destination's folder, its name there, and what the copy is called by.
-    fn place(&self, path: &Path) -> Result<(PathBuf, Name)> {
+    fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
                 .cause("the destination is no file's path")
@@ -189,6 +197,8 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let target = Target {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
+        config: &job.config,
+        endpoint: job.config.endpoint_of(&job.source),
     };
     let open = || {
         let source = job.open_source()?;
@@ -199,7 +209,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
             identity: job.identity(),
         })
     };
-    carry(&target, open, &job.config, &handle, Ear::default())
+    carry(&target, open, &handle, Ear::default())
 }
 
 /// Copies the file that `open` opens.
@@ -209,25 +219,32 @@ pub(crate) fn run(job: &Job) -> Result<()> {
 pub(crate) fn carry(
     target: &Target<'_>,
     open: impl FnOnce() -> Result<Opened>,
-    config: &Config,
     handle: &Handle,
     ear: Ear,
 ) -> Result<()> {
     let placeholder = Placeholder::look(target.destination)?;
-    let (folder, name) = target.place(&placeholder.path)?;
+    let (folder, name) = Target::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
-    let source = open()?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
-    let can = store.capabilities();
+    let (can, config) = (store.capabilities(), target.config);
     let how = (config.compare, config.keep_time, can.xattrs);
-    let gate = Gate::new(&source.origin, &placeholder, how)?;
+    let begin = || {
+        let source = open()?;
+        let gate = Gate::new(&source.origin, &placeholder, how)?;
+        Ok((source, gate))
+    };
+    let (source, gate) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => {
+            // An empty file under the name would stop whoever tries again.
+            placeholder.clear(target.destination)?;
+            return Err(error);
+        }
+    };
+    let size = gate.size();
+    let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    let destination = open_destination(
-        target,
-        Arc::new(Around::new(Arc::new(store), gate)),
-        &path,
-        &transfer,
-    )?;
+    let destination = open_destination(target, Arc::clone(&store), &path, &transfer)?;
     placeholder.clear(target.destination)?;
 
     let options = Options {
@@ -242,24 +259,69 @@ pub(crate) fn carry(
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
     reading.reads_max = config.readers;
     let ends = (can, Some(source.store.capabilities()));
-    let content = Content::default();
-    let mut writing = prepare::sink_config(options, &content, buffers, &limits, ends, 1);
-    writing.identity = source.identity;
+    let content = Content {
+        named: source.identity,
+        ..Content::default()
+    };
+    let writing = prepare::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
+    let selection = Selection {
+        recursive: false,
+        include: Vec::new(),
+        exclude: Vec::new(),
+        range: None,
+        size: Some(size),
+        rename: Some(name),
+        links: Links::Keep,
+    };
+    let destination = Mutex::new(Some(destination));
+    if let Some(endpoint) = target.endpoint {
+        let task = Task {
+            transfer: transfer.clone(),
+            first_session: 1,
+            selection: selection.clone(),
+            options,
+            content,
+            pool_bytes: config.pool_bytes,
+            streams: endpoint.stream_count(),
+            clear_data: endpoint.clear_data,
+            retries: RETRIES,
+        };
+        let open = || {
+            let first = destination
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let opened = first.map_or_else(
+                || open_destination(target, Arc::clone(&store), &path, &transfer),
+                Ok,
+            );
+            Ok((opened?, can))
+        };
+        let paths = [endpoint.path(&source.path)];
+        let pulled = endpoint.dial().and_then(|mut dial| {
+            dial.limits = limits;
+            drive::pull(&task, &dial, &paths, open, handle, &ear)
+        });
+        match pulled {
+            Ok(ended) => return told(&ended, ear),
+            // Its server has the file as well, and has let us in.
+            Err(error) => say::note(&format!("reads from the server itself instead ({error})")),
+        }
+    }
+    let left = destination
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let destination = left.map_or_else(
+        || open_destination(target, Arc::clone(&store), &path, &transfer),
+        Ok,
+    )?;
     let reads = source::Setup {
         roots: vec![Root {
             path: source.path,
             store: source.store,
             contents: false,
         }],
-        selection: Selection {
-            recursive: false,
-            include: Vec::new(),
-            exclude: Vec::new(),
-            range: None,
-            size: None,
-            rename: Some(name),
-            links: Links::Keep,
-        },
+        selection,
         machine: reading,
     };
     let writes = sink::Setup {
@@ -268,6 +330,11 @@ pub(crate) fn carry(
         writers_per_target: prepare::THREADS_PER_TARGET,
     };
     let ended = drive::copy(reads, writes, handle, &ear)?;
+    told(&ended, ear)
+}
+
+/// Says how it ended.
+fn told(ended: &Ended, ear: Ear) -> Result<()> {
     let progress = ended.progress;
     say::note(&format!(
         "copy {} sent={} resumed={} durable={}",
@@ -281,7 +348,7 @@ pub(crate) fn carry(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let failure = failures.into_iter().next().map(|failure| failure.error);
-    match (ended.ending, failure) {
+    match (ended.ending.clone(), failure) {
         (Ending::Done { failed: 0 }, None) => Ok(()),
         (_, Some(error)) => Err(error),
         (Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error), _) => {

@@ -9,11 +9,14 @@ use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result,
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the source's server says of the file.
 type Said = Result<Option<Checksum>>;
+
+/// The step of a server's times, in nanoseconds.
+const SECOND: u32 = 1_000_000_000;
 
 /// The server that the file comes from, and the file there.
 pub(crate) trait Origin: Send + Sync {
@@ -32,6 +35,7 @@ pub(crate) struct Gate {
     compare: Compare,
     /// The answer comes while the file is copied: its server may have to read all of it.
     said: Mutex<Receiver<Said>>,
+    heard: OnceLock<Said>,
     mode: Option<u32>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     keep_time: bool,
@@ -68,11 +72,17 @@ impl Gate {
             begun,
             compare,
             said: Mutex::new(said),
+            heard: OnceLock::new(),
             mode: placeholder.mode,
             xattrs: placeholder.xattrs.clone(),
             keep_time,
             can_keep_sums,
         })
+    }
+
+    /// Bytes of the file when the copy began.
+    pub(crate) const fn size(&self) -> u64 {
+        self.begun.size
     }
 
     /// Whether the source is still the one that was copied.
@@ -81,22 +91,20 @@ impl Gate {
         if now == self.begun {
             return Ok(());
         }
-        Err(
-            Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
-                .cause("its size or modification time is another than when the copy began")
-                .remedy("copy it again once it is left alone"),
-        )
+        Err(changed(
+            "its size or modification time is another than when the copy began",
+        ))
     }
 
     fn check_sums(&self, sums: &Sums) -> Result<()> {
         if self.compare == Compare::Never {
             return Ok(());
         }
-        // Asked once; the other end is always there until it has answered.
-        let said = match self.said.lock() {
-            Ok(said) => said.recv().unwrap_or(Ok(None)),
-            Err(_) => Ok(None),
-        };
+        let said = self.heard.get_or_init(|| {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            // It answers unless it has panicked: then nothing is known.
+            said.recv().unwrap_or(Ok(None))
+        });
         let why = match said {
             Ok(Some(known)) if known.matches(sums) => return Ok(()),
             Ok(Some(known)) => {
@@ -128,6 +136,14 @@ impl Gate {
 impl Hook for Gate {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
+        // Where the bytes come from another server, its file has to be the same.
+        if !given
+            .metadata
+            .modified
+            .equal_at(&self.begun.modified, SECOND)
+        {
+            return Err(changed("what was read has another modification time"));
+        }
         let mut metadata = given.metadata.clone();
         if let Some(mode) = self.mode {
             metadata.mode = mode;
@@ -146,6 +162,12 @@ impl Hook for Gate {
         }
         Ok(Some(metadata))
     }
+}
+
+fn changed(cause: &str) -> Error {
+    Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
+        .cause(cause)
+        .remedy("copy it again once it is left alone")
 }
 
 fn now() -> ModifiedTime {

@@ -14,6 +14,7 @@ mod args;
 mod config;
 mod copy;
 mod digest;
+mod endpoint;
 mod gate;
 mod placeholder;
 mod process;

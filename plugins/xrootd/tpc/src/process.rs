@@ -54,8 +54,8 @@ pub(crate) fn watch_server(handle: Handle) {
     });
 }
 
-/// Waits a while for the other end of a pipe or socket at the standard input to be closed. The server holds it for
-/// as long as it lives; who starts this by hand may have anything there.
+/// Waits a while for the other end of a pipe or socket at the standard input to be closed. The server
+/// holds it for as long as it lives; who starts this by hand may have anything there.
 fn is_hung_up() -> bool {
     let input = stdin();
     let is_pipe = fstat(&input).is_ok_and(|state| {

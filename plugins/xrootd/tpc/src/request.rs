@@ -178,6 +178,8 @@ fn pull(
     let target = Target {
         destination: &request.path,
         local_root: local_root.as_deref(),
+        config: &config,
+        endpoint: None,
     };
     let store = HttpStore::new(url, credentials, End::Source);
     let open = || {
@@ -194,7 +196,7 @@ fn pull(
     let counters = Arc::new(Counters::new(url));
     let told = Arc::clone(&counters);
     let ear = Ear::telling(Box::new(move |progress| told.note(progress.bytes_durable)));
-    copy::carry(&target, open, &config, handle, ear)?;
+    copy::carry(&target, open, handle, ear)?;
     counters.tell();
     Ok(())
 }

@@ -54,6 +54,7 @@ pub(super) struct Shared {
     /// What the peer is to hear before this end's direction ends, encoded. Taken by whoever says it,
     /// under the right to write.
     last_words: Mutex<Option<Vec<u8>>>,
+    said_bye: AtomicBool,
 }
 
 impl Shared {
@@ -110,10 +111,17 @@ impl Shared {
             self.transmit(frames)
                 .map_err(|error| fail::io_error("send to the peer", &error))
         });
-        if let Err(error) = &sent {
-            self.fail(error.clone());
+        match &sent {
+            Err(error) => self.fail(error.clone()),
+            Ok(()) if *message == Message::Bye => self.said_bye.store(true, Ordering::Release),
+            Ok(()) => {}
         }
         sent
+    }
+
+    /// Whether BYE has gone out, with which this end has nothing left to say.
+    pub(super) fn has_said_bye(&self) -> bool {
+        self.said_bye.load(Ordering::Acquire)
     }
 
     /// Ends this end's direction; the receiver goes on until the peer has ended its own.
@@ -199,6 +207,7 @@ pub(super) fn start(
         reason: Mutex::new(None),
         closing: AtomicBool::new(false),
         last_words: Mutex::new(None),
+        said_bye: AtomicBool::new(false),
     });
     // One answer waits at the most: who pings faster than it reads gets fewer.
     let (pongs, pongs_due) = bounded(1);

@@ -1,15 +1,16 @@
 //! The driver's side: one call gives a link.
 
+use super::ahead::{Ahead, Way};
 use super::channel::Channel;
 use super::greet::{Greeting, hello, unexpected};
-use super::hub::{Closer, Growth, Hub, Inbox, Note};
+use super::hub::{Closer, Growth, Hub, Inbox};
 use super::redial::{self, Streams};
 use super::socket::{self, Socket};
 use super::tls::{Pinned, Trust, client_config};
 use super::{Identity, SOFTWARE, Timing, Token, control, fail};
 use crate::link::{ControlSender, SinkLink, SourceLink};
 use crate::pool::Pool;
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::unbounded;
 use dray_core::retry::RetryPolicy;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Connection, Preamble, Security};
@@ -18,7 +19,7 @@ use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
@@ -161,59 +162,84 @@ fn begin(
     connect.streams = connect.streams.max(1);
     let name = server_name(&dial.address)?;
     let (tls, pinned) = client_config(&dial.trust, dial.identity.as_deref())?;
-    let mut greeting = reach(dial, &tls, pinned.as_deref(), &name)?;
-    let (agreed, peer_software) = greet(dial, passive_role, limits, &mut greeting)?;
-    let security = match connect.clear_data {
-        false => Security::Tls,
-        true if agreed.has(optional::CLEAR_DATA) => Security::Clear,
-        true => return Err(no_clear_data(dial)),
-    };
-    let accept = request(dial, &connect, &mut greeting)?;
-    let peer = greeting.socket_mut().stream().peer_addr();
-    let control_address = peer.map_or_else(|_| dial.address.clone(), |peer| peer.to_string());
-    let granted = accept.streams.clamp(1, connect.streams);
-    let (lost, notes) = unbounded();
-    let hub = Hub::new(inbox, agreed.limits, dial.timing, granted, Some(lost));
-    let closer = Closer::new(Arc::clone(&hub));
-    let streams = Streams {
-        addresses: match accept.addresses.is_empty() {
-            true => vec![control_address],
-            false => accept.addresses,
-        },
+    let stream = socket::connect(&dial.address, &dial.bind, 0, dial.timing.connect)?;
+    let control_address = stream
+        .peer_addr()
+        .map_or_else(|_| dial.address.clone(), |peer| peer.to_string());
+    let way = Arc::new(Way {
         bind: dial.bind.clone(),
         timing: dial.timing,
         tls,
         name,
-        security,
+        security: match connect.clear_data {
+            false => Security::Tls,
+            true => Security::Clear,
+        },
+    });
+    let first = connect.streams.min(dial.streams_first);
+    let ahead = Ahead::begin(&way, &control_address, first);
+    let mut greeting = reach(dial, stream, &way, pinned.as_deref())?;
+    let greeted = greet(dial, &connect, limits, &mut greeting)?;
+    let agreed = greeted.agreed;
+    if connect.clear_data && !agreed.has(optional::CLEAR_DATA) {
+        return Err(no_clear_data(dial));
+    }
+    let accept = request(dial, &connect, greeted.is_asked, &mut greeting)?;
+    let granted = accept.streams.clamp(1, connect.streams);
+    let (lost, notes) = unbounded();
+    let hub = Hub::new(inbox, agreed.limits, dial.timing, granted, Some(lost));
+    let closer = Closer::new(Arc::clone(&hub));
+    let ahead = match accept.addresses.is_empty() {
+        true => ahead,
+        // They went where no stream is meant to join.
+        false => Ahead::begin(&way, &control_address, 0),
+    };
+    let streams = Arc::new(Streams {
+        addresses: match accept.addresses.is_empty() {
+            true => vec![control_address],
+            false => accept.addresses,
+        },
+        way,
         ticket: accept.ticket,
         key: accept.key,
         next: AtomicU32::new(0),
-    };
+    });
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
     hub.set_control(shared);
-    open_streams(&hub, &streams, granted.min(dial.streams_first))?;
-    redial_lost(&hub, streams, notes, dial.retry)?;
+    let cannot = |error| fail::system("start a thread", error);
+    // The conductor need not wait: what is announced goes over the control connection.
+    let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
+    let count = granted.min(dial.streams_first).into();
+    hub.spawn("dray-open", move || {
+        opened.open_first(&opener, &ahead, count)
+    })
+    .map_err(cannot)?;
+    let (redialler, retry) = (Arc::clone(&hub), dial.retry);
+    hub.spawn("dray-redial", move || {
+        redial::run(&redialler, &streams, &notes, retry);
+    })
+    .map_err(cannot)?;
     Ok(Begun {
         control: Box::new(out),
         closer,
         agreed,
         streams: granted,
         growth: Growth::new(hub),
-        peer_software,
+        peer_software: greeted.peer_software,
     })
 }
 
-/// Connects and does TLS; the connection then belongs to the holder of the pinned key.
-fn reach(
-    dial: &Dial,
-    tls: &Arc<ClientConfig>,
-    pinned: Option<&Pinned>,
-    name: &ServerName<'static>,
-) -> Result<Greeting> {
-    let stream = socket::connect(&dial.address, &dial.bind, 0, dial.timing.connect)?;
+/// Does TLS over a new connection, which then belongs to the holder of the pinned key.
+fn reach(dial: &Dial, stream: TcpStream, way: &Way, pinned: Option<&Pinned>) -> Result<Greeting> {
     let until = Instant::now() + dial.timing.handshake;
     let socket = Socket::new(Arc::new(stream), until);
-    let channel = secure(socket, Connection::Control, Security::Tls, tls, name);
+    let channel = secure(
+        socket,
+        Connection::Control,
+        Security::Tls,
+        &way.tls,
+        &way.name,
+    );
     channel.map(Greeting::new).map_err(|error| {
         let operation = format!("open a session with {}", dial.address.escape_debug());
         let unauthorized = || Error::new(ErrorKind::Unauthorized, End::Network, operation.clone());
@@ -269,29 +295,50 @@ fn server_name(address: &str) -> Result<ServerName<'static>> {
     })
 }
 
+/// What came of the HELLOs.
+struct Greeted {
+    agreed: Agreed,
+    peer_software: String,
+    /// Whether CONNECT went along with the HELLO.
+    is_asked: bool,
+}
+
 fn greet(
     dial: &Dial,
-    role: Role,
+    connect: &Connect,
     limits: Limits,
     greeting: &mut Greeting,
-) -> Result<(Agreed, String)> {
-    let mut ours = hello(SOFTWARE, limits, OPTIONAL_KNOWN, dial.token.bytes());
+) -> Result<Greeted> {
+    let bits = match dial.may_keep_nothing {
+        true => OPTIONAL_KNOWN,
+        false => OPTIONAL_KNOWN & !optional::NULL_MEANT,
+    };
+    let mut ours = hello(SOFTWARE, limits, bits, dial.token.bytes());
     if dial.keeps_nothing {
         ours.mandatory |= mandatory::KEEPS_NOTHING;
     }
-    greeting.send(&Message::Hello(ours.clone()))?;
+    let hello = Message::Hello(ours.clone());
+    let is_asked = match dial.must_keep_nothing {
+        // An end that keeps would make the folder that is named.
+        true => greeting.send(&hello).map(|()| false)?,
+        false => greeting.send_both(&hello, &Message::Connect(connect.clone()))?,
+    };
     let theirs = match greeting.receive()? {
         Message::Hello(theirs) => theirs,
         other => return Err(unexpected("HELLO", &other)),
     };
     let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
-        keeps_as_asked(dial, role, agreed.keeps_nothing())?;
+        keeps_as_asked(dial, connect.passive_role, agreed.keeps_nothing())?;
         Ok(agreed)
     });
     match agreed {
         Ok(agreed) => {
             greeting.set_limits(agreed.limits);
-            Ok((agreed, theirs.software))
+            Ok(Greeted {
+                agreed,
+                peer_software: theirs.software,
+                is_asked,
+            })
         }
         Err(error) => {
             let _ = greeting.send(&Message::Refuse(error.clone()));
@@ -329,8 +376,15 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
     }
 }
 
-fn request(dial: &Dial, connect: &Connect, greeting: &mut Greeting) -> Result<Accept> {
-    greeting.send(&Message::Connect(connect.clone()))?;
+fn request(
+    dial: &Dial,
+    connect: &Connect,
+    is_asked: bool,
+    greeting: &mut Greeting,
+) -> Result<Accept> {
+    if !is_asked {
+        greeting.send(&Message::Connect(connect.clone()))?;
+    }
     greeting
         .socket_mut()
         .set_deadline(Instant::now() + dial.timing.prepare);
@@ -345,39 +399,4 @@ fn no_clear_data(dial: &Dial) -> Error {
     Error::new(ErrorKind::Unsupported, End::Network, operation)
         .cause("that end does not allow them")
         .remedy("leave out the option, or have clear data allowed there")
-}
-
-/// Dials all streams at once. One is enough to go on; the others are then tried again.
-fn open_streams(hub: &Arc<Hub>, streams: &Streams, count: u16) -> Result<()> {
-    let dialled = streams.dial_all(count.into());
-    let mut errors = Vec::new();
-    let mut has_one = false;
-    for dialled in dialled {
-        match dialled.and_then(|(stream, channel)| hub.attach(stream, channel)) {
-            Ok(()) => has_one = true,
-            Err(error) => errors.push(error),
-        }
-    }
-    match errors.pop() {
-        Some(error) if !has_one => Err(error),
-        last => {
-            for error in errors.into_iter().chain(last) {
-                hub.stream_lost(error);
-            }
-            Ok(())
-        }
-    }
-}
-
-fn redial_lost(
-    hub: &Arc<Hub>,
-    streams: Streams,
-    notes: Receiver<Note>,
-    retry: RetryPolicy,
-) -> Result<()> {
-    let redialler = Arc::clone(hub);
-    hub.spawn("dray-redial", move || {
-        redial::run(&redialler, &streams, &notes, retry);
-    })
-    .map_err(|error| fail::system("start a thread", error))
 }

@@ -58,8 +58,22 @@ impl Greeting {
     pub(super) fn send(&mut self, message: &Message) -> Result<()> {
         let mut frames = Vec::new();
         encode(message, &self.limits, &mut frames)?;
+        self.write(&frames)
+    }
+
+    /// Sends `first`, and `second` right behind it if that fits into what may be said so early;
+    /// whether it did.
+    pub(super) fn send_both(&mut self, first: &Message, second: &Message) -> Result<bool> {
+        let mut frames = Vec::new();
+        encode(first, &self.limits, &mut frames)?;
+        let fits = encode(second, &self.limits, &mut frames).is_ok();
+        self.write(&frames)?;
+        Ok(fits)
+    }
+
+    fn write(&mut self, frames: &[u8]) -> Result<()> {
         self.channel
-            .write_both(&frames, &[])
+            .write_both(frames, &[])
             .map_err(|error| fail::io_error("talk to the peer", &error))
     }
 

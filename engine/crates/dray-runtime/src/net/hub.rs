@@ -128,6 +128,12 @@ impl Growth {
         }
     }
 
+    /// Whether any stream has joined: without one, the other end cannot be said to be there.
+    #[must_use]
+    pub fn had_streams(&self) -> bool {
+        self.0.had_streams.load(Ordering::Acquire)
+    }
+
     /// Streams that were lost or could not be made, since the link began; the number goes round.
     #[must_use]
     pub fn errors(&self) -> u32 {
@@ -158,9 +164,11 @@ pub(super) struct Hub {
     limits: Limits,
     timing: Timing,
     streams_max: usize,
+    is_driver: bool,
     is_over: AtomicBool,
     progress: AtomicU64,
     errors: AtomicU32,
+    had_streams: AtomicBool,
     streams: Mutex<Streams>,
     ended: Receiver<Infallible>,
 }
@@ -179,9 +187,11 @@ impl Hub {
             limits,
             timing,
             streams_max: streams_max.into(),
+            is_driver: dialler.is_some(),
             is_over: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             errors: AtomicU32::new(0),
+            had_streams: AtomicBool::new(false),
             streams: Mutex::new(Streams {
                 live: HashMap::new(),
                 used: HashSet::new(),
@@ -340,6 +350,7 @@ impl Hub {
             }
             let socket = Arc::clone(channel.socket().stream());
             streams.live.insert(stream, socket);
+            self.had_streams.store(true, Ordering::Release);
         }
         let registration = Registration {
             hub: Arc::clone(self),
@@ -403,17 +414,33 @@ impl Hub {
     }
 
     /// Ends the link in good order: this end says its last word, waits a while for the peer's, and
-    /// for the threads.
-    pub(super) fn close(&self) {
+    /// for the threads. A driver that has said BYE knows how the session ended, and whoever waits for
+    /// it waits no longer: over a long path the peer's last word takes a round trip.
+    pub(super) fn close(self: &Arc<Self>) {
         let control = self.streams().control.take();
         if let Some(control) = &control {
             control.close();
         }
         self.cut_streams();
         drop(self.streams().running.take());
+        let is_done = control
+            .as_ref()
+            .is_some_and(|control| control.has_said_bye());
+        if self.is_driver && is_done {
+            let hub = Arc::clone(self);
+            let peer = control.clone();
+            let thread = thread::Builder::new().name("dray-linger".to_owned());
+            if thread.spawn(move || hub.linger(peer)).is_ok() {
+                return;
+            }
+        }
+        self.linger(control);
+    }
+
+    fn linger(&self, control: Option<Arc<Shared>>) {
         // Nothing is ever sent: this ends when the last thread has, or with the time.
         let _ = self.ended.recv_timeout(self.timing.linger);
-        if let Some(control) = &control {
+        if let Some(control) = control {
             control.cut();
         }
     }

@@ -27,17 +27,22 @@ fn failed(error: &io::Error) -> dray_core::Error {
     fail::io_error("join a stream", error)
 }
 
-/// The listener's half; whether the proof holds is for [`proof_holds`].
-pub(super) fn challenge(channel: &mut Channel) -> Result<(Join, Challenge)> {
+/// The listener's half; whether the proof holds is for [`proof_holds`]. `None` when the dialler leaves
+/// without a word: its session was refused, or granted fewer streams than it had connections.
+pub(super) fn challenge(channel: &mut Channel) -> Result<Option<(Join, Challenge)>> {
     let challenge = Challenge(random()?);
     channel
         .write_both(&encode_challenge(&challenge), &[])
         .map_err(|error| failed(&error))?;
     let mut frame = [0; JOIN_FRAME_BYTES];
+    let begun = channel.read(&mut frame).map_err(|error| failed(&error))?;
+    if begun == 0 {
+        return Ok(None);
+    }
     channel
-        .read_exact(&mut frame)
+        .read_exact(frame.get_mut(begun..).unwrap_or_default())
         .map_err(|error| failed(&error))?;
-    Ok((decode_join(&frame)?, challenge))
+    Ok(Some((decode_join(&frame)?, challenge)))
 }
 
 /// Compares in constant time.
@@ -47,18 +52,23 @@ pub(super) fn proof_holds(key: &[u8; 32], join: &Join, challenge: &Challenge) ->
     hmac::verify(&key, &input, &join.proof).is_ok()
 }
 
-/// The dialler's half. There is no answer: a stream that was refused is closed.
-pub(super) fn join(
-    channel: &mut Channel,
-    ticket: &[u8; 16],
-    key: &[u8; 32],
-    stream: StreamId,
-) -> Result<()> {
+/// The first of the dialler's half: what it is to answer.
+pub(super) fn hear(channel: &mut Channel) -> Result<Challenge> {
     let mut frame = [0; CHALLENGE_FRAME_BYTES];
     channel
         .read_exact(&mut frame)
         .map_err(|error| failed(&error))?;
-    let challenge = decode_challenge(&frame)?;
+    decode_challenge(&frame)
+}
+
+/// The second. There is no answer: a stream that was refused is closed.
+pub(super) fn join(
+    channel: &mut Channel,
+    challenge: &Challenge,
+    ticket: &[u8; 16],
+    key: &[u8; 32],
+    stream: StreamId,
+) -> Result<()> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let tag = hmac::sign(&key, &proof_input(ticket, stream, &challenge.0));
     let proof = tag.as_ref().try_into();

@@ -1,16 +1,50 @@
 //! Connections that have not proved themselves. There is room for so many; a newcomer to a full room
-//! takes the place of the one that has been there longest, so that holding places costs the holder
-//! his own and not those who come after.
+//! takes a place of whoever holds the most, the one held longest: holding places costs the holder his
+//! own, and neither those who come after nor those who are about to prove themselves.
 
 use super::socket::shut;
-use std::collections::VecDeque;
-use std::net::TcpStream;
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Who holds a place: an address, or the part of one of IPv6 that a network is given as a whole.
+type Holder = Option<IpAddr>;
+
+struct Held {
+    number: u64,
+    holder: Holder,
+    stream: Arc<TcpStream>,
+}
 
 #[derive(Default)]
 struct Places {
     next: u64,
-    held: VecDeque<(u64, Arc<TcpStream>)>,
+    /// In the order in which they came.
+    held: Vec<Held>,
+}
+
+impl Places {
+    /// Frees the place that has been held longest by the holder of the most; of several such holders'
+    /// the oldest of all.
+    fn show_one_out(&mut self, newcomer: Holder) {
+        let mut counts: HashMap<Holder, usize> = HashMap::from([(newcomer, 1)]);
+        for held in &self.held {
+            *counts.entry(held.holder).or_default() += 1;
+        }
+        let of = |held: &Held| counts.get(&held.holder).copied();
+        let most = self.held.iter().filter_map(of).max();
+        if let Some(at) = self.held.iter().position(|held| of(held) == most) {
+            shut(&self.held.remove(at).stream);
+        }
+    }
+}
+
+fn holder_of(stream: &TcpStream) -> Holder {
+    let address = stream.peer_addr().ok()?.ip().to_canonical();
+    Some(match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(whole) => IpAddr::V6((whole.to_bits() & !u128::from(u64::MAX)).into()),
+    })
 }
 
 /// See the module's head.
@@ -39,15 +73,18 @@ impl Pending {
 
     /// Takes a connection in.
     pub(super) fn admit(&self, stream: &Arc<TcpStream>) -> Place<'_> {
+        let holder = holder_of(stream);
         let mut places = self.places();
         while places.held.len() >= self.max {
-            if let Some((_, oldest)) = places.held.pop_front() {
-                shut(&oldest);
-            }
+            places.show_one_out(holder);
         }
         let number = places.next;
         places.next += 1;
-        places.held.push_back((number, Arc::clone(stream)));
+        places.held.push(Held {
+            number,
+            holder,
+            stream: Arc::clone(stream),
+        });
         Place {
             pending: self,
             number,
@@ -56,8 +93,8 @@ impl Pending {
 
     /// Ends them all.
     pub(super) fn cut(&self) {
-        for (_, stream) in self.places().held.drain(..) {
-            shut(&stream);
+        for held in self.places().held.drain(..) {
+            shut(&held.stream);
         }
     }
 }
@@ -68,6 +105,77 @@ impl Drop for Place<'_> {
         self.pending
             .places()
             .held
-            .retain(|(held, _)| *held != number);
+            .retain(|held| held.number != number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pending, holder_of};
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A connection from an address of the loopback: the far side's end, and the listener's.
+    fn dial(listener: &TcpListener, from: &str) -> (TcpStream, Arc<TcpStream>) {
+        let local: std::net::SocketAddr = format!("{from}:0").parse().expect("an address");
+        let to = listener.local_addr().expect("bound");
+        let kind = rustix::net::SocketType::STREAM;
+        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, kind, None);
+        let socket = socket.expect("a socket");
+        rustix::net::bind(&socket, &local).expect("bound");
+        rustix::net::connect(&socket, &to).expect("connected");
+        let (accepted, _) = listener.accept().expect("accepted");
+        (TcpStream::from(socket), Arc::new(accepted))
+    }
+
+    fn is_open(stream: &mut TcpStream) -> bool {
+        let soon = Some(Duration::from_millis(50));
+        stream.set_read_timeout(soon).expect("set");
+        let wait = stream.read(&mut [0]);
+        wait.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn newcomers_take_the_places_of_who_holds_the_most() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let pending = Pending::new(4);
+        let (mut honest, accepted) = dial(&listener, "127.0.0.2");
+        let _place = pending.admit(&accepted);
+        // As many as there is room for, and as many again: all at the cost of their own.
+        let flood: Vec<_> = (0..8).map(|_| dial(&listener, "127.0.0.3")).collect();
+        let _places: Vec<_> = flood.iter().map(|(_, it)| pending.admit(it)).collect();
+        assert!(is_open(&mut honest), "it came first, and holds one place");
+        let mut open: Vec<bool> = Vec::new();
+        for (mut far, _) in flood {
+            open.push(is_open(&mut far));
+        }
+        assert_eq!(open, [false, false, false, false, false, true, true, true]);
+        let (mut late, accepted) = dial(&listener, "127.0.0.4");
+        let _place = pending.admit(&accepted);
+        assert!(is_open(&mut late) && is_open(&mut honest));
+    }
+
+    #[test]
+    fn among_many_holders_of_one_place_the_oldest_goes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let pending = Pending::new(2);
+        let mut open = Vec::new();
+        let made: Vec<_> = (2..5)
+            .map(|last| dial(&listener, &format!("127.0.0.{last}")))
+            .collect();
+        let _places: Vec<_> = made.iter().map(|(_, it)| pending.admit(it)).collect();
+        for (mut far, _) in made {
+            open.push(is_open(&mut far));
+        }
+        assert_eq!(open, [false, true, true]);
+    }
+
+    #[test]
+    fn holder_is_an_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let (_far, near) = dial(&listener, "127.0.0.9");
+        assert_eq!(holder_of(&near), "127.0.0.9".parse().ok());
     }
 }

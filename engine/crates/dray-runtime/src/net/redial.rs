@@ -1,17 +1,13 @@
 //! The driver's data streams: dialled at first, and dialled again when one dies.
 
+use super::ahead::{Ahead, Ready, Way};
 use super::channel::Channel;
-use super::dial::secure;
 use super::hub::{Hub, Note};
-use super::{Timing, fail, join, socket};
+use super::{fail, join};
 use crossbeam_channel::Receiver;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{Error, ErrorKind, Result, StreamId};
-use dray_wire::codec::{Connection, Security};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -24,11 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Streams {
     /// Where streams may join, each `host:port`; at least one.
     pub(super) addresses: Vec<String>,
-    pub(super) bind: Vec<IpAddr>,
-    pub(super) timing: Timing,
-    pub(super) tls: Arc<ClientConfig>,
-    pub(super) name: ServerName<'static>,
-    pub(super) security: Security,
+    pub(super) way: Arc<Way>,
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
     pub(super) next: AtomicU32,
@@ -37,42 +29,66 @@ pub(super) struct Streams {
 impl Streams {
     /// Dials a new stream. Numbers go round over the addresses of both sides, so that each pair of
     /// interfaces gets its share and a second try takes another way.
-    pub(super) fn dial(&self) -> Result<(StreamId, Channel)> {
+    fn dial(&self, hub: &Arc<Hub>) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = usize::try_from(number).unwrap_or(0);
         let address = turn
             .checked_rem(self.addresses.len())
             .and_then(|place| self.addresses.get(place))
             .ok_or_else(|| fail::internal("dial a stream", "there is no address"))?;
-        let stream = socket::connect(address, &self.bind, turn, self.timing.connect)?;
-        let until = Instant::now() + self.timing.handshake;
-        let socket = socket::Socket::new(Arc::new(stream), until);
-        let mut channel = secure(
-            socket,
-            Connection::Data,
-            self.security,
-            &self.tls,
-            &self.name,
-        )
-        .map_err(|error| fail::io_error(format!("open a stream to {address}"), &error))?;
-        let stream = StreamId(number);
-        join::join(&mut channel, &self.ticket, &self.key, stream)?;
-        Ok((stream, channel))
+        self.join(hub, StreamId(number), self.way.connect(address, turn)?)
     }
 
-    /// Dials so many new streams at once.
-    pub(super) fn dial_all(&self, count: usize) -> Vec<Result<(StreamId, Channel)>> {
-        thread::scope(|scope| {
-            let start = |_| thread::Builder::new().spawn_scoped(scope, || self.dial());
-            let threads: Vec<_> = (0..count).map(start).collect();
-            let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
-                let thread = thread.map_err(|error| fail::system("start a thread", error))?;
-                let died = |_| fail::internal("dial a stream", "its thread panicked");
-                thread.join().map_err(died)?
-            };
-            threads.into_iter().map(join).collect()
-        })
+    fn join(&self, hub: &Arc<Hub>, stream: StreamId, ready: Ready) -> Result<()> {
+        let mut channel: Channel = ready.channel;
+        let challenge = &ready.challenge;
+        join::join(&mut channel, challenge, &self.ticket, &self.key, stream)?;
+        hub.attach(stream, channel)
     }
+
+    /// Takes one that was connected ahead, or else dials.
+    fn open(&self, hub: &Arc<Hub>, ahead: &Ahead) -> Result<()> {
+        match ahead.next() {
+            Some(ready) => {
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                self.join(hub, StreamId(number), ready?)
+            }
+            None => self.dial(hub),
+        }
+    }
+
+    /// Opens the first streams of a session, each taken in as soon as it is there. One is enough to
+    /// go on, and the others are then tried again.
+    pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Ahead, count: usize) {
+        let mut errors = at_once(count, || self.open(hub, ahead));
+        if hub.is_over() {
+            return;
+        }
+        match errors.pop() {
+            Some(error) if errors.len() + 1 == count => hub.break_off(error),
+            last => errors
+                .into_iter()
+                .chain(last)
+                .for_each(|error| hub.stream_lost(error)),
+        }
+    }
+}
+
+/// Opens so many streams at once, and gives what went wrong.
+fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
+    thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, &open);
+        let threads: Vec<_> = (0..count).map(start).collect();
+        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
+            let thread = thread.map_err(|error| fail::system("start a thread", error))?;
+            let died = |_| fail::internal("dial a stream", "its thread panicked");
+            thread.join().map_err(died)?
+        };
+        threads
+            .into_iter()
+            .filter_map(|one| join(one).err())
+            .collect()
+    })
 }
 
 /// Dials a new stream for each that is noted lost, and those that are wanted, until the link is over.
@@ -91,10 +107,8 @@ pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, ret
             Note::Want(count) => {
                 wanted = count;
                 let more = count.saturating_sub(hub.live_streams());
-                for dialled in streams.dial_all(more) {
-                    let attached =
-                        dialled.and_then(|(stream, channel)| hub.attach(stream, channel));
-                    if attached.is_err() && !hub.is_over() {
+                for _lost in at_once(more, || streams.dial(hub)) {
+                    if !hub.is_over() {
                         hub.count_error();
                     }
                 }
@@ -116,10 +130,7 @@ pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, ret
             if !rest(hub, wait) {
                 return;
             }
-            match streams
-                .dial()
-                .and_then(|(stream, channel)| hub.attach(stream, channel))
-            {
+            match streams.dial(hub) {
                 Ok(()) => break,
                 Err(error) => last = error,
             }

@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Wait for connections that were shown out and have not ended yet.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
+
 /// What a passive end is built with.
 #[derive(Debug)]
 pub struct Serve {
@@ -277,10 +280,14 @@ impl Shared {
                 thread::sleep(ACCEPT_PAUSE);
                 continue;
             };
-            if self.running.fetch_add(1, Ordering::AcqRel) >= most {
-                drop((Running(&self.running), stream));
-                continue;
+            // Whoever it is waits for them: a flood is no reason to turn somebody else away.
+            while self.running.load(Ordering::Acquire) >= most {
+                if self.is_stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                thread::sleep(ENDING_PAUSE);
             }
+            self.running.fetch_add(1, Ordering::AcqRel);
             let running = Running(&self.running);
             // Without a thread the connection is dropped, and so closed.
             let _ = thread::Builder::new()
@@ -365,8 +372,12 @@ impl Shared {
         greeting.send(&Message::Hello(ours.clone()))?;
         let drops = theirs.mandatory & mandatory::KEEPS_NOTHING != 0;
         let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
-            match drops && !self.serve.may_keep_nothing {
-                true => Err(keeps_nothing()),
+            if drops && !self.serve.may_keep_nothing {
+                return Err(keeps_nothing());
+            }
+            // What it asks for may be here already, from before it knew.
+            match self.serve.keeps_nothing && !agreed.has(optional::NULL_MEANT) {
+                true => Err(not_meant()),
                 false => Ok(agreed),
             }
         });
@@ -481,7 +492,9 @@ impl Shared {
 
     /// Lets a data stream join, or closes it without a word.
     fn stream(&self, mut channel: Channel, is_clear: bool) -> Result<()> {
-        let (join, challenge) = join::challenge(&mut channel)?;
+        let Some((join, challenge)) = join::challenge(&mut channel)? else {
+            return Ok(());
+        };
         let Some(hub) = self.sessions.find(&join, &challenge, is_clear) else {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
@@ -504,6 +517,12 @@ fn keeps_nothing() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
         .cause("it is a null end: it keeps nothing of what it reads here")
         .remedy("read into a folder; to measure, read from a host that runs dray serve")
+}
+
+fn not_meant() -> Error {
+    Error::new(ErrorKind::IncompatiblePeer, End::Here, "begin a session")
+        .cause("it keeps nothing of what it is sent, and was not asked for as such an end")
+        .remedy("name another host; to measure, let dray cp write to dray://HOST/null:")
 }
 
 fn no_clear_data() -> Error {

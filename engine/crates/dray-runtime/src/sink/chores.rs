@@ -145,13 +145,12 @@ fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
     }
 }
 
-/// Does something with each, as long as the lease is held: looked at each time, for that is one read
-/// of what the system has in memory, and whoever took the lease over has begun to write.
+/// Does something with each, as long as the lease is held: whoever took it over has begun to write.
 fn each_held<T, U>(
     space: &Space,
     items: Vec<T>,
     mut work: impl FnMut(T) -> Result<U, Error>,
 ) -> Result<Vec<U>, Error> {
-    let work = |item| space.check_lease().and_then(|()| work(item));
+    let work = |item| space.check_lease_often().and_then(|()| work(item));
     items.into_iter().map(work).collect()
 }

@@ -1,5 +1,6 @@
 //! The destination: finds or makes the object log that speaks for it, and takes its lease.
 
+use crate::sink::hold::{Lease, read_slots};
 use crate::sink::log_file::StoredLog;
 use crate::sink::look::{LogPlace, find, refuse_others};
 use crate::sink::other_logs::OtherLogs;
@@ -11,7 +12,7 @@ use dray_log::{
     place, recover, trust,
 };
 use dray_store::{Capabilities, ControlFile, ControlMode, Store};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a holder may take to end: one whose source has just died is still making durable what it
@@ -38,42 +39,6 @@ pub struct DestinationRequest {
     pub durability: Durability,
     /// The destination in the caller's words, for messages.
     pub words: String,
-}
-
-/// The lease on a log. It is given back when dropped.
-pub(super) struct Lease {
-    file: Box<dyn ControlFile>,
-    record: LeaseRecord,
-    /// What the file held when it was found to be ours last. It is looked at before each small file:
-    /// the same bytes say the same and need not be understood again.
-    seen: Mutex<Vec<u8>>,
-}
-
-impl Lease {
-    pub(super) const fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
-        Self {
-            file,
-            record,
-            seen: Mutex::new(Vec::new()),
-        }
-    }
-
-    /// Whether it is still ours.
-    pub(super) fn check(&self) -> Result<()> {
-        let mut bytes = [0; LEASE_BYTES];
-        let length = read_slots(self.file.as_ref(), &mut bytes)?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if length > 0 && seen[..] == bytes[..length] {
-            return Ok(());
-        }
-        let found = lease::newest(&bytes[..length])?;
-        if lease::is_fenced(&self.record, found.as_ref()) {
-            return Err(lease::fenced_error(found.as_ref()));
-        }
-        seen.clear();
-        seen.extend_from_slice(&bytes[..length]);
-        Ok(())
-    }
 }
 
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
@@ -420,18 +385,6 @@ pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> 
     let mut bytes = [0; LEASE_BYTES];
     let length = read_slots(file, &mut bytes)?;
     lease::newest(&bytes[..length])
-}
-
-/// Reads a lease file's slots; returns how many bytes there are.
-fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) -> Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read_at(filled as u64, &mut bytes[filled..])? {
-            0 => break,
-            got => filled += got,
-        }
-    }
-    Ok(filled)
 }
 
 pub(super) fn boot_id() -> Result<BootId> {

@@ -1,10 +1,12 @@
 //! The sink's files: what stands at a path, partial files and their records, durability, names.
 
+use crate::extent::Extent;
 use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
 use crate::sink::clear::{below, id_of};
-use crate::sink::destination::{Destination, Lease};
+use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
+use crate::sink::hold::Lease;
 use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
 use crate::sink::peek;
@@ -118,6 +120,11 @@ impl Space {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
+    /// The same for what is done for each of many: whether it might a moment ago.
+    pub(super) fn check_lease_often(&self) -> Result<()> {
+        self.lease.as_ref().map_or(Ok(()), Lease::check_often)
+    }
+
     pub(super) fn prepare(
         &self,
         path: &RelPath,
@@ -209,6 +216,16 @@ impl Space {
         self.handles.of(open)?.write_at(offset, bytes)
     }
 
+    /// Makes a part of a prepared file what lies elsewhere already; `false` if it has to be written.
+    pub(super) fn share(
+        &self,
+        open: &Arc<OpenFile>,
+        range: ByteRange,
+        extent: &Extent,
+    ) -> Result<bool> {
+        extent.give(&*self.handles.of(open)?, range)
+    }
+
     /// Makes a range a hole; in a new partial file it is one already.
     pub(super) fn punch(&self, open: &Arc<OpenFile>, range: ByteRange) -> Result<()> {
         if open.is_new {
@@ -226,7 +243,7 @@ impl Space {
         metadata: &Metadata,
     ) -> Result<()> {
         // Of the many files of one object each: whoever took the lease over has begun to write.
-        self.check_lease()?;
+        self.check_lease_often()?;
         let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())

@@ -1,5 +1,6 @@
 //! The writers: put the parts of an object where they belong.
 
+use crate::extent::Extent;
 use crate::link::SinkEvent;
 use crate::pool::Pool;
 use crate::sink::chores::fenced;
@@ -66,12 +67,17 @@ pub(super) fn run(
 
 /// Writes one object and says how that went; false when nobody is left to hear it.
 fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>) -> bool {
-    let input = match space.check_lease() {
+    let input = match space.check_lease_often() {
         Err(error) => Input::LeaseLost(error),
         Ok(()) => {
-            let buffer = job.buffer.and_then(|id| pool.buffer(id));
+            let mut buffer = job.buffer.and_then(|id| pool.buffer(id));
+            let extent = buffer.as_mut().and_then(|buffer| buffer.extent.take());
             let bytes = buffer.as_ref().map_or(&[][..], |buffer| buffer.bytes());
-            let results = write(&job.parts, bytes, space);
+            let results = match shared(&job.parts, extent.as_ref(), space) {
+                Some(Err(error)) => vec![Err(error)],
+                Some(Ok(true)) => vec![Ok(())],
+                Some(Ok(false)) | None => write(&job.parts, bytes, space),
+            };
             drop(buffer);
             let results: Result<_> = results.into_iter().map(fenced).collect();
             let written = |results| Input::Written(job.block, results);
@@ -79,6 +85,22 @@ fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>
         }
     };
     events.send(SinkEvent::Input(input)).is_ok()
+}
+
+/// Takes the blocks of the file that the object was read from, if it is one run of a large one.
+fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Option<Result<bool>> {
+    match (parts, extent) {
+        (
+            [
+                WriteJobPart {
+                    part,
+                    open: Some(open),
+                },
+            ],
+            Some(extent),
+        ) if part.small.is_none() && !part.hole => Some(space.share(open, part.range, extent)),
+        _ => None,
+    }
 }
 
 fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>> {

@@ -32,7 +32,7 @@ pub struct Origin {
     pub(super) offset: u64,
     /// Size of the whole file as listed.
     pub(super) listed_bytes: u64,
-    handle: OnceLock<Box<dyn ReadHandle>>,
+    handle: OnceLock<Arc<dyn ReadHandle>>,
     /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
     /// which would keep all of them open.
     is_shared: bool,
@@ -40,8 +40,9 @@ pub struct Origin {
 
 impl Origin {
     /// Opens the file for one read.
-    fn open(&self) -> Result<Box<dyn ReadHandle>> {
-        self.store.open_read(&self.path, ReadPurpose::Transfer)
+    fn open(&self) -> Result<Arc<dyn ReadHandle>> {
+        let opened = self.store.open_read(&self.path, ReadPurpose::Transfer);
+        opened.map(Arc::from)
     }
 
     /// Calls `read` with a handle: the one that all reads of a large file share, where that is
@@ -49,16 +50,16 @@ impl Origin {
     pub(super) fn with_handle<T>(
         &self,
         is_whole: bool,
-        read: impl FnOnce(&dyn ReadHandle) -> Result<T>,
+        read: impl FnOnce(&Arc<dyn ReadHandle>) -> Result<T>,
     ) -> Result<T> {
         if is_whole || !self.is_shared {
-            return read(self.open()?.as_ref());
+            return read(&self.open()?);
         }
         if let Some(handle) = self.handle.get() {
-            return read(handle.as_ref());
+            return read(handle);
         }
         let opened = self.open()?;
-        read(self.handle.get_or_init(|| opened).as_ref())
+        read(self.handle.get_or_init(|| opened))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
 
+use crate::extent::Extent;
 use crate::link::SourceEvent;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::source::list::Origin;
@@ -7,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 use dray_core::checksum::Summer;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
-use dray_store::ReadHandle;
+use dray_store::{ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
 
@@ -39,7 +40,11 @@ pub(super) fn run(
     let segments_max = SEGMENTS_MAX.min(segments_agreed);
     for job in jobs {
         let outcome = match pool.buffer(job.buffer) {
-            Some(mut buffer) => read(&job.parts, buffer.bytes_mut(), segments_max),
+            Some(mut buffer) => {
+                let (outcome, extent) = read(&job.parts, buffer.bytes_mut(), segments_max);
+                buffer.extent = extent;
+                outcome
+            }
             None => ReadOutcome::default(),
         };
         let input = Input::ReadDone {
@@ -52,15 +57,21 @@ pub(super) fn run(
     }
 }
 
-fn read(parts: &[ReadJobPart], buffer: &mut [u8], segments_max: usize) -> ReadOutcome {
+fn read(
+    parts: &[ReadJobPart],
+    buffer: &mut [u8],
+    segments_max: usize,
+) -> (ReadOutcome, Option<Extent>) {
     let mut outcome = ReadOutcome::default();
+    let mut extent = None;
     let mut used = 0;
     // In a pack each file is one segment.
     let segments_max = if parts.len() == 1 { segments_max } else { 1 };
     for ReadJobPart { origin, part } in parts {
         let room = buffer.get_mut(used..).unwrap_or_default();
         match read_part(origin, part, room, segments_max) {
-            Ok(Found::Segments(segments)) => {
+            Ok(Found::Segments(segments, lies)) => {
+                extent = lies.filter(|_| parts.len() == 1);
                 used += segments
                     .iter()
                     .filter(|segment| segment.kind != SegmentKind::Hole)
@@ -76,11 +87,12 @@ fn read(parts: &[ReadJobPart], buffer: &mut [u8], segments_max: usize) -> ReadOu
             }
         }
     }
-    outcome
+    (outcome, extent)
 }
 
 enum Found {
-    Segments(Vec<Segment>),
+    /// What was read, and where it lies if that is one run.
+    Segments(Vec<Segment>, Option<Extent>),
     HoleUntil(u64),
 }
 
@@ -97,7 +109,7 @@ fn read_part(
 }
 
 fn read_from(
-    handle: &dyn ReadHandle,
+    handle: &Arc<dyn ReadHandle>,
     origin: &Origin,
     part: &ReadPart,
     buffer: &mut [u8],
@@ -110,11 +122,11 @@ fn read_from(
         let rest = ByteRange::between(at, part.range.end());
         // One for what comes next, and one for all that follows.
         let look_for_holes = segments.len() + 2 <= segments_max;
-        let (data, hole) = next_run(handle, origin, part, rest, look_for_holes)?;
+        let (data, hole) = next_run(handle.as_ref(), origin, part, rest, look_for_holes)?;
         if let Some(end) = hole {
             let whole_part = at == part.range.offset && end >= part.range.end();
             if whole_part {
-                check_unchanged(handle, origin, part)?;
+                check_unchanged(handle.as_ref(), origin, part)?;
                 return Ok(Found::HoleUntil(end.min(part.size)));
             }
             let range = ByteRange::between(at, end.min(part.range.end()));
@@ -134,7 +146,12 @@ fn read_from(
             );
         };
         let mut summer = Summer::new();
-        fill(handle, origin.offset + data.offset, room, &mut summer)?;
+        fill(
+            handle.as_ref(),
+            origin.offset + data.offset,
+            room,
+            &mut summer,
+        )?;
         let kind = SegmentKind::Data(summer.finish());
         segments.push(Segment {
             file: part.file,
@@ -144,8 +161,14 @@ fn read_from(
         used += length;
         at = data.end();
     }
-    check_unchanged(handle, origin, part)?;
-    Ok(Found::Segments(segments))
+    let state = check_unchanged(handle.as_ref(), origin, part)?;
+    let extent = match segments.as_slice() {
+        [run] if run.kind != SegmentKind::Hole => {
+            Extent::of(handle, origin.offset + run.range.offset, state)
+        }
+        _ => None,
+    };
+    Ok(Found::Segments(segments, extent))
 }
 
 /// What comes next in `rest`: a run of data, or a hole that ends at the returned offset.
@@ -207,10 +230,10 @@ fn fill(
     Ok(())
 }
 
-fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<()> {
+fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<ReadState> {
     let now = handle.state()?;
     if now.size == origin.listed_bytes && now.modified == part.modified {
-        return Ok(());
+        return Ok(now);
     }
     let cause = if now.size == origin.listed_bytes {
         "its modification time is another than when it was listed".to_owned()

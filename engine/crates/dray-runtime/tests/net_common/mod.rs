@@ -6,6 +6,7 @@
     reason = "each test file uses its part, and sees it as a module"
 )]
 
+pub mod far;
 pub mod proxy;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};

@@ -12,6 +12,7 @@ mod list;
 mod probe;
 mod read;
 mod resolve;
+mod share;
 mod sync;
 mod write;
 
@@ -59,6 +60,8 @@ pub struct PosixOptions {
     pub openat2: bool,
     /// Whether large files pass the page cache, where the file system lets them.
     pub direct: bool,
+    /// Whether files may share blocks with their copies, where the file system can do that.
+    pub shares_blocks: bool,
 }
 
 impl Default for PosixOptions {
@@ -69,6 +72,7 @@ impl Default for PosixOptions {
             create: false,
             openat2: true,
             direct: false,
+            shares_blocks: false,
         }
     }
 }
@@ -83,6 +87,7 @@ pub struct PosixStore {
     capabilities: Capabilities,
     umask: u32,
     is_direct: bool,
+    shares_blocks: bool,
     /// The root's path, if the system tells.
     opened_at: Option<PathBuf>,
 }
@@ -134,6 +139,7 @@ impl PosixStore {
             capabilities,
             umask: umask(),
             is_direct: options.direct,
+            shares_blocks: options.shares_blocks,
             opened_at,
         })
     }

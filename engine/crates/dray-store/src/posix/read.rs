@@ -41,6 +41,7 @@ impl PosixStore {
         let direct = wants_direct.then(|| Direct::of(fd.as_fd(), OFlags::RDONLY));
         Ok(PosixRead {
             direct: direct.flatten(),
+            shares_blocks: self.shares_blocks,
             fd,
             place,
         })
@@ -52,6 +53,7 @@ impl PosixStore {
 pub(super) struct PosixRead {
     fd: OwnedFd,
     direct: Option<Direct>,
+    shares_blocks: bool,
     place: Place,
 }
 
@@ -66,6 +68,10 @@ impl ReadHandle for PosixRead {
 
     fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    fn shareable(&self) -> Option<BorrowedFd<'_>> {
+        self.shares_blocks.then(|| self.fd.as_fd())
     }
 
     fn state(&self) -> Result<ReadState> {

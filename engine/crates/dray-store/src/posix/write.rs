@@ -3,7 +3,7 @@
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{Place, PosixStore, attributes, birth_of, size_of};
+use super::{Place, PosixStore, attributes, birth_of, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -11,6 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Mode of a partial file until it is published: nobody else reads what is not whole.
 const PRIVATE: u32 = 0o600;
@@ -41,10 +42,12 @@ impl PosixStore {
             .then(|| Direct::of(fd.as_fd(), OFlags::WRONLY));
         let direct = direct.flatten();
         let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
+        let may_share = self.shares_blocks && kind.is_ok_and(share::may_share);
         Ok(PosixPartial {
             // Nothing is copied to memory under the lock.
             takes_one_writer: takes_one && direct.is_none(),
             direct,
+            may_share: AtomicBool::new(may_share),
             fd,
             id,
             name: request.name.clone(),
@@ -210,6 +213,8 @@ pub(super) struct PosixPartial {
     direct: Option<Direct>,
     id: PartialId,
     takes_one_writer: bool,
+    /// Until the file system says no.
+    may_share: AtomicBool,
     name: Name,
     folders: Arc<Folders>,
     place: Place,
@@ -232,6 +237,19 @@ impl Partial for PosixPartial {
             .map_or(Ok(0), |direct| direct.write_at(offset, bytes))
             .and_then(|count| write_all_at(self.fd.as_fd(), offset + count as u64, &bytes[count..]))
             .map_err(self.named("write the file"))
+    }
+
+    fn share(&self, range: ByteRange, from: BorrowedFd<'_>, offset: u64) -> Result<bool> {
+        if !self.may_share.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let to = (self.fd.as_fd(), range.offset);
+        let shared = share::share((from, offset), to, range.length)
+            .map_err(self.named("share blocks with the file"))?;
+        if !shared {
+            self.may_share.store(false, Ordering::Relaxed);
+        }
+        Ok(shared)
     }
 
     fn takes_one_writer(&self) -> bool {

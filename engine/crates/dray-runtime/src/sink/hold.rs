@@ -1,0 +1,142 @@
+//! The lease while it is held: whether it still is, asked often and answered from what was read a
+//! moment ago where that is enough.
+//!
+//! Not for: how it is taken (`destination`), and what it says (`dray_log::lease`).
+
+use dray_core::Result;
+use dray_log::LeaseRecord;
+use dray_log::lease::{self, LEASE_BYTES};
+use dray_store::ControlFile;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long ago the lease may have been found ours for what is done for every small file or object. On
+/// network storage each look is a round trip, and small files have three. Whoever takes a lease over
+/// without its holder's lock reads a log first, and that takes longer (guess, revisit).
+const FRESH: Duration = Duration::from_millis(10);
+
+/// The lease on a log. It is given back when dropped.
+pub(super) struct Lease {
+    pub(super) file: Box<dyn ControlFile>,
+    pub(super) record: LeaseRecord,
+    seen: Mutex<Seen>,
+}
+
+/// What a lease's file held when it was found to be ours last.
+#[derive(Default)]
+struct Seen {
+    /// The same bytes say the same and need not be understood again.
+    bytes: Vec<u8>,
+    /// When it was not yet read.
+    before: Option<Instant>,
+}
+
+impl Lease {
+    pub(super) fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
+        Self {
+            file,
+            record,
+            seen: Mutex::default(),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is still ours.
+    pub(super) fn check(&self) -> Result<()> {
+        self.look(&mut self.seen())
+    }
+
+    /// Whether it was ours a moment ago: one of many who ask looks, and the others have its answer.
+    pub(super) fn check_often(&self) -> Result<()> {
+        let mut seen = self.seen();
+        match seen.before {
+            Some(before) if before.elapsed() < FRESH => Ok(()),
+            _ => self.look(&mut seen),
+        }
+    }
+
+    fn look(&self, seen: &mut Seen) -> Result<()> {
+        let now = Instant::now();
+        seen.before = None;
+        let mut bytes = [0; LEASE_BYTES];
+        let length = read_slots(self.file.as_ref(), &mut bytes)?;
+        let held = &bytes[..length];
+        if length == 0 || seen.bytes != held {
+            let found = lease::newest(held)?;
+            if lease::is_fenced(&self.record, found.as_ref()) {
+                return Err(lease::fenced_error(found.as_ref()));
+            }
+            seen.bytes.clear();
+            seen.bytes.extend_from_slice(held);
+        }
+        seen.before = Some(now);
+        Ok(())
+    }
+}
+
+/// Reads a lease file's slots; returns how many bytes there are.
+pub(super) fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(filled as u64, &mut bytes[filled..])? {
+            0 => break,
+            got => filled += got,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FRESH, Lease};
+    use dray_core::{End, ErrorKind, RelPath, TransferId};
+    use dray_log::{BootId, LeaseRecord};
+    use dray_store::{ControlMode, PosixOptions, PosixStore, Store};
+    use std::thread;
+
+    fn record(epoch: u64) -> LeaseRecord {
+        LeaseRecord {
+            epoch,
+            holder: "a test".to_owned(),
+            transfer: TransferId::new("test").expect("an id"),
+            boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
+            host: "here".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_seen_a_moment_ago_is_believed_for_no_longer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+        let store = store.expect("opens");
+        let path = RelPath::parse(b"lease").expect("a good path");
+        let open = || {
+            store
+                .open_control(&path, ControlMode::Create)
+                .expect("a control file")
+        };
+        let write = |record: &LeaseRecord| {
+            let bytes = record.encode().expect("fits");
+            open()
+                .write_at(record.slot_offset(), &bytes)
+                .expect("written");
+        };
+        write(&record(1));
+        let lease = Lease::new(open(), record(1));
+        lease.check_often().expect("ours");
+        write(&record(2));
+        let error = lease.check().expect_err("another's, as a look says");
+        assert_eq!(error.kind, ErrorKind::LeaseLost);
+        // And so it is for whoever asks next.
+        assert!(lease.check_often().is_err());
+
+        let lease = Lease::new(open(), record(2));
+        lease.check_often().expect("ours");
+        write(&record(3));
+        thread::sleep(FRESH);
+        assert!(lease.check_often().is_err(), "too long ago");
+    }
+}

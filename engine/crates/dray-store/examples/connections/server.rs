@@ -1,0 +1,213 @@
+//! A server whose connections are served by one thread each, at a fixed rate: what is beyond it, a
+//! connection more has to carry. A file has a lock, which a write holds for a part of its time, and for
+//! longer when it is to be durable; so writes of one file that come by several connections wait for each
+//! other, and their connections stand still meanwhile.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most bytes of one request.
+pub(crate) const BYTES_MAX: usize = 1 << 20;
+
+/// What it can do. Far below what a processor can, so that how busy the machine is does not count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rates {
+    /// Bytes per second of a connection.
+    pub(crate) connection: f64,
+    /// Of all together, if that is bounded.
+    pub(crate) whole: Option<f64>,
+    /// Of the time that a write takes, when it holds its file's lock.
+    pub(crate) locked: f64,
+    /// How long a write takes to be durable, in the lock.
+    pub(crate) durable: Duration,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self {
+            connection: 16.0 * 1048576.0,
+            whole: None,
+            locked: 0.25,
+            durable: Duration::from_millis(2),
+        }
+    }
+}
+
+/// A request, as it goes over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Comes back with the answer.
+    pub(crate) id: u64,
+    /// Which file.
+    pub(crate) file: u32,
+    /// How many bytes; those of a write follow, those of a read follow the answer.
+    pub(crate) bytes: u32,
+    pub(crate) is_write: bool,
+    /// Whether it is answered when it is durable.
+    pub(crate) is_durable: bool,
+}
+
+/// Bytes of a request and of an answer, without data.
+pub(crate) const REQUEST: usize = 18;
+pub(crate) const ANSWER: usize = 12;
+
+impl Request {
+    pub(crate) fn encode(&self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
+        bytes[..8].copy_from_slice(&self.id.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.file.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[16] = u8::from(self.is_write);
+        bytes[17] = u8::from(self.is_durable);
+        bytes
+    }
+
+    fn decode(bytes: &[u8; REQUEST]) -> Self {
+        let four = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            id: u64::from(four(0)) | u64::from(four(4)) << 32,
+            file: four(8),
+            bytes: four(12),
+            is_write: bytes[16] != 0,
+            is_durable: bytes[17] != 0,
+        }
+    }
+}
+
+/// The server; it ends with the program.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What its threads share.
+pub(crate) struct Shared {
+    rates: Rates,
+    files: Mutex<HashMap<u32, Arc<Mutex<()>>>>,
+    /// When the whole server is free again.
+    free: Mutex<Instant>,
+    /// How often a file's lock was held by another, and nanoseconds waited for it.
+    pub(crate) lock_waits: AtomicU64,
+    pub(crate) lock_nanos: AtomicU64,
+}
+
+impl Server {
+    pub(crate) fn start(rates: Rates) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            rates,
+            files: Mutex::default(),
+            free: Mutex::new(Instant::now()),
+            lock_waits: AtomicU64::new(0),
+            lock_nanos: AtomicU64::new(0),
+        });
+        let of_all = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let shared = of_all.clone();
+                // Its client has gone when it ends.
+                thread::spawn(move || shared.serve(stream).is_ok());
+            }
+        });
+        Ok(Self { address, shared })
+    }
+}
+
+/// What a late wake-up may be made up for: a sleep is longer than asked on a busy machine.
+const LATE_MAX: Duration = Duration::from_millis(5);
+
+/// A thread's time, which passes as it serves. It holds how much too late it woke up last.
+struct Pace(Duration);
+
+impl Pace {
+    fn spend(&mut self, length: Duration) {
+        let began = Instant::now();
+        let due = length.saturating_sub(self.0);
+        self.0 = self.0.saturating_sub(length);
+        thread::sleep(due);
+        self.0 += began.elapsed().saturating_sub(due);
+        self.0 = self.0.min(LATE_MAX);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut buffer = vec![0; BYTES_MAX];
+        let mut head = [0; REQUEST];
+        let mut pace = Pace(Duration::ZERO);
+        loop {
+            stream.read_exact(&mut head)?;
+            let request = Request::decode(&head);
+            let data = buffer
+                .get_mut(..request.bytes as usize)
+                .ok_or(io::ErrorKind::InvalidData)?;
+            if request.is_write {
+                stream.read_exact(data)?;
+            }
+            self.work(request, &mut pace);
+            let mut answer = [0; ANSWER];
+            answer[..8].copy_from_slice(&request.id.to_le_bytes());
+            answer[8..]
+                .copy_from_slice(&if request.is_write { 0 } else { request.bytes }.to_le_bytes());
+            stream.write_all(&answer)?;
+            if !request.is_write {
+                stream.write_all(data)?;
+            }
+        }
+    }
+
+    fn work(&self, request: Request, pace: &mut Pace) {
+        let Rates {
+            connection,
+            whole,
+            locked,
+            durable,
+        } = self.rates;
+        let bytes = f64::from(request.bytes);
+        let length = Duration::from_secs_f64(bytes / connection);
+        if let Some(whole) = whole {
+            let until = {
+                let mut free = lock(&self.free);
+                *free = (*free).max(Instant::now()) + Duration::from_secs_f64(bytes / whole);
+                *free
+            };
+            thread::sleep(until.saturating_duration_since(Instant::now()));
+        }
+        if !request.is_write {
+            return pace.spend(length);
+        }
+        pace.spend(length.mul_f64(1.0 - locked));
+        let file = lock(&self.files).entry(request.file).or_default().clone();
+        let _held = match file.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let began = Instant::now();
+                let held = lock(&file);
+                let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                self.lock_waits.fetch_add(1, Ordering::Relaxed);
+                self.lock_nanos.fetch_add(nanos, Ordering::Relaxed);
+                held
+            }
+        };
+        let durable = if request.is_durable {
+            durable
+        } else {
+            Duration::ZERO
+        };
+        pace.spend(length.mul_f64(locked) + durable);
+    }
+}

@@ -1,0 +1,220 @@
+"""Tables and the page of what several connections to one server carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from integration.bench import report
+from integration.harness.program import ROOT
+
+PAGE = ROOT / "docs" / "explanation" / "measured-connections.md"
+RESULTS = PAGE.with_suffix("") / "results.json"
+#: what is chosen carries so much of what the better policy does
+BAR = 0.97
+
+INTRODUCTION = """\
+# What one run measured of several connections
+
+What threads carry to and from a server over 1 to 8 connections, by the two policies of Mulconn and
+by [what dray chooses](../design/throughput.md#threads-to-connections).
+[The command](../how-to/measure.md#several-connections-to-one-server) prints yours.
+"""
+
+READING = """\
+## How to read it
+
+- Numbers are of what one connection carries: 4.00 is as much as four do at their best. Each is the
+  median of the rounds, in which all policies took turns.
+- *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes
+  2 ms more. *async*: a thread goes on, with up to four calls open on a connection.
+- *single* gives each thread a connection of its own, *multiple* each call the one with the least on
+  it, in turn among equals. *auto* is what dray does. *auto / better* is beside the better of both.
+- The server is the experiment's own, over real connections on the loopback: one thread serves a
+  connection, at 16 MiB/s, by sleeping. All of it is far below what two processors carry, so the
+  machine does not count. Each thread has a file of its own, and calls of 384 to 512 KiB.
+- A file is locked for the last quarter of a write, and while it is made durable. What waits for it
+  stands still with its connection: *lock waits* is how often, and for how many seconds of all
+  connections together.
+- A thread that waits has one call open whatever the policy, so neither *single* nor *multiple* gets
+  more than one connection's worth out of one thread. *auto* cuts its calls into pieces. Into how
+  many is best for a write that has to be durable, it finds out: each piece is made durable by
+  itself, one after the other. Where the file is locked for all of a write, five seconds go before
+  what is counted; elsewhere half a second.
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One case."""
+
+    direction: str
+    mode: str
+    threads: int
+    connections: int
+    #: of the time a write takes, when its file is locked
+    locked: float
+    #: of all connections, per second; 0 without a bound
+    server_mib: int = 0
+
+    @property
+    def title(self) -> str:
+        """Say it in a line."""
+        return (
+            f"{self.direction} {self.mode}, {self.threads} threads, {self.connections} connections"
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a case by one policy."""
+
+    cell: Cell
+    policy: str
+    round: int
+    #: what came through, beside what one connection carries
+    of_one: float
+    lock_waits: int
+    lock_seconds: float
+
+
+@dataclass
+class Results:
+    """All there is to say."""
+
+    machine: dict[str, Any]
+    command: str
+    runs: list[Run] = field(default_factory=list)
+
+    def text(self) -> str:
+        """Write them down, each run in a line."""
+        lines = ",\n".join(f"  {json.dumps(dataclasses.asdict(each))}" for each in self.runs)
+        head = f' "machine": {json.dumps(self.machine)},\n "command": {json.dumps(self.command)}'
+        return f'{{\n{head},\n "runs": [\n{lines}\n ]\n}}\n'
+
+    @staticmethod
+    def read(text: str) -> Results:
+        """Read what :meth:`text` wrote."""
+        value = json.loads(text)
+        found = [Run(**{**each, "cell": Cell(**each["cell"])}) for each in value["runs"]]
+        return Results(value["machine"], value["command"], found)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A case: medians over its rounds."""
+
+    cell: Cell
+    single: float
+    multiple: float
+    auto: float
+    #: of a run: how often a lock was waited for, and seconds
+    single_waits: tuple[float, float]
+    multiple_waits: tuple[float, float]
+
+    @property
+    def of_better(self) -> float:
+        """Compare what was chosen with the better of both."""
+        return self.auto / max(self.single, self.multiple)
+
+
+def lines(results: Results) -> list[Line]:
+    """Compute the lines of all tables, in the order of the runs."""
+    found = []
+    for cell in dict.fromkeys(run.cell for run in results.runs):
+        there = {
+            policy: [each for each in results.runs if (each.cell, each.policy) == (cell, policy)]
+            for policy in ("single", "multiple", "auto")
+        }
+        rate = {
+            name: statistics.median(each.of_one for each in runs) for name, runs in there.items()
+        }
+        waits = {
+            name: (
+                statistics.median(each.lock_waits for each in runs),
+                statistics.median(each.lock_seconds for each in runs),
+            )
+            for name, runs in there.items()
+        }
+        found.append(
+            Line(cell, **rate, single_waits=waits["single"], multiple_waits=waits["multiple"])
+        )
+    return found
+
+
+def _cells(line: Line) -> list[str]:
+    cell = line.cell
+    words = [cell.direction, cell.mode, str(cell.threads), str(cell.connections)]
+    words += [f"{line.single:.2f}", f"{line.multiple:.2f}", f"**{line.auto:.2f}**"]
+    words.append(f"{line.of_better:.2f}")
+    for count, seconds in (line.single_waits, line.multiple_waits):
+        words.append(f"{count:.0f}, {seconds:.1f} s" if count else "")
+    return words
+
+
+HEADS = ("", "", "threads", "connections", "single", "multiple", "auto", "auto / better")
+WAITS = ("lock waits, single", "multiple")
+
+
+def table(found: list[Line]) -> list[str]:
+    """Write a table in Markdown."""
+    heads = [*HEADS, *WAITS]
+    rows = [f"| {' | '.join(_cells(line))} |" for line in found]
+    return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows]
+
+
+def parts(results: Results) -> list[tuple[str, list[Line]]]:
+    """Part the lines by what they are for."""
+    all_lines = lines(results)
+    usual = [each for each in all_lines if each.cell.locked < 1 and not each.cell.server_mib]
+    locked = [each for each in all_lines if each.cell.locked >= 1]
+    bounded = [each for each in all_lines if each.cell.server_mib]
+    mib = bounded[0].cell.server_mib if bounded else 0
+    found = [
+        ("Threads and connections", usual),
+        ("A file that is locked for all of a write", locked),
+        (f"A server that carries {mib} MiB/s by all connections", bounded),
+    ]
+    return [(title, there) for title, there in found if there]
+
+
+def verdict(results: Results) -> str:
+    """Say how the bar is held."""
+    found = lines(results)
+    held = [line for line in found if line.of_better >= BAR]
+    worst = min(found, key=lambda line: line.of_better)
+    return (
+        f"What is chosen carries {BAR} of the better policy, or more, in {len(held)} of"
+        f" {len(found)} cases; {worst.of_better:.2f} in the worst ({worst.cell.title})."
+    )
+
+
+def tables(results: Results) -> str:
+    """Write all tables."""
+    text = [verdict(results)]
+    for title, there in parts(results):
+        text += ["", f"{title}:", "", *table(there)]
+    return "\n".join(text) + "\n"
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    text = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
+    text.append(verdict(results) + "\n")
+    for title, there in parts(results):
+        text += [f"## {title}\n", "\n".join(table(there)) + "\n"]
+    return "\n".join([*text, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page into the manual."""
+    report.put(PAGE, page(Results.read(text)), {}, text)
+
+
+if __name__ == "__main__":
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))

@@ -1,0 +1,121 @@
+"""Several copies, short-lived clients, a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.airflow import free_port
+from integration.harness.tree import hash_file
+from integration.xrootd.files import copies, make, pair
+from integration.xrootd.servers import HERE, SHIM, find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+
+
+def test_six_copies_at_once_take_turns(scene: Scene) -> None:
+    """Of six copies at once four run, as the server is told (xfr 4), and all arrive."""
+    source, sink = pair(scene, f"rate = {8 * MIB}")
+    made = [make(source, f"f{number}", 12 * MIB, seed=number) for number in range(6)]
+    clients = [
+        scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at(path.name), sink.at(path.name))
+        for path in made
+    ]
+    most = 0
+    while any(client.is_running() for client in clients):
+        most = max(most, len(sink.jobs()))
+        time.sleep(0.01)
+    for client in clients:
+        client.wait().expect(0)
+    assert most == 4
+    for path in made:
+        assert hash_file(sink.path(path.name)) == hash_file(path)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_mixed_folder_arrives(scene: Scene) -> None:
+    """A folder of many small files and some larger ones, four at a time."""
+    source, sink = pair(scene)
+    sizes = [number * 7919 % 90_000 for number in range(20)] + [3 * MIB + 1, 20 * MIB]
+    for number, size in enumerate(sizes):
+        make(source, f"top/d{number % 4}/f{number}", size, seed=number)
+    wanted = {path.relative_to(source.data): path for path in source.data.rglob("f*")}
+    # File by file, as FTS asks: the client's own --recursive gives all files of a folder one name.
+    words = ["xrdcp", "--nopbar", "--tpc", "only"]
+    urls = [(source.at(str(name)), sink.at(str(name))) for name in wanted]
+    for first in range(0, len(urls), 4):
+        clients = [scene.begin(*words, *pair) for pair in urls[first : first + 4]]
+        for client in clients:
+            client.wait().expect(0)
+    found = {path.relative_to(sink.data): path for path in sink.data.rglob("f*")}
+    assert found.keys() == wanted.keys()
+    for name, path in wanted.items():
+        assert hash_file(found[name]) == hash_file(path)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
+    """A client that gives up after some seconds, again and again, has the whole file one day."""
+    source, sink = pair(scene, f"rate = {8 * MIB}")
+    made = make(source, "a", 120 * MIB)
+    env = {"XRD_CPTPCTIMEOUT": "4", "XRD_TIMEOUTRESOLUTION": "1"}
+    calls = 0
+    while calls < 8:
+        calls += 1
+        ended = scene.xrdcp("--tpc", "only", "--force", source.at("a"), sink.at("a"), env=env)
+        if ended.code == 0:
+            break
+    assert ended.code == 0
+    assert calls > 1, "the limit was never met"
+    assert hash_file(sink.path("a")) == hash_file(made)
+    # What the last call found safe is most of it: no call began anew.
+    sent, resumed = copies(sink)[-1]
+    assert resumed > 0
+    assert sent + resumed == 120 * MIB
+
+
+def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
+    """Of a cluster the server that is chosen lets dray copy from the one that has the file."""
+    meeting = free_port()
+    cluster = [
+        f"all.manager {HERE}:{meeting}",
+        "all.role server",
+        "all.role manager if named head",
+        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
+        "cms.delay startup 3 servers 1 lookup 1",
+        "cms.space min 10m 5m",
+    ]
+    head = scene.server("head", lines=cluster)
+    data = [scene.server(f"data{number}", lines=cluster) for number in range(3)]
+    for server in (head, *data):
+        server.start_manager()
+    made = make(data[0], "a", 24 * MIB)
+    until = time.monotonic() + 90
+    while scene.run("xrdfs", head.url, "stat", "/a").code != 0:
+        assert time.monotonic() < until, head.said()
+        time.sleep(0.5)
+    scene.xrdcp("--tpc", "only", head.at("a"), head.at("b")).expect(0)
+    (copied,) = [server for server in data if server.path("b").exists()]
+    assert hash_file(copied.path("b")) == hash_file(made)
+    assert copies(copied) == [(24 * MIB, 0)]
+    assert head.checksum("b", "adler32") == data[0].checksum("a", "adler32")
+
+
+def test_only_the_entry_points_are_exported() -> None:
+    """What the library gives out is what its header says."""
+    words: list[str | Path] = ["nm", "--dynamic", "--defined-only", "--format=posix", find(SHIM)]
+    listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names
+    assert all(name.startswith("dray_xrdcl_") for name in names), names
