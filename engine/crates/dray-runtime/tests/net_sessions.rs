@@ -32,8 +32,8 @@ fn messages() -> Vec<Message> {
     }
     assert_eq!(
         kinds.len(),
-        23,
-        "HELLO to BYE, and PROFILE, without PING and PONG"
+        24,
+        "HELLO to BYE, PROFILE and STREAMS, without PING and PONG"
     );
     messages
 }
