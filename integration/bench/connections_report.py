@@ -31,6 +31,8 @@ READING = """\
 
 - Numbers are of what one connection carries: 4.00 is as much as four do at their best. Each is the
   median of the rounds, in which all policies took turns.
+- With one connection all three are the same, and so are two of them wherever *auto* chooses one of
+  the others: what they differ by there is chance.
 - *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes
   2 ms more. *async*: a thread goes on, with up to four calls open on a connection.
 - *single* gives each thread a connection of its own, *multiple* each call the one with the least on

@@ -408,6 +408,13 @@ def _profile(reader: Reader) -> Fields:
     }
 
 
+def _streams(reader: Reader) -> Fields:
+    count = reader.u32()
+    if count == 0:
+        raise FrameError("no stream at all")
+    return {"streams": count}
+
+
 def _segment(reader: Reader) -> Fields:
     kind = reader.word({1: "data", 2: "hole"})
     segment = {"file": reader.u64(), "range": reader.range(may_be_empty=False), "kind": kind}
@@ -453,6 +460,7 @@ CONTROL: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
     0x35: ("VERDICT_STORED", lambda _: {}),
     0x36: ("BYE", lambda _: {}),
     0x80: ("PROFILE", _profile),
+    0x81: ("STREAMS", _streams),
 }
 
 DATA: dict[int, tuple[str, Callable[[Reader], Fields]]] = {

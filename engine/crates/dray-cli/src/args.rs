@@ -252,7 +252,7 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) detach: bool,
 
-    /// Data connections to the other host, 1 to 256; auto: found while it runs, where this host reads
+    /// Data connections to the other host, 1 to 256; auto: found while it runs
     #[arg(long, value_name = "N", default_value = "4", value_parser = units::streams,
           help_heading = "How to copy")]
     pub(crate) streams: StreamCount,

@@ -4,7 +4,7 @@ use crate::cp::Run;
 use crate::exit::usage;
 use crate::peer;
 use dray_core::Result;
-use dray_runtime::drive::{self, Ended, StreamCount, Task};
+use dray_runtime::drive::{self, Ended, Task};
 use dray_runtime::net::Dial;
 use dray_runtime::place::Folder;
 use dray_runtime::prepare::{self, Buffers};
@@ -27,12 +27,6 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
 
 /// Remote source, local sink.
 pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
-    if run.cp.streams == StreamCount::Tuned {
-        return Err(usage(
-            "--streams auto is for what this host reads: the other end uses the streams of a pull",
-            "give --streams a number, or leave it out",
-        ));
-    }
     let open = || prepare::open_folder(run.places, &run.targets, &run.transfer, &run.options);
     let mut dial = dial(run, address)?;
     // What is read there is kept here, or dropped here as was asked.

@@ -17,7 +17,7 @@ use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content};
 use crate::sink::Destination;
 use crate::source::Root;
-use crate::tune::{self, Tuned};
+use crate::tune::{self, Machine, Tuned};
 use crate::{sink, source};
 use counts::{Arrivals, Sent};
 use crossbeam_channel::Sender;
@@ -63,7 +63,7 @@ pub struct Task {
 pub enum StreamCount {
     /// So many are asked for.
     Fixed(u16),
-    /// Found while it runs, where this end reads; else [`tune::STREAMS_FIRST`].
+    /// Found while it runs.
     Tuned,
 }
 
@@ -316,7 +316,8 @@ pub fn push(
         let (outcome, progress) = match task.streams {
             StreamCount::Fixed(_) => source::run(setup, dialled.link, told)?,
             StreamCount::Tuned => {
-                let (ways, granted) = ((events, dialled.growth), dialled.streams);
+                let ways = (Machine::Source(events), dialled.growth);
+                let granted = dialled.streams;
                 let tuned = Tuned::new(told, &task.options, ways, granted, &found);
                 source::run(setup, dialled.link, &tuned)?
             }
@@ -344,10 +345,15 @@ pub fn pull(
 ) -> Result<Ended> {
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
     let pool = Arc::new(Pool::new(buffers.count, buffers.bytes));
+    let mut dial = dial.clone();
+    let found = tune::Found::default();
+    if task.streams == StreamCount::Tuned {
+        dial.streams_first = tune::STREAMS_FIRST;
+    }
     sessions(task, handle, watch, |number| {
         // The other end first: without it nothing is made here.
         let connect = connect(task, number, Role::Source, from);
-        let dialled = net::pull(dial, connect, Arc::clone(&pool))?;
+        let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
         let (destination, can) = open()?;
         for notice in destination.notices() {
             watch.event(&Event::Notice(notice.clone()));
@@ -370,7 +376,20 @@ pub fn pull(
             let outcome = had_streams(outcome, &growth)?;
             return Ok((outcome, Unkept::of(&arrivals.complete(progress))));
         }
-        let arrivals = Arrivals::new(watch);
+        let ways = match task.streams {
+            StreamCount::Fixed(_) => None,
+            StreamCount::Tuned => {
+                let machine = Machine::Sink(dialled.link.events_in.clone());
+                Some((machine, dialled.growth))
+            }
+        };
+        let granted = dialled.streams;
+        let tuned = ways.map(|ways| Tuned::new(watch, &task.options, ways, granted, &found));
+        let told: &dyn Observer = match &tuned {
+            Some(tuned) => tuned,
+            None => watch,
+        };
+        let arrivals = Arrivals::new(told);
         let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
         let outcome = had_streams(outcome, &growth)?;
         Ok((outcome, arrivals.complete(progress)))
@@ -504,10 +523,9 @@ fn connect(task: &Task, number: u32, passive_role: Role, paths: &[Vec<u8>]) -> C
         selection: task.selection.clone(),
         options: task.options.clone(),
         demanded: task.content.demanded,
-        streams: match (task.streams, passive_role) {
-            (StreamCount::Fixed(count), _) => count,
-            (StreamCount::Tuned, Role::Sink) => tune::STREAMS_MOST,
-            (StreamCount::Tuned, Role::Source) => tune::STREAMS_FIRST,
+        streams: match task.streams {
+            StreamCount::Fixed(count) => count,
+            StreamCount::Tuned => tune::STREAMS_MOST,
         },
         clear_data: task.clear_data,
         addresses: Vec::new(),

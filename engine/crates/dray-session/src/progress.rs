@@ -41,7 +41,7 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// Bytes read at the source.
     pub bytes_read: u64,
-    /// Bytes of objects that the sink has written, safe or not yet (at a source).
+    /// Bytes of objects that the sink has written, safe or not yet.
     pub bytes_written: u64,
     /// Data streams that objects are handed to (at a source).
     pub streams: u32,

@@ -196,6 +196,7 @@ impl Sink {
             Input::Cancel { purge } => self.on_cancel(purge),
             Input::Leave(error) => self.on_leave(error),
             Input::SetRate(rate) => self.on_set_rate(rate),
+            Input::SetStreams(most) => self.on_set_streams(most),
             Input::Tick => {}
         }
         self.step(now);
@@ -335,6 +336,7 @@ impl Sink {
             | Message::FileIds(_)
             | Message::BlockSync(_)
             | Message::FileClose(_)
+            | Message::Streams(_)
             | Message::Verdict(_) => self.protocol_error(peer, "a message only a sink may send"),
         }
     }

@@ -252,9 +252,7 @@ impl Source {
                 self.own_rate = rate;
                 self.apply_rate(now);
             }
-            Input::SetStreams(most) => {
-                self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
-            }
+            Input::SetStreams(most) => self.use_streams(most),
             Input::Tick => self.on_tick(now),
         }
         self.step(now);
@@ -282,6 +280,10 @@ impl Source {
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
+    }
+
+    fn use_streams(&mut self, most: u32) {
+        self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
     fn apply_rate(&mut self, now: Time) {
@@ -402,6 +404,8 @@ impl Source {
                 }
             }
             Message::Profile(times) => self.progress.profile.sink = times,
+            // Who drives the transfer says it: here the sink does.
+            Message::Streams(most) => self.use_streams(most),
             Message::Verdict(_) if !self.end_announced => {
                 self.protocol_error("a verdict before the end of the list");
             }

@@ -498,6 +498,24 @@ fn a_sink_is_held_by_its_sources_when_all_of_them_have_shut_their_gates() {
 }
 
 #[test]
+fn each_source_is_told_of_how_many_streams_to_use_and_a_sink_is_not() {
+    let mut sink = started();
+    step(&mut sink, Input::PeerUp(PeerId(7)));
+    for (count, said) in [(9, 9), (0, 1)] {
+        let effects = step(&mut sink, Input::SetStreams(count));
+        let told = effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Message(_, Message::Streams(found)) if *found == said));
+        assert_eq!(told.count(), 2, "{count}: {effects:?}");
+    }
+    let effects = step(&mut sink, Input::Message(PEER, Message::Streams(3)));
+    let refused = effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::Message(PEER, Message::GoAway(_))));
+    assert!(refused, "{effects:?}");
+}
+
+#[test]
 fn a_rate_is_parted_among_the_sources_and_never_to_nothing() {
     let mut sink = started();
     step(&mut sink, Input::PeerUp(PeerId(7)));

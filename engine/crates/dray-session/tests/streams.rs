@@ -202,6 +202,16 @@ fn objects_go_to_as_many_streams_as_are_said_and_another_takes_a_lost_one_s_plac
 }
 
 #[test]
+fn the_other_end_may_say_as_well_how_many_streams_are_used() {
+    let mut world = World::new();
+    let streams = Input::Message(Message::Streams(2));
+    world.inputs.push_front(streams);
+    world.run(4);
+    assert_eq!(world.source.progress().streams, 2);
+    assert_eq!(world.carried.len(), 2);
+}
+
+#[test]
 fn streams_that_are_given_nothing_are_no_reason_to_say_that_the_sink_is_slow() {
     let mut world = World::new();
     world.inputs.push_front(Input::SetStreams(1));

@@ -338,6 +338,8 @@ pub enum Message {
     },
     /// How long the sender was in each stage so far. Those who do not know it pass over it.
     Profile(Times),
+    /// Hand blocks to so many streams from now on, those with the lowest numbers.
+    Streams(u32),
     /// The sink is done with everything.
     Verdict(Totals),
     /// The verdict has been stored by the driver's side; the log may go.

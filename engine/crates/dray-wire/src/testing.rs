@@ -432,6 +432,7 @@ pub fn message() -> impl Strategy<Value = Message> {
         (any::<u32>(), any::<bool>())
             .prop_map(|(attempt, purge)| Message::Cancel { attempt, purge }),
         times().prop_map(Message::Profile),
+        (1..=u32::MAX).prop_map(Message::Streams),
         totals().prop_map(Message::Verdict),
         Just(Message::VerdictStored),
         Just(Message::Bye),

@@ -70,8 +70,8 @@ class Proxy:
         :param keep: keep every byte.
         :param bytes_per_second: what all data connections carry together, either way; ``None``: as
             much as they can. Control passes at once.
-        :param rate_bytes_per_second: of each connection, from the dialling end: as a window bounds
-            one on a long path.
+        :param rate_bytes_per_second: of each connection, in each direction: as a window bounds one
+            on a long path.
         :param connections_max: further ones are refused, and counted in ``refused``.
         """
         self.upstream = upstream
@@ -133,7 +133,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 half.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         kept = connection.kept_up if is_up else connection.kept_down
-        rate = self.rate_bytes_per_second if is_up else None
+        rate = self.rate_bytes_per_second
         buffer = memoryview(bytearray(PIECE_BYTES if rate is None else SLOW_PIECE_BYTES))
         due = time.monotonic()
         try:

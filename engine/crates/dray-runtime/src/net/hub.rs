@@ -134,6 +134,12 @@ impl Growth {
         self.0.had_streams.load(Ordering::Acquire)
     }
 
+    /// Streams that are alive.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.0.live_streams()
+    }
+
     /// Streams that were lost or could not be made, since the link began; the number goes round.
     #[must_use]
     pub fn errors(&self) -> u32 {

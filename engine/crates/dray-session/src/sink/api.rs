@@ -234,6 +234,8 @@ pub enum Input {
     },
     /// Changes the rate at which this end takes bytes, of all sources together; the lower end wins.
     SetRate(Option<u64>),
+    /// Each source hands objects to so many of its streams, at least one; what is on the others comes.
+    SetStreams(u32),
     /// This end is about to leave (its server stops): keep what is safe, tell the sources why. They
     /// may come again, so this is no cancellation.
     Leave(Error),

@@ -313,6 +313,7 @@ impl Sink {
                         SegmentKind::Data(sums) => sums,
                         SegmentKind::Hole => Sums::of_zeros(segment.range.length),
                     };
+                    self.progress.bytes_written += segment.range.length;
                     small += u32::from(self.part_written(key, segment, sums, now));
                     last = Some((segment.file, segment.range.end()));
                 }

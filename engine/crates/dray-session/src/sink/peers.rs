@@ -67,6 +67,15 @@ impl Sink {
         }
     }
 
+    /// Tells each source how many of its streams are to carry something from now on.
+    pub(super) fn on_set_streams(&mut self, most: u32) {
+        let most = most.max(1);
+        for peer in self.peers.keys() {
+            self.out
+                .push_back(Effect::Message(*peer, Message::Streams(most)));
+        }
+    }
+
     /// Tells each source its part of the rate: equal parts, for nothing is known here of what each
     /// could send.
     pub(super) fn share_rate(&mut self) {

@@ -144,6 +144,7 @@ const fn number_of(message: &Message) -> u8 {
         Message::GoAway(_) => frame_type::GO_AWAY,
         Message::Cancel { .. } => frame_type::CANCEL,
         Message::Profile(_) => frame_type::PROFILE,
+        Message::Streams(_) => frame_type::STREAMS,
         Message::Verdict(_) => frame_type::VERDICT,
         Message::VerdictStored => frame_type::VERDICT_STORED,
         Message::Bye => frame_type::BYE,
@@ -176,6 +177,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
             put_flag(out, *purge);
         }
         Message::Profile(times) => put_times(out, times),
+        Message::Streams(count) => put_u32(out, *count),
         Message::Verdict(totals) => put_totals(out, totals),
         Message::VerdictStored | Message::Bye => {}
         // The others are lists and split before they come here.
@@ -273,6 +275,7 @@ fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
             purge: reader.flag("purge")?,
         },
         frame_type::PROFILE => Message::Profile(read_times(reader)?),
+        frame_type::STREAMS => Message::Streams(reader.u32_above_zero("streams")?),
         frame_type::VERDICT => Message::Verdict(read_totals(reader)?),
         frame_type::VERDICT_STORED => Message::VerdictStored,
         frame_type::BYE => Message::Bye,

@@ -70,6 +70,7 @@ pub mod frame_type {
     pub const JOIN: u8 = 0x41;
     pub const BLOCK: u8 = 0x42;
     pub const PROFILE: u8 = 0x80;
+    pub const STREAMS: u8 = 0x81;
 }
 
 /// The name of a frame type in errors and in the specification.
@@ -104,6 +105,7 @@ pub const fn frame_name(number: u8) -> &'static str {
         frame_type::JOIN => "JOIN",
         frame_type::BLOCK => "BLOCK",
         frame_type::PROFILE => "PROFILE",
+        frame_type::STREAMS => "STREAMS",
         _ => "unknown",
     }
 }

@@ -74,6 +74,16 @@ fn stages_of_a_later_version_are_passed_over_and_others_come_once_in_order() {
     refused(&profile(&many), ErrorKind::LimitExceeded, "times");
 }
 
+#[test]
+fn at_least_one_stream_is_to_be_used() {
+    let streams = |count: u32| framed(frame_type::STREAMS, 0, &count.to_le_bytes());
+    assert_eq!(
+        decoded(&streams(u32::MAX), &Limits::default()),
+        Ok(Some(Message::Streams(u32::MAX)))
+    );
+    refused(&streams(0), ErrorKind::Protocol, "streams");
+}
+
 /// A list of `count` items, each `item`.
 fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
@@ -426,11 +436,11 @@ fn frame_limits_types_and_flags() {
         "control connection",
     );
     assert_eq!(
-        decoded(&framed(0x81, 0xff, &[1, 2]), &most),
+        decoded(&framed(0x9f, 0xff, &[1, 2]), &most),
         Ok(None),
         "may be ignored"
     );
-    let mut wrong = framed(0x81, 0, &[1, 2]);
+    let mut wrong = framed(0x9f, 0, &[1, 2]);
     wrong[13] ^= 1;
     refused(&wrong, ErrorKind::Protocol, "crc32c");
     let mut reserved = framed(frame_type::BYE, 0, &[]);

@@ -370,6 +370,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("profile", Message::Profile(times())),
+        ("streams", Message::Streams(12)),
         (
             "verdict",
             Message::Verdict(Totals {

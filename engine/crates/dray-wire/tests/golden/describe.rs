@@ -267,6 +267,7 @@ pub(crate) fn message(message: &Message) -> Value {
             let times: Vec<_> = times.iter().collect();
             json!({"times": list(&times, time)})
         }
+        Message::Streams(count) => json!({"streams": count}),
         Message::Verdict(totals) => json!({
             "files": totals.files,
             "files_adopted": totals.files_adopted,
