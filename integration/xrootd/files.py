@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from integration.harness.tree import make_file
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from integration.xrootd.servers import Scene, Xrootd
 
+#: A log with its header and the beginning of a file; more is what is safe.
+LOG_BEGINS = 512
 #: What dray says of each copy in the server's log.
 SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
 
@@ -55,3 +58,18 @@ def set_checksum(path: Path, value: int) -> None:
     seconds = int(state.st_mtime)
     fields = (b"adler32", seconds, 0, 0, 0, 4, struct.pack(">I", value))
     os.setxattr(path, "user.XrdCks.adler32", struct.pack(">16sqiHBB64s", *fields))
+
+
+def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
+    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
+    until = time.monotonic() + seconds
+    while True:
+        parts = list(sink.data.glob(".dray-*.part"))
+        logs = list(sink.data.glob(".dray-log/*.log"))
+        if (
+            sum(part.stat().st_blocks * 512 for part in parts) >= size
+            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
+        ):
+            return
+        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
+        time.sleep(0.005)

@@ -12,7 +12,7 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file
-from integration.xrootd.files import copies, make, pair, set_checksum
+from integration.xrootd.files import await_safe, copies, make, pair, set_checksum
 
 if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: A log with its header and the beginning of a file; more is what is safe.
-LOG_BEGINS = 512
 
 
 def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
@@ -69,21 +67,6 @@ def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None
     scene.xrdcp("--tpc", "only", "--force", source.at("new"), sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(new)
     assert sink.checksum("a", "adler32") == source.checksum("new", "adler32")
-
-
-def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
-    """Wait until a partial file holds so many bytes on the storage, and its log says so."""
-    until = time.monotonic() + seconds
-    while True:
-        parts = list(sink.data.glob(".dray-*.part"))
-        logs = list(sink.data.glob(".dray-log/*.log"))
-        if (
-            sum(part.stat().st_blocks * 512 for part in parts) >= size
-            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
-        ):
-            return
-        assert time.monotonic() < until, f"nothing is safe:\n{sink.said()}"
-        time.sleep(0.005)
 
 
 def assert_nothing_false(sink: Xrootd, name: str) -> None:

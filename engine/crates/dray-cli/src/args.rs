@@ -202,6 +202,7 @@ impl What {
         Content {
             demanded: self.checksum,
             range: self.range,
+            ..Content::default()
         }
     }
 

@@ -356,6 +356,7 @@ fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {
         content: Content {
             demanded: content.and_then(|content| content.demanded()),
             range,
+            ..Content::default()
         },
         pool_bytes: job.memory,
         streams: StreamCount::Fixed(request.streams),

@@ -95,6 +95,7 @@ impl Asked {
             content: Content {
                 demanded,
                 range: None,
+                ..Content::default()
             },
             transfer,
             pool_bytes,

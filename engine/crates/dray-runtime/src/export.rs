@@ -267,6 +267,7 @@ pub(crate) fn sink_of(
     let content = Content {
         demanded: connect.demanded,
         range: connect.selection.range,
+        ..Content::default()
     };
     let machine = prepare::sink_config(
         connect.options.clone(),

@@ -156,15 +156,19 @@ pub struct Content {
     pub demanded: Option<Checksum>,
     /// The bytes of it that are taken.
     pub range: Option<ByteRange>,
+    /// What is known of the content beside size, time and range, in words of whoever asks; may be
+    /// empty. A log that was begun with other words is stale.
+    pub named: Vec<u8>,
 }
 
 impl Content {
     /// Names the content beyond size and time: another range of a file is another content.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
-        self.range.map_or_else(Vec::new, |range| {
-            format!("range:{}:{}", range.offset, range.length).into_bytes()
-        })
+        let range = self
+            .range
+            .map(|range| format!("range:{}:{}", range.offset, range.length));
+        range.map_or_else(|| self.named.clone(), String::into_bytes)
     }
 }
 

@@ -83,6 +83,12 @@ impl Url {
         self
     }
 
+    /// The server, as `host[:port]`.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The path beneath the server's root.
     #[must_use]
     pub const fn path(&self) -> &RelPath {

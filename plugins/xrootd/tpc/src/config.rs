@@ -1,6 +1,8 @@
 //! What a site says once for all its copies.
 
+use crate::endpoint::Endpoint;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_store_xrootd::Url;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
     /// copy, which is what keeps a site's cleaning from taking them for old.
     pub(crate) keep_time: bool,
+    /// Sources where dray runs too.
+    pub(crate) endpoint: Vec<Endpoint>,
 }
 
 impl Default for Config {
@@ -58,11 +62,17 @@ impl Default for Config {
             pages: false,
             compare: Compare::default(),
             keep_time: false,
+            endpoint: Vec::new(),
         }
     }
 }
 
 impl Config {
+    /// The dray beside the URL's server, if there is one.
+    pub(crate) fn endpoint_of(&self, url: &Url) -> Option<&Endpoint> {
+        self.endpoint.iter().find(|endpoint| endpoint.serves(url))
+    }
+
     /// Reads the file that is named, or the one that the environment names, or takes what is usual.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::placeholder::{Placeholder, root_of};
 use crate::{process, say};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
-use dray_runtime::drive::{self, Ending, Handle, Watch};
+use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::observe::Observer;
 use dray_runtime::place;
 use dray_runtime::prepare::{self, Buffers, Content};
@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
 /// The folder that the server exports.
 const LOCAL_ROOT: &str = "XRDLCLROOT";
+
+/// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
+const RETRIES: u32 = 3;
 
 /// The longest identity that a log holds.
 const IDENTITY_BYTES_MAX: usize = 4096;
@@ -155,13 +158,10 @@ pub(crate) fn run(job: &Job) -> Result<()> {
             return Err(error);
         }
     };
+    let size = gate.size();
+    let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    let destination = open_destination(
-        job,
-        Arc::new(Around::new(Arc::new(store), gate)),
-        &path,
-        &transfer,
-    )?;
+    let destination = open_destination(job, Arc::clone(&store), &path, &transfer)?;
     placeholder.clear(&job.destination)?;
 
     let options = Options {
@@ -176,24 +176,70 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
     reading.reads_max = config.readers;
     let ends = (can, Some(source.capabilities()));
-    let content = Content::default();
-    let mut writing = prepare::sink_config(options, &content, buffers, &limits, ends, 1);
-    writing.identity = job.identity();
+    let content = Content {
+        named: job.identity(),
+        ..Content::default()
+    };
+    let writing = prepare::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
+    let selection = Selection {
+        recursive: false,
+        include: Vec::new(),
+        exclude: Vec::new(),
+        range: None,
+        size: Some(size),
+        rename: Some(name),
+        links: Links::Keep,
+    };
+    let ear = Ear::default();
+    let destination = Mutex::new(Some(destination));
+    if let Some(endpoint) = config.endpoint_of(&job.source) {
+        let task = Task {
+            transfer: transfer.clone(),
+            first_session: 1,
+            selection: selection.clone(),
+            options,
+            content,
+            pool_bytes: config.pool_bytes,
+            streams: endpoint.stream_count(),
+            clear_data: endpoint.clear_data,
+            retries: RETRIES,
+        };
+        let open = || {
+            let first = destination
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let opened = first.map_or_else(
+                || open_destination(job, Arc::clone(&store), &path, &transfer),
+                Ok,
+            );
+            Ok((opened?, can))
+        };
+        let paths = [endpoint.path(source.url().path())];
+        let pulled = endpoint.dial().and_then(|mut dial| {
+            dial.limits = limits;
+            drive::pull(&task, &dial, &paths, open, &handle, &ear)
+        });
+        match pulled {
+            Ok(ended) => return told(&ended, ear),
+            // Its server has the file as well, and has let us in.
+            Err(error) => say::note(&format!("reads from XRootD's server instead ({error})")),
+        }
+    }
+    let left = destination
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let destination = left.map_or_else(
+        || open_destination(job, Arc::clone(&store), &path, &transfer),
+        Ok,
+    )?;
     let reads = source::Setup {
         roots: vec![Root {
             path: source.url().path().clone(),
             store: Arc::new(source),
             contents: false,
         }],
-        selection: Selection {
-            recursive: false,
-            include: Vec::new(),
-            exclude: Vec::new(),
-            range: None,
-            size: None,
-            rename: Some(name),
-            links: Links::Keep,
-        },
+        selection,
         machine: reading,
     };
     let writes = sink::Setup {
@@ -201,8 +247,12 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         machine: writing,
         writers_per_target: prepare::THREADS_PER_TARGET,
     };
-    let ear = Ear::default();
     let ended = drive::copy(reads, writes, &handle, &ear)?;
+    told(&ended, ear)
+}
+
+/// Says how it ended.
+fn told(ended: &Ended, ear: Ear) -> Result<()> {
     let progress = ended.progress;
     say::note(&format!(
         "copy {} sent={} resumed={} durable={}",
@@ -216,7 +266,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let failure = failures.into_iter().next().map(|failure| failure.error);
-    match (ended.ending, failure) {
+    match (ended.ending.clone(), failure) {
         (Ending::Done { failed: 0 }, None) => Ok(()),
         (_, Some(error)) => Err(error),
         (Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error), _) => {

@@ -16,6 +16,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What the source's server says of the file.
 type Said = Result<Option<Checksum>>;
 
+/// The step of a server's times, in nanoseconds.
+const SECOND: u32 = 1_000_000_000;
+
 /// See the module's head.
 pub(crate) struct Gate {
     source: XrootdStore,
@@ -71,17 +74,20 @@ impl Gate {
         })
     }
 
+    /// Bytes of the file when the copy began.
+    pub(crate) const fn size(&self) -> u64 {
+        self.begun.size
+    }
+
     /// Whether the source is still the one that was copied.
     fn check_source(&self) -> Result<()> {
         let now = self.source.state_now(self.source.url().path())?;
         if now == self.begun {
             return Ok(());
         }
-        Err(
-            Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
-                .cause("its size or modification time is another than when the copy began")
-                .remedy("copy it again once it is left alone"),
-        )
+        Err(changed(
+            "its size or modification time is another than when the copy began",
+        ))
     }
 
     fn check_sums(&self, sums: &Sums) -> Result<()> {
@@ -124,6 +130,14 @@ impl Gate {
 impl Hook for Gate {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
+        // Where the bytes come from another server, its file has to be the same.
+        if !given
+            .metadata
+            .modified
+            .equal_at(&self.begun.modified, SECOND)
+        {
+            return Err(changed("what was read has another modification time"));
+        }
         let mut metadata = given.metadata.clone();
         if let Some(mode) = self.mode {
             metadata.mode = mode;
@@ -142,6 +156,12 @@ impl Hook for Gate {
         }
         Ok(Some(metadata))
     }
+}
+
+fn changed(cause: &str) -> Error {
+    Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
+        .cause(cause)
+        .remedy("copy it again once it is left alone")
 }
 
 fn now() -> ModifiedTime {

@@ -12,6 +12,7 @@ mod args;
 mod config;
 mod copy;
 mod digest;
+mod endpoint;
 mod gate;
 mod placeholder;
 mod process;

@@ -1,0 +1,152 @@
+"""Third-party copies from a server beside which dray runs: the bytes come over its protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.program import Server
+from integration.harness.tree import hash_file
+from integration.xrootd.files import await_safe, configured, copies, make
+from integration.xrootd.servers import as_user, give
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from integration.harness.program import Word
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+
+
+class Sites:
+    """A source with dray beside XRootD, and a destination that knows of it."""
+
+    def __init__(self, scene: Scene, program: Path, *config: str) -> None:
+        """Start both."""
+        self.scene = scene
+        self.source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+        self.token = scene.folder / "token"
+        self.token.write_text("a-token-that-nobody-guesses-0123456789\n", encoding="utf-8")
+        self.token.chmod(0o600)
+        give(self.token)
+        self.program = scene.folder / "dray"
+        shutil.copy(program, self.program)
+        self.dray = self.serve(self.source.data)
+        self.sink = scene.server("sink", tpc=configured(scene, *config, *self.lines()))
+
+    def serve(self, root: Path) -> Server:
+        """Start dray beside the source."""
+        words: list[Word] = [
+            self.program,
+            "serve",
+            "--json",
+            "--root",
+            root,
+            "--listen",
+            "127.0.0.1:0",
+        ]
+        words += ["--token-file", self.token, "--identity", self.scene.folder / "identity"]
+        server = Server(words, self.scene.folder, "serve", wrap=as_user())
+        return server.await_ready()
+
+    def lines(self) -> list[str]:
+        """Give what the destination's configuration says of it."""
+        return [
+            "[[endpoint]]",
+            f"servers = {json.dumps([f'127.0.0.1:{self.source.port}'])}",
+            f"address = {json.dumps(self.dray.address)}",
+            f"peer_key = {json.dumps(self.dray.fingerprint)}",
+            f"token_file = {json.dumps(str(self.token))}",
+        ]
+
+    def copy(self, *options: str) -> None:
+        """Copy the one file."""
+        words = ["--tpc", "only", *options, self.source.at("a"), self.sink.at("a")]
+        self.scene.xrdcp(*words).expect(0)
+
+
+@pytest.fixture
+def endpoints() -> Iterator[list[Server]]:
+    """End the endpoints that a test has started."""
+    started: list[Server] = []
+    yield started
+    for server in started:
+        server.kill()
+
+
+def begin(scene: Scene, program: Path, started: list[Server], *config: str) -> Sites:
+    """Start both sites."""
+    sites = Sites(scene, program, *config)
+    started.append(sites.dray)
+    return sites
+
+
+def transfers(sites: Sites) -> int:
+    """Count the sessions that dray at the source has served."""
+    return len(sites.dray.transfers())
+
+
+def test_the_bytes_come_from_dray(scene: Scene, program: Path, endpoints: list[Server]) -> None:
+    """A copy is carried by both drays, and ends as any other does."""
+    sites = begin(scene, program, endpoints)
+    made = make(sites.source, "a", 64 * MIB + 5)
+    sites.copy()
+    assert transfers(sites) == 1
+    assert hash_file(sites.sink.path("a")) == hash_file(made)
+    for algorithm in ("adler32", "crc32c"):
+        assert sites.sink.checksum("a", algorithm) == sites.source.checksum("a", algorithm)
+    assert copies(sites.sink) == [(64 * MIB + 5, 0)]
+    assert tree.leftovers(sites.sink.data) == []
+
+
+def test_without_dray_the_server_is_read(
+    scene: Scene, program: Path, endpoints: list[Server]
+) -> None:
+    """When dray at the source is gone, what it has carried counts, and the rest comes by XRootD."""
+    sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
+    made = make(sites.source, "a", 64 * MIB)
+    client = scene.begin(
+        "xrdcp", "--nopbar", "--tpc", "only", sites.source.at("a"), sites.sink.at("a")
+    )
+    await_safe(sites.sink, 16 * MIB)
+    (job,) = sites.sink.jobs()
+    sites.dray.kill()
+    os.kill(job, signal.SIGKILL)
+    assert client.wait(60).code != 0
+    sites.copy()
+    assert hash_file(sites.sink.path("a")) == hash_file(made)
+    ((sent, resumed),) = copies(sites.sink)
+    assert resumed > 0
+    assert sent + resumed == 64 * MIB
+
+
+def test_another_file_there_is_not_taken(
+    scene: Scene, program: Path, endpoints: list[Server]
+) -> None:
+    """What dray at the source has there must be the file that the server has let us read."""
+    sites = begin(scene, program, endpoints)
+    made = make(sites.source, "a", 8 * MIB)
+    other = scene.folder / "elsewhere"
+    other.mkdir()
+    shutil.copy(made, other / "a")
+    os.utime(other / "a", (1_000_000_000, 1_000_000_000))
+    give(other / "a")
+    endpoints.append(elsewhere := sites.serve(other))
+    sites.dray.kill()
+    sites.dray = elsewhere
+    configured(scene, *sites.lines())
+    words = ["--tpc", "only", sites.source.at("a"), sites.sink.at("a")]
+    ended = scene.xrdcp(*words)
+    assert ended.code != 0
+    assert "modification time" in ended.out + ended.words
+    assert not sites.sink.path("a").exists()

@@ -1,0 +1,125 @@
+//! Sources where dray runs too: the bytes come from there, over dray's own protocol.
+//!
+//! Leave to read is still the XRootD server's to give: the file is opened there first, by the copy's key
+//! or the delegated credentials, and its size and time must be the endpoint's.
+
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_runtime::drive::StreamCount;
+use dray_runtime::net::{Dial, Fingerprint, Token};
+use dray_store_xrootd::Url;
+use serde::Deserialize;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Longest file that is read as a token.
+const TOKEN_BYTES_MAX: u64 = 1 << 16;
+
+/// A dray beside an XRootD server, which serves the same files.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Endpoint {
+    /// The server by each `HOST:PORT` that clients may name it by, and by its addresses.
+    servers: Vec<String>,
+    /// Where dray listens: `HOST:PORT`.
+    address: String,
+    /// What stands there before a path of the server.
+    #[serde(default)]
+    prefix: String,
+    /// Its key's fingerprint, `sha256:...`.
+    peer_key: String,
+    /// A file with the token that it takes.
+    token_file: PathBuf,
+    /// Data connections.
+    #[serde(default = "streams")]
+    streams: u16,
+    /// Whether data come without TLS. It has to allow that.
+    #[serde(default)]
+    pub(crate) clear_data: bool,
+}
+
+const fn streams() -> u16 {
+    4
+}
+
+/// `[::ffff:10.0.0.1]:1094` and `10.0.0.1:1094` are one.
+fn plain(server: &str) -> String {
+    let mapped = server.strip_prefix("[::ffff:");
+    let plain = mapped.and_then(|rest| rest.split_once(']'));
+    match plain {
+        Some((address, port)) if address.contains('.') => format!("{address}{port}"),
+        _ => server.to_ascii_lowercase(),
+    }
+}
+
+impl Endpoint {
+    /// Whether it serves the files of this URL's server.
+    pub(crate) fn serves(&self, url: &Url) -> bool {
+        let wanted = plain(url.host());
+        self.servers.iter().any(|server| plain(server) == wanted)
+    }
+
+    /// A file's path there.
+    pub(crate) fn path(&self, path: &RelPath) -> Vec<u8> {
+        let prefix = self.prefix.trim_matches('/');
+        match prefix.is_empty() {
+            true => path.as_bytes().to_vec(),
+            false => [prefix.as_bytes(), b"/", path.as_bytes()].concat(),
+        }
+    }
+
+    /// Data connections to ask for.
+    pub(crate) const fn stream_count(&self) -> StreamCount {
+        StreamCount::Fixed(self.streams)
+    }
+
+    /// How it is reached.
+    ///
+    /// # Errors
+    /// For a key or token that is none, or cannot be read.
+    pub(crate) fn dial(&self) -> Result<Dial> {
+        let key: Fingerprint = self.peer_key.parse()?;
+        let unreadable = |error: std::io::Error| {
+            let place = self.token_file.display();
+            Error::new(ErrorKind::PermissionDenied, End::Here, "read the token")
+                .cause(format!("{place}, {error}"))
+                .remedy("let the server's user read it")
+        };
+        let mut token = Vec::new();
+        let opened = std::fs::File::open(&self.token_file).map_err(unreadable)?;
+        let read = opened.take(TOKEN_BYTES_MAX).read_to_end(&mut token);
+        read.map_err(unreadable)?;
+        let mut dial = Dial::new(&self.address, key, Token::new(token.trim_ascii())?);
+        // What is read there is kept here.
+        dial.may_keep_nothing = true;
+        Ok(dial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Endpoint, plain};
+    use dray_core::RelPath;
+    use dray_store_xrootd::Url;
+
+    #[test]
+    fn a_server_is_known_by_its_names_and_addresses() {
+        let text = "servers = [\"10.0.0.1:1094\", \"Source.example:1094\"]\naddress = \"h:1\"\n\
+                    prefix = \"/data/\"\npeer_key = \"x\"\ntoken_file = \"t\"";
+        let endpoint: Endpoint = toml::from_str(text).expect("good");
+        for (url, serves) in [
+            ("root://[::ffff:10.0.0.1]:1094//a", true),
+            ("root://u@source.example:1094//a", true),
+            ("root://10.0.0.1:1095//a", false),
+            ("root://[::1]:1094//a", false),
+        ] {
+            assert_eq!(
+                endpoint.serves(&Url::parse(url).expect("good")),
+                serves,
+                "{url}"
+            );
+        }
+        assert_eq!(plain("[::1]:1094"), "[::1]:1094");
+        let path = RelPath::parse(b"d/f").expect("good");
+        assert_eq!(endpoint.path(&path), b"data/d/f");
+    }
+}
