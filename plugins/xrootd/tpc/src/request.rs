@@ -2,7 +2,7 @@
 //! open for as long as the server lives; one JSON object a line at the standard output.
 //!
 //! Secrets come by the request alone: never by the command line, nor from the server's environment,
-//! and nothing of them is said. See docs/decisions/0024-a-copy-is-a-process-of-its-own.md.
+//! and nothing of them is said. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
 use crate::copy::{self, Ear, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
