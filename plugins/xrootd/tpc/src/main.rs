@@ -24,6 +24,7 @@ mod say;
 use args::Args;
 use config::Config;
 use dray_core::Result;
+use placeholder::Placeholder;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -44,6 +45,10 @@ fn run() -> Result<()> {
     }
     let args = Args::read(std::env::args_os().skip(1))?;
     say::hide(args.source.cgi());
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::load(args.config.as_deref()).inspect_err(|_| {
+        // An empty file under the name would stop whoever tries again. What is wrong is told above it.
+        let placeholder = Placeholder::look(&args.destination);
+        let _ = placeholder.and_then(|placeholder| placeholder.clear(&args.destination));
+    })?;
     copy::run(&copy::Job::new(args, config)?)
 }
