@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 
 def http_lines(port: int) -> list[str]:
-    """Give the lines of a server's configuration that let it speak HTTP."""
+    """Give the lines of a server's configuration that let it speak HTTP.
+
+    :param port: its port; 0: the server's own.
+    """
     return [
-        f"xrd.protocol XrdHttp:{port} libXrdHttp.so",
+        f"xrd.protocol http{f':{port}' if port else ''} libXrdHttp.so",
         "http.listingdeny no",
         "http.desthttps no",
         "http.selfhttps2http no",
@@ -96,29 +99,34 @@ def copying(
     lines: Sequence[str] = (),
     settings: Sequence[str] = (),
     env: dict[str, str] | None = None,
+    own_port: bool = True,
 ) -> Copying:
     """Start an XRootD server with the plug-in.
 
     :param lines: more lines of the server's configuration.
     :param settings: more lines of the plug-in's.
+    :param own_port: whether HTTP has a port of its own, and not the server's.
     """
-    port = free_port()
+    port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
     own.write_text("\n".join([f"program {plugins / PROGRAM}", *settings, ""]), encoding="utf-8")
     server = scene.server(
         name,
         tpc=None,
         lines=[
+            # A cluster's other half reads the same lines.
+            "if exec xrootd",
             *http_lines(port),
             f"xrd.tls {certificates}/host.pem {certificates}/host.key",
             f"xrd.tlsca certdir {certificates}/authorities",
             f"http.exthandler dray {plugins}/libDrayXrdHttpTPC.so {own}",
             "http.header2cgi Authorization authz",
+            "fi",
             *lines,
         ],
         env={"X509_CERT_DIR": str(certificates / "authorities"), **(env or {})},
     )
-    return Copying(server, port, own)
+    return Copying(server, port or server.port, own)
 
 
 def await_port(port: int, process: Process) -> None:
