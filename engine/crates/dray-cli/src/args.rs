@@ -225,6 +225,13 @@ impl What {
 }
 
 impl Cp {
+    /// Whether the copy may take the blocks of its original. Where sums are promised it is written: they
+    /// are of what was read.
+    pub(crate) fn may_share_blocks(&self) -> bool {
+        let promised = self.checksum_attributes || self.what.checksum.is_some();
+        self.reflink == Reflink::Auto && !promised
+    }
+
     /// Options of both ends.
     pub(crate) fn options(&self) -> options::Options {
         options::Options {
@@ -292,7 +299,7 @@ pub(crate) struct Cp {
     pub(crate) direct_io: bool,
 
     /// Whether a copy on one file system shares its blocks with the original until one of them is
-    /// changed, where the file system can do that
+    /// changed, where the file system can do that and no checksum is asked for or kept
     #[arg(
         long,
         value_name = "WHEN",

@@ -1,6 +1,6 @@
 //! `dray cp`: decides who carries the bytes, runs it, and reports.
 
-use crate::args::{Cp, Reflink};
+use crate::args::Cp;
 use crate::exit::{Exit, Stop};
 use crate::progress::Feed;
 use crate::report::Report;
@@ -76,7 +76,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             folders: place::targets(&cp.what.target)?,
             limits: cp.limit_target.clone(),
             direct: cp.direct_io,
-            shares_blocks: cp.reflink == Reflink::Auto && places.are_local(),
+            shares_blocks: places.are_local() && cp.may_share_blocks(),
         },
         feed: &feed,
         handle: Handle::default(),

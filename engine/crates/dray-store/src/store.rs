@@ -276,6 +276,15 @@ pub trait ReadHandle: Send + Sync {
         None
     }
 
+    /// Before the first read of a file whose blocks may be given to copies: from here on whoever changes
+    /// it changes its modification time too, also by memory that was mapped and written before.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The file's size and time now. Asked after a read: if they are not those of the listing, the
     /// bytes read belong to no known version.
     ///

@@ -1,6 +1,6 @@
 //! The destination: finds or makes the object log that speaks for it, and takes its lease.
 
-use crate::sink::hold::{Lease, read_slots};
+use crate::sink::hold::{FRESH, Lease, read_slots};
 use crate::sink::log_file::StoredLog;
 use crate::sink::look::{LogPlace, find, refuse_others};
 use crate::sink::other_logs::OtherLogs;
@@ -357,10 +357,16 @@ fn lock(
     loop {
         let file = place.store.open_control(path, ControlMode::Create)?;
         if file.try_lock()? {
-            let epoch = lease::next_epoch(read_lease(file.as_ref())?.as_ref(), None)?;
+            let before = read_lease(file.as_ref())?;
+            let epoch = lease::next_epoch(before.as_ref(), None)?;
             let record = record(request, boot_id, epoch);
             file.write_at(record.slot_offset(), &record.encode()?)?;
             if is_named(place.store.as_ref(), path, &record)? {
+                if before.is_some() {
+                    // It was not given back: where locks do not reach, its holder may still work on what it
+                    // saw last.
+                    std::thread::sleep(FRESH);
+                }
                 return Ok((file, record));
             }
         }

@@ -8,12 +8,12 @@ use dray_log::LeaseRecord;
 use dray_log::lease::{self, LEASE_BYTES};
 use dray_store::ControlFile;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long ago the lease may have been found ours for what is done for every small file or object. On
-/// network storage each look is a round trip, and small files have three. Whoever takes a lease over
-/// without its holder's lock reads a log first, and that takes longer (guess, revisit).
-const FRESH: Duration = Duration::from_millis(10);
+/// network storage each look is a round trip, and small files have three. Whoever takes over a lease that
+/// was not given back waits as long before anything else.
+pub(super) const FRESH: Duration = Duration::from_millis(10);
 
 /// The lease on a log. It is given back when dropped.
 pub(super) struct Lease {
@@ -28,7 +28,7 @@ struct Seen {
     /// The same bytes say the same and need not be understood again.
     bytes: Vec<u8>,
     /// When it was not yet read.
-    before: Option<Instant>,
+    before: Option<Duration>,
 }
 
 impl Lease {
@@ -53,13 +53,13 @@ impl Lease {
     pub(super) fn check_often(&self) -> Result<()> {
         let mut seen = self.seen();
         match seen.before {
-            Some(before) if before.elapsed() < FRESH => Ok(()),
+            Some(before) if since_boot().saturating_sub(before) < FRESH => Ok(()),
             _ => self.look(&mut seen),
         }
     }
 
     fn look(&self, seen: &mut Seen) -> Result<()> {
-        let now = Instant::now();
+        let now = since_boot();
         seen.before = None;
         let mut bytes = [0; LEASE_BYTES];
         let length = read_slots(self.file.as_ref(), &mut bytes)?;
@@ -75,6 +75,15 @@ impl Lease {
         seen.before = Some(now);
         Ok(())
     }
+}
+
+/// Time that goes on while the host sleeps: somebody else may take over meanwhile.
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or_default(),
+        u32::try_from(now.tv_nsec).unwrap_or_default(),
+    )
 }
 
 /// Reads a lease file's slots; returns how many bytes there are.

@@ -35,7 +35,7 @@ pub struct Origin {
     handle: OnceLock<Arc<dyn ReadHandle>>,
     /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
     /// which would keep all of them open.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 impl Origin {
@@ -59,6 +59,7 @@ impl Origin {
             return read(handle);
         }
         let opened = self.open()?;
+        opened.settle()?;
         read(self.handle.get_or_init(|| opened))
     }
 }

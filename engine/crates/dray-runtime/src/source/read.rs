@@ -102,10 +102,14 @@ fn read_part(
     buffer: &mut [u8],
     segments_max: usize,
 ) -> Result<Found> {
-    let is_whole = part.range.length == part.size;
-    origin.with_handle(is_whole, |handle| {
+    origin.with_handle(is_whole(part), |handle| {
         read_from(handle, origin, part, buffer, segments_max)
     })
+}
+
+/// Whether the part is all of its file.
+const fn is_whole(part: &ReadPart) -> bool {
+    part.range.length == part.size
 }
 
 fn read_from(
@@ -163,7 +167,8 @@ fn read_from(
     }
     let state = check_unchanged(handle.as_ref(), origin, part)?;
     let extent = match segments.as_slice() {
-        [run] if run.kind != SegmentKind::Hole => {
+        // A handle that is this read's alone was not settled.
+        [run] if origin.is_shared && !is_whole(part) && run.kind != SegmentKind::Hole => {
             Extent::of(handle, origin.offset + run.range.offset, state)
         }
         _ => None,

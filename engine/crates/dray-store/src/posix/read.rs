@@ -1,6 +1,7 @@
 //! Reading files.
 
 use super::direct::Direct;
+use super::share::may_share;
 use super::{Place, PosixStore, attributes, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{ReadPurpose, ReadState};
@@ -41,7 +42,8 @@ impl PosixStore {
         let direct = wants_direct.then(|| Direct::of(fd.as_fd(), OFlags::RDONLY));
         Ok(PosixRead {
             direct: direct.flatten(),
-            shares_blocks: self.shares_blocks,
+            shares_blocks: self.shares_blocks
+                && rustix::fs::fstatfs(&fd).is_ok_and(|kind| may_share(kind.f_type as u64)),
             fd,
             place,
         })
@@ -72,6 +74,16 @@ impl ReadHandle for PosixRead {
 
     fn shareable(&self) -> Option<BorrowedFd<'_>> {
         self.shares_blocks.then(|| self.fd.as_fd())
+    }
+
+    fn settle(&self) -> Result<()> {
+        if !self.shares_blocks {
+            return Ok(());
+        }
+        // Pages that are dirty are written again and again without a word; written back, each is asked
+        // for anew. To share their blocks writes them back as well.
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
+            .map_err(|errno| self.place.error("read the file", errno))
     }
 
     fn state(&self) -> Result<ReadState> {

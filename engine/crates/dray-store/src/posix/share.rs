@@ -1,22 +1,15 @@
-//! Blocks that two files share: where the file system can (a reflink, or a copy that a file server makes
-//! by itself), a copy within it moves no bytes. `copy_file_range(2)` asks for both.
+//! Blocks that two files share: where the file system can (a reflink), a copy within it moves no bytes.
+//! `copy_file_range(2)` asks for that.
 //!
-//! File systems that can do neither copy in the kernel instead, which is no faster than to write bytes
-//! that lie in the processor's cache already; they are not asked.
+//! File systems that cannot copy in the kernel instead, which is no faster than to write bytes that lie in
+//! the processor's cache already; they are not asked. Nor are file servers (NFS, SMB), which copy what they
+//! have, while this host reads what it remembers: what was summed may be another version.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-/// What may share blocks, or copies at its server (`statfs(2)`): XFS, btrfs, bcachefs, OCFS2, NFS, SMB.
-const CAN_SHARE: [u64; 7] = [
-    0x5846_5342,
-    0x9123_683E,
-    0xCA45_1A4E,
-    0x7461_636F,
-    0x6969,
-    0xFE53_4D42,
-    0xFF53_4D42,
-];
+/// What may share blocks (`statfs(2)`): XFS, btrfs, bcachefs.
+const CAN_SHARE: [u64; 3] = [0x5846_5342, 0x9123_683E, 0xCA45_1A4E];
 
 /// Whether files of this kind of file system (`f_type`) are worth a try.
 pub(super) fn may_share(kind: u64) -> bool {
@@ -38,24 +31,10 @@ pub(super) fn share(
             Ok(0) => return Ok(false),
             Ok(count) => rest -= count as u64,
             Err(Errno::INTR) => {}
-            Err(errno) if is_no(errno) => return Ok(false),
-            Err(errno) => return Err(errno),
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(errno),
+            // Whatever is wrong: a write is another thing, and tells what is wrong with itself.
+            Err(_) => return Ok(false),
         }
     }
     Ok(true)
-}
-
-/// Whether it says that it cannot, and not that it failed.
-fn is_no(errno: Errno) -> bool {
-    [
-        Errno::XDEV,
-        Errno::OPNOTSUPP,
-        Errno::NOSYS,
-        Errno::INVAL,
-        Errno::NOTTY,
-        Errno::PERM,
-        Errno::BADF,
-        Errno::TXTBSY,
-    ]
-    .contains(&errno)
 }
