@@ -9,7 +9,7 @@
 pub mod far;
 pub mod proxy;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never, unbounded};
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
@@ -205,13 +205,9 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.stopper.abort();
-        // Sessions that the test did not pick up are let go.
-        while let Ok(held) = self.sinks.try_recv() {
-            drop(held);
-        }
-        while let Ok(held) = self.sources.try_recv() {
-            drop(held);
-        }
+        // Sessions that the test did not pick up are let go, also those that are only now beginning.
+        self.sinks = never();
+        self.sources = never();
         let ran = self.thread.take().map(JoinHandle::join);
         assert!(ran.is_none_or(|ran| ran.is_ok()), "the listener panicked");
     }
