@@ -2,30 +2,131 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from integration.harness.airflow import free_port
-from integration.xrootd.servers import HERE, POLL_SECONDS, READY_SECONDS, give
+from integration.xrootd.servers import HERE, POLL_SECONDS, PROGRAM, READY_SECONDS, give
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from integration.harness.program import Process
+    from integration.harness.program import Process, Word
     from integration.xrootd.servers import Scene, Xrootd
 
 
 def http_lines(port: int) -> list[str]:
-    """Give the lines of a server's configuration that let it speak HTTP."""
+    """Give the lines of a server's configuration that let it speak HTTP.
+
+    :param port: its port; 0: the server's own.
+    """
     return [
-        f"xrd.protocol XrdHttp:{port} libXrdHttp.so",
+        f"xrd.protocol http{f':{port}' if port else ''} libXrdHttp.so",
         "http.listingdeny no",
         "http.desthttps no",
         "http.selfhttps2http no",
     ]
+
+
+def make_certificates(folder: Path) -> None:
+    """Make an authority and a server's certificate for the loopback, as the grid lays them out."""
+    authorities = folder / "authorities"
+    authorities.mkdir()
+    authority, key = folder / "ca.pem", folder / "ca.key"
+    _openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-keyout", key, "-out", authority, "-days", "2", "-subj", "/O=dray/CN=authority",
+    )  # fmt: skip
+    host, request = folder / "host.pem", folder / "host.csr"
+    _openssl(
+        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-keyout", folder / "host.key", "-out", request, "-subj", "/O=dray/CN=localhost",
+    )  # fmt: skip
+    names = folder / "names"
+    names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n", encoding="ascii")
+    _openssl(
+        "x509", "-req", "-in", request, "-CA", authority, "-CAkey", key, "-CAcreateserial",
+        "-days", "2", "-out", host, "-extfile", names,
+    )  # fmt: skip
+    name = _openssl("x509", "-in", authority, "-noout", "-hash").strip()
+    shutil.copy(authority, authorities / f"{name}.0")
+    for path in [folder, authorities, *folder.iterdir(), *authorities.iterdir()]:
+        give(path)
+
+
+def _openssl(*words: Word) -> str:
+    ended = subprocess.run(
+        ["openssl", *words], check=True, capture_output=True, timeout=60, text=True
+    )
+    return ended.stdout
+
+
+@dataclass
+class Copying:
+    """An XRootD server that lets dray do HTTP third-party copies."""
+
+    server: Xrootd
+    port: int
+    settings: Path
+
+    @property
+    def url(self) -> str:
+        """Its address without TLS."""
+        return f"http://{HERE}:{self.port}"
+
+    @property
+    def secure_url(self) -> str:
+        """Its address with TLS."""
+        return f"https://localhost:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """Where its files lie."""
+        return self.server.data
+
+
+def copying(
+    scene: Scene,
+    plugins: Path,
+    certificates: Path,
+    *,
+    name: str = "sink",
+    lines: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    own_port: bool = True,
+) -> Copying:
+    """Start an XRootD server with the plug-in.
+
+    :param lines: more lines of the server's configuration.
+    :param settings: more lines of the plug-in's.
+    :param own_port: whether HTTP has a port of its own, and not the server's.
+    """
+    port = free_port() if own_port else 0
+    own = scene.folder / f"{name}.cf"
+    own.write_text("\n".join([f"program {plugins / PROGRAM}", *settings, ""]), encoding="utf-8")
+    server = scene.server(
+        name,
+        tpc=None,
+        lines=[
+            # A cluster's other half reads the same lines.
+            "if exec xrootd",
+            *http_lines(port),
+            f"xrd.tls {certificates}/host.pem {certificates}/host.key",
+            f"xrd.tlsca certdir {certificates}/authorities",
+            f"http.exthandler dray {plugins}/libDrayXrdHttpTPC.so {own}",
+            "http.header2cgi Authorization authz",
+            "fi",
+            *lines,
+        ],
+        env={"X509_CERT_DIR": str(certificates / "authorities"), **(env or {})},
+    )
+    return Copying(server, port or server.port, own)
 
 
 def await_port(port: int, process: Process) -> None:
@@ -38,6 +139,10 @@ def await_port(port: int, process: Process) -> None:
         assert process.is_running(), "the server ended"
         assert time.monotonic() < until, "the server does not listen"
         time.sleep(POLL_SECONDS)
+
+
+#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
+PLUGIN = "libDrayXrdHttpTPC-5.so"
 
 
 @dataclass

@@ -12,7 +12,14 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file
-from integration.xrootd.files import await_safe, copies, make, pair, set_checksum
+from integration.xrootd.files import (
+    await_safe,
+    configured,
+    copies,
+    make,
+    pair,
+    set_checksum,
+)
 
 if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
@@ -112,3 +119,36 @@ def await_end(job: int, seconds: float = 30) -> None:
     while os.path.exists(f"/proc/{job}"):
         assert time.monotonic() < until, "it outlives its server"
         time.sleep(0.02)
+
+
+def test_another_source_is_never_mixed_in(scene: Scene) -> None:
+    """Of two sources of one size and time, one does not go on with what the other has begun."""
+    source, sink = pair(scene, f"rate = {48 * MIB}")
+    begun = make(source, "a", 64 * MIB, seed=1)
+    other = make(source, "b", 64 * MIB, seed=2)
+    os.utime(other, ns=(begun.stat().st_atime_ns, begun.stat().st_mtime_ns))
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("c"))
+    await_safe(sink, 16 * MIB)
+    (job,) = sink.jobs()
+    os.kill(job, signal.SIGKILL)
+    assert client.wait(60).code != 0
+    scene.xrdcp("--tpc", "only", source.at("b"), sink.at("c")).expect(0)
+    assert copies(sink)[-1] == (64 * MIB, 0)
+    assert hash_file(sink.path("c")) == hash_file(other)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_settings_are_followed(scene: Scene) -> None:
+    """Pages with checksums of their own, the source's time; a wrong setting is named."""
+    source, sink = pair(scene, "pages = true", "keep_time = true", "readers = 1")
+    made = make(source, "a", 9 * MIB + 3)
+    os.utime(made, (1_000_000_000, 1_000_000_000))
+    scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert int(sink.path("a").stat().st_mtime) == 1_000_000_000
+    assert sink.checksum("a", "adler32") == source.checksum("a", "adler32")
+    configured(scene, "readres = 1")
+    ended = scene.xrdcp("--tpc", "only", source.at("a"), sink.at("b"))
+    assert ended.code != 0
+    assert "readres" in ended.out + ended.words
+    assert not sink.path("b").exists()

@@ -6,7 +6,7 @@
 #include "copy.hh"
 
 #include <XrdHttp/XrdHttpExtHandler.hh>
-#include <XrdNet/XrdNetAddrInfo.hh>
+#include <XrdNet/XrdNetAddr.hh>
 #include <XrdOuc/XrdOucEnv.hh>
 #include <XrdOuc/XrdOucErrInfo.hh>
 #include <XrdSec/XrdSecEntity.hh>
@@ -14,12 +14,14 @@
 #include <XrdSys/XrdSysError.hh>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -93,15 +95,49 @@ int status_of(int error)
 	}
 }
 
+// The client's socket; -1 when it cannot be told. HTTP clients have no address noted in their entity,
+// but the server calls each connection USER.PID:SOCKET@HOST.
+int socket_of(XrdHttpExtReq &request)
+{
+	std::string name;
+	request.GetClientID(name);
+	auto colon = name.find(':');
+	int file = -1;
+	if (colon != std::string::npos) {
+		const char *number = name.c_str() + colon + 1;
+		char *end = nullptr;
+		long read = std::strtol(number, &end, 10);
+		if (end != number && *end == '@' && read > 2 && read < INT_MAX)
+			file = static_cast<int>(read);
+	}
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
+	bool is_connected = file >= 0 && getpeername(file, reinterpret_cast<sockaddr *>(&peer), &length) == 0;
+	return is_connected ? file : -1;
+}
+
+// What the server's file system is told of the client's network: by it a cluster's manager chooses a
+// server that the client can reach.
+int reach(int client)
+{
+	int reach = XrdOucEI::uUrlOK;
+	XrdNetAddr address;
+	if (client < 0 || address.Set(client) != nullptr)
+		return reach;
+	bool is_old = address.isIPType(XrdNetAddrInfo::IPv4) || address.isMapped();
+	return reach | (is_old ? XrdOucEI::uIPv4 : 0) | (address.isPrivate() ? XrdOucEI::uPrip : 0);
+}
+
 // A file of the server, opened as its client may, and closed whatever happens.
 class LocalFile {
 public:
-	LocalFile(XrdSfsFileSystem &files, const XrdHttpExtReq &request)
+	LocalFile(XrdSfsFileSystem &files, XrdHttpExtReq &request)
 		: request_(request), opaque_(opaque(request)),
 		  file_(files.newFile(const_cast<char *>(request.GetSecEntity().tident), 0))
 	{
 		if (!file_)
 			throw Refusal(503, "the server has no room for one more file");
+		file_->error.setUCap(reach(socket_of(request)));
 	}
 
 	~LocalFile()
@@ -289,9 +325,8 @@ private:
 			return request.ChunkResp(text.c_str(), static_cast<long long>(text.size())) == 0;
 		};
 		try {
-			XrdNetAddrInfo *client = request.GetSecEntity().addrInfo;
 			outcome = dray::copy(settings_, asked, file.find(), authorities_,
-					     client ? client->SockFD() : -1, send);
+					     socket_of(request), send);
 		} catch (...) {
 			file.forget();
 			if (!is_begun)

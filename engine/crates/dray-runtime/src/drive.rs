@@ -360,7 +360,7 @@ pub fn pull(
         }
         let limits = dialled.agreed.limits;
         handle.attach(Live::Sink(dialled.link.events_in.clone()));
-        let growth = dialled.growth;
+        let growth = dialled.growth.clone();
         let ends = (can, None);
         let (options, content) = (task.options.clone(), &task.content);
         let setup = sink::Setup {

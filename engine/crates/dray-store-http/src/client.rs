@@ -165,9 +165,21 @@ impl Client {
     /// # Errors
     /// When no answer comes, or redirects go round.
     pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer> {
+        self.follow(ask, &mut |ask, place| self.ask_once(ask, place))
+    }
+
+    /// Asks by `once`, and again where it is redirected to.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) fn follow(
+        &self,
+        ask: &Ask<'_>,
+        once: &mut dyn FnMut(&Ask<'_>, Place) -> Result<Answer>,
+    ) -> Result<Answer> {
         let mut place = ask.place.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let answer = self.ask_once(ask, place)?;
+            let answer = once(ask, place)?;
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
@@ -195,7 +207,8 @@ impl Client {
             .remedy("name the file where it lies"))
     }
 
-    fn ask_once(&self, ask: &Ask<'_>, place: Place) -> Result<Answer> {
+    /// A request to `place`, with the credentials that belong there.
+    fn head(&self, ask: &Ask<'_>, place: &Place) -> Result<http::request::Builder> {
         let uri = format!("{}{}", place.origin, place.target);
         let mut request = http::Request::builder().method(ask.method).uri(uri);
         for (name, value) in ask.headers {
@@ -208,14 +221,45 @@ impl Client {
                 request = request.header(name, value);
             }
         }
+        Ok(request)
+    }
+
+    fn ask_once(&self, ask: &Ask<'_>, place: Place) -> Result<Answer> {
+        let request = self.head(ask, &place)?;
+        let answered = match ask.body {
+            "" => request.body(()).map(|request| self.agent.run(request)),
+            body => request.body(body).map(|request| self.agent.run(request)),
+        };
+        self.answered(ask, place, answered)
+    }
+
+    /// Sends a body to one place; redirects are an answer.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) fn send_once(
+        &self,
+        ask: &Ask<'_>,
+        place: Place,
+        body: &mut dyn Read,
+    ) -> Result<Answer> {
+        let mut body = body;
+        let request = self.head(ask, &place)?;
+        let body = ureq::SendBody::from_reader(&mut body);
+        let answered = request.body(body).map(|request| self.agent.run(request));
+        self.answered(ask, place, answered)
+    }
+
+    fn answered(
+        &self,
+        ask: &Ask<'_>,
+        place: Place,
+        answered: Result<Result<http::Response<ureq::Body>, ureq::Error>, http::Error>,
+    ) -> Result<Answer> {
         let bad = |error: http::Error| {
             self.fault(ErrorKind::InvalidRequest, ask)
                 .cause(error.to_string())
                 .remedy("check the address")
-        };
-        let answered = match ask.body {
-            "" => request.body(()).map(|request| self.agent.run(request)),
-            body => request.body(body).map(|request| self.agent.run(request)),
         };
         let response = answered
             .map_err(bad)?

@@ -5,7 +5,9 @@
 //! folders are listed where the server speaks WebDAV (XRootD's does). [`Credentials`] go to the
 //! server they are meant for, and are never shown.
 //!
-//! Non-goals: writing, retries, caches. Files that nobody can tell the changes of are refused.
+//! [`HttpStore::put`] sends one file the other way, for third-party copies.
+//!
+//! Non-goals: retries, caches, writing in pieces. Files that nobody can tell the changes of are refused.
 //!
 //! Invariant owned here: bytes of two versions of a file are never taken for one. Every answer is
 //! compared with what was known when the file was opened; where answers say nothing of the version,
@@ -16,10 +18,12 @@ mod credentials;
 mod dav;
 mod list;
 mod names;
+mod put;
 mod read;
 mod store;
 mod url;
 
 pub use credentials::Credentials;
+pub use put::{Sending, Verify};
 pub use store::HttpStore;
 pub use url::{HttpUrl, Origin};

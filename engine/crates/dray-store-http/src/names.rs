@@ -50,7 +50,27 @@ impl<In: Transport> Transport for Capitalised<In> {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        self.inner.await_input(timeout)
+        loop {
+            let has_more = self.inner.await_input(timeout)?;
+            match interim(self.inner.buffers().input()) {
+                // Its rest is on the way.
+                Interim::Unfinished if has_more => {}
+                Interim::Fields(length) => {
+                    let buffers = self.inner.buffers();
+                    buffers.input_consume(length);
+                    // What follows at once needs no word before it.
+                    if buffers.input().is_empty() {
+                        let room = buffers.input_append_buf();
+                        if let Some(room) = room.get_mut(..CONTINUE.len()) {
+                            room.copy_from_slice(CONTINUE);
+                            buffers.input_appended(CONTINUE.len());
+                        }
+                    }
+                    return Ok(has_more);
+                }
+                _ => return Ok(has_more),
+            }
+        }
     }
 
     fn is_open(&mut self) -> bool {
@@ -59,6 +79,35 @@ impl<In: Transport> Transport for Capitalised<In> {
 
     fn is_tls(&self) -> bool {
         self.inner.is_tls()
+    }
+}
+
+/// An interim answer as the library takes it.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Longest interim answer that is waited for.
+const INTERIM_BYTES_MAX: usize = 4096;
+
+/// What an input begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum Interim {
+    /// Nothing of the kind, or one without fields.
+    Plain,
+    /// Part of one.
+    Unfinished,
+    /// One with fields; its bytes.
+    Fields(usize),
+}
+
+fn interim(input: &[u8]) -> Interim {
+    if !input.starts_with(b"HTTP/1.1 100") {
+        return Interim::Plain;
+    }
+    let found = |what: &[u8]| input.windows(what.len()).position(|bytes| bytes == what);
+    match (found(b"\r\n"), found(b"\r\n\r\n")) {
+        (_, None) if input.len() < INTERIM_BYTES_MAX => Interim::Unfinished,
+        (Some(line), Some(head)) if line < head => Interim::Fields(head + 4),
+        _ => Interim::Plain,
     }
 }
 
@@ -154,7 +203,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::Writer;
+    use super::{CONTINUE, Interim, Writer, interim};
 
     const HEAD: &str = "PROPFIND /a?host: HTTP/1.1\r\n";
     const BODY: &str = "\r\n\r\na: b\r\nc: GET / HTTP/1.1\r\n";
@@ -194,5 +243,25 @@ mod tests {
             let written = String::from_utf8_lossy(&bytes);
             assert_eq!(written, requests(large), "pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn an_interim_answer_is_told_from_a_final_one() {
+        let fields = b"HTTP/1.1 100 Continue\r\nConnection: Keep-Alive\r\n\r\n";
+        let whole = fields.len();
+        assert_eq!(interim(fields), Interim::Fields(whole));
+        assert_eq!(
+            interim(&[&fields[..], b"HTTP/1.1 201 Created\r\n"].concat()),
+            Interim::Fields(whole)
+        );
+        for cut in 12..whole {
+            assert_eq!(interim(&fields[..cut]), Interim::Unfinished, "{cut}");
+        }
+        assert_eq!(interim(CONTINUE), Interim::Plain);
+        assert_eq!(
+            interim(b"HTTP/1.1 201 Created\r\na: b\r\n\r\n"),
+            Interim::Plain
+        );
+        assert_eq!(interim(b""), Interim::Plain);
     }
 }

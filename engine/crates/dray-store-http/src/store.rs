@@ -9,8 +9,8 @@ use crate::url::{HttpUrl, Origin};
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result};
 use dray_store::{
-    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, Readable,
-    Target, TargetMap, Targets,
+    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, ReadState,
+    Readable, Target, TargetMap, Targets,
 };
 use std::collections::HashMap;
 use std::io::Read;
@@ -227,7 +227,7 @@ impl Server {
     }
 
     /// The checksum that the server knows of a file, if it knows one.
-    fn digest(&self, path: &RelPath) -> Result<Option<Checksum>> {
+    pub(crate) fn digest(&self, path: &RelPath) -> Result<Option<Checksum>> {
         let place = self.place(path);
         let ask = Ask {
             method: "HEAD",
@@ -255,9 +255,10 @@ fn read_digest(text: &str) -> Option<Checksum> {
 }
 
 /// A web server's files, from its root. Wrap it in [`dray_store::ReadOnly`].
+#[derive(Clone)]
 pub struct HttpStore {
     server: Arc<Server>,
-    targets: Targets,
+    targets: Arc<Targets>,
 }
 
 impl HttpStore {
@@ -276,8 +277,25 @@ impl HttpStore {
                 is_dav: AtomicBool::new(true),
                 remembered: Mutex::default(),
             }),
-            targets: Targets::new(TargetMap::new([(RelPath::root(), name)])),
+            targets: Arc::new(Targets::new(TargetMap::new([(RelPath::root(), name)]))),
         }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Size and time of a file, asked now.
+    ///
+    /// # Errors
+    /// Of the server; `Unsupported` when nobody could tell whether the file changes.
+    pub fn state_now(&self, path: &RelPath) -> Result<ReadState> {
+        let found = self.server.look(path, "look at the file")?;
+        let known = self.server.as_file(found, "look at the file")?;
+        Ok(ReadState {
+            size: known.size,
+            modified: or_unknown(known.modified),
+        })
     }
 
     /// The checksum that the server gives for a whole file, if it gives one that dray can compare.

@@ -2,20 +2,21 @@
 
 use crate::args::Args;
 use crate::config::Config;
-use crate::gate::Gate;
+use crate::endpoint::Endpoint;
+use crate::gate::{Gate, Origin};
 use crate::placeholder::{Placeholder, root_of};
 use crate::{process, say};
 use dray_core::options::{Links, Options};
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::observe::Observer;
 use dray_runtime::place;
 use dray_runtime::prepare::{self, Buffers, Content};
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
-use dray_session::{Event, Failure};
+use dray_session::{Event, Failure, Progress};
 use dray_store::wrap::Around;
-use dray_store::{PosixOptions, PosixStore, Store};
+use dray_store::{PosixOptions, PosixStore, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
 use dray_wire::message::Selection;
 use std::os::unix::ffi::OsStrExt;
@@ -25,13 +26,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Says that TLS was asked for: the URL's scheme does not.
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
 /// The folder that the server exports.
-const LOCAL_ROOT: &str = "XRDLCLROOT";
+pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 
 /// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
 const RETRIES: u32 = 3;
 
 /// The longest identity that a log holds.
-const IDENTITY_BYTES_MAX: usize = 4096;
+pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
 /// What is to be copied, and how.
 pub(crate) struct Job {
@@ -94,9 +95,32 @@ impl Job {
         };
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
+}
 
+/// A source that was opened.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    /// The file there.
+    pub(crate) path: RelPath,
+    pub(crate) origin: Arc<dyn Origin>,
+    /// Names the content beside size and time.
+    pub(crate) identity: Vec<u8>,
+}
+
+/// Where the copy goes, and what carries it.
+pub(crate) struct Target<'a> {
+    /// As the server names it.
+    pub(crate) destination: &'a Path,
+    /// The folder that the server exports.
+    pub(crate) local_root: Option<&'a Path>,
+    pub(crate) config: &'a Config,
+    /// The dray beside the source's server, if there is one.
+    pub(crate) endpoint: Option<&'a Endpoint>,
+}
+
+impl Target<'_> {
     /// The destination's folder, its name there, and what the copy is called by.
-    fn place(&self, path: &Path) -> Result<(PathBuf, Name)> {
+    fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
                 .cause("the destination is no file's path")
@@ -111,10 +135,24 @@ impl Job {
     }
 }
 
-/// Hears of failures.
+/// Hears the counters.
+pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
+
+/// Hears of failures, and passes the counters on.
 #[derive(Default)]
-struct Ear {
+pub(crate) struct Ear {
     failures: Mutex<Vec<Failure>>,
+    tell: Option<Tell>,
+}
+
+impl Ear {
+    /// One that passes the counters on.
+    pub(crate) fn telling(tell: Tell) -> Self {
+        Self {
+            tell: Some(tell),
+            ..Self::default()
+        }
+    }
 }
 
 impl Observer for Ear {
@@ -128,9 +166,26 @@ impl Observer for Ear {
             Event::FileDone { .. } => {}
         }
     }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(tell) = &self.tell {
+            tell(progress);
+        }
+    }
 }
 
 impl Watch for Ear {}
+
+impl Origin for XrootdStore {
+    fn state_now(&self) -> Result<ReadState> {
+        Self::state_now(self, self.url().path())
+    }
+
+    fn checksum(&self) -> Result<Option<Checksum>> {
+        let url = self.url().without_keys();
+        dray_store_xrootd::checksum(&url, url.path())
+    }
+}
 
 /// Copies the file, or says why it is not there.
 ///
@@ -139,30 +194,58 @@ impl Watch for Ear {}
 pub(crate) fn run(job: &Job) -> Result<()> {
     let handle = Handle::default();
     process::watch_server(handle.clone());
-    let placeholder = Placeholder::look(&job.destination)?;
-    let (folder, name) = job.place(&placeholder.path)?;
+    let target = Target {
+        destination: &job.destination,
+        local_root: job.local_root.as_deref(),
+        config: &job.config,
+        endpoint: job.config.endpoint_of(&job.source),
+    };
+    let open = || {
+        let source = job.open_source()?;
+        Ok(Opened {
+            path: source.url().path().clone(),
+            origin: Arc::new(source.clone()),
+            store: Arc::new(source),
+            identity: job.identity(),
+        })
+    };
+    carry(&target, open, &handle, Ear::default())
+}
+
+/// Copies the file that `open` opens.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn carry(
+    target: &Target<'_>,
+    open: impl FnOnce() -> Result<Opened>,
+    handle: &Handle,
+    ear: Ear,
+) -> Result<()> {
+    let placeholder = Placeholder::look(target.destination)?;
+    let (folder, name) = Target::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
-    let (can, config) = (store.capabilities(), &job.config);
+    let (can, config) = (store.capabilities(), target.config);
     let how = (config.compare, config.keep_time, can.xattrs);
     let begin = || {
-        let source = job.open_source()?;
-        let gate = Gate::new(&source, &placeholder, how)?;
+        let source = open()?;
+        let gate = Gate::new(&source.origin, &placeholder, how)?;
         Ok((source, gate))
     };
     let (source, gate) = match begin() {
         Ok(begun) => begun,
         Err(error) => {
             // An empty file under the name would stop whoever tries again.
-            placeholder.clear(&job.destination)?;
+            placeholder.clear(target.destination)?;
             return Err(error);
         }
     };
     let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    let destination = open_destination(job, Arc::clone(&store), &path, &transfer)?;
-    placeholder.clear(&job.destination)?;
+    let destination = open_destination(target, Arc::clone(&store), &path, &transfer)?;
+    placeholder.clear(target.destination)?;
 
     let options = Options {
         object_bytes: config.object_bytes.max(destination.object_bytes_max()),
@@ -175,9 +258,9 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let limits = prepare::limits(buffers);
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
     reading.reads_max = config.readers;
-    let ends = (can, Some(source.capabilities()));
+    let ends = (can, Some(source.store.capabilities()));
     let content = Content {
-        named: job.identity(),
+        named: source.identity,
         ..Content::default()
     };
     let writing = prepare::sink_config(options.clone(), &content, buffers, &limits, ends, 1);
@@ -190,9 +273,8 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         rename: Some(name),
         links: Links::Keep,
     };
-    let ear = Ear::default();
     let destination = Mutex::new(Some(destination));
-    if let Some(endpoint) = config.endpoint_of(&job.source) {
+    if let Some(endpoint) = target.endpoint {
         let task = Task {
             transfer: transfer.clone(),
             first_session: 1,
@@ -210,33 +292,33 @@ pub(crate) fn run(job: &Job) -> Result<()> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
             let opened = first.map_or_else(
-                || open_destination(job, Arc::clone(&store), &path, &transfer),
+                || open_destination(target, Arc::clone(&store), &path, &transfer),
                 Ok,
             );
             Ok((opened?, can))
         };
-        let paths = [endpoint.path(source.url().path())];
+        let paths = [endpoint.path(&source.path)];
         let pulled = endpoint.dial().and_then(|mut dial| {
             dial.limits = limits;
-            drive::pull(&task, &dial, &paths, open, &handle, &ear)
+            drive::pull(&task, &dial, &paths, open, handle, &ear)
         });
         match pulled {
             Ok(ended) => return told(&ended, ear),
             // Its server has the file as well, and has let us in.
-            Err(error) => say::note(&format!("reads from XRootD's server instead ({error})")),
+            Err(error) => say::note(&format!("reads from the server itself instead ({error})")),
         }
     }
     let left = destination
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let destination = left.map_or_else(
-        || open_destination(job, Arc::clone(&store), &path, &transfer),
+        || open_destination(target, Arc::clone(&store), &path, &transfer),
         Ok,
     )?;
     let reads = source::Setup {
         roots: vec![Root {
-            path: source.url().path().clone(),
-            store: Arc::new(source),
+            path: source.path,
+            store: source.store,
             contents: false,
         }],
         selection,
@@ -247,7 +329,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         machine: writing,
         writers_per_target: prepare::THREADS_PER_TARGET,
     };
-    let ended = drive::copy(reads, writes, &handle, &ear)?;
+    let ended = drive::copy(reads, writes, handle, &ear)?;
     told(&ended, ear)
 }
 
@@ -281,15 +363,15 @@ fn told(ended: &Ended, ear: Ear) -> Result<()> {
 
 /// The destination with its log and lease.
 fn open_destination(
-    job: &Job,
+    target: &Target<'_>,
     store: Arc<dyn Store>,
     path: &RelPath,
     transfer: &TransferId,
 ) -> Result<Destination> {
-    let real = job.destination.canonicalize();
-    let real = real.unwrap_or_else(|_| job.destination.clone());
+    let real = target.destination.canonicalize();
+    let real = real.unwrap_or_else(|_| target.destination.to_owned());
     let folder = real.parent().unwrap_or(Path::new("/"));
-    let root = root_of(folder, job.local_root.as_deref());
+    let root = root_of(folder, target.local_root);
     // A root that may not be looked into has no logs above that concern this copy.
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));

@@ -8,9 +8,8 @@ use crate::say;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
-use dray_store_xrootd::{Url, XrootdStore};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the source's server says of the file.
@@ -19,9 +18,18 @@ type Said = Result<Option<Checksum>>;
 /// The step of a server's times, in nanoseconds.
 const SECOND: u32 = 1_000_000_000;
 
+/// The server that the file comes from, and the file there.
+pub(crate) trait Origin: Send + Sync {
+    /// Size and time of the file now.
+    fn state_now(&self) -> Result<ReadState>;
+
+    /// What the server says of its content.
+    fn checksum(&self) -> Said;
+}
+
 /// See the module's head.
 pub(crate) struct Gate {
-    source: XrootdStore,
+    source: Arc<dyn Origin>,
     /// Size and time of the file when the copy began.
     begun: ReadState,
     compare: Compare,
@@ -35,12 +43,11 @@ pub(crate) struct Gate {
 }
 
 /// Asks the server in the background.
-fn ask(url: &Url) -> Receiver<Said> {
+fn ask(source: Arc<dyn Origin>) -> Receiver<Said> {
     let (tell, said) = channel();
-    let url = url.without_keys();
     std::thread::spawn(move || {
         // Nobody waits for it any more when the copy has failed.
-        let _ = tell.send(dray_store_xrootd::checksum(&url, url.path()));
+        let _ = tell.send(source.checksum());
     });
     said
 }
@@ -51,18 +58,17 @@ impl Gate {
     /// # Errors
     /// When the source cannot be looked at.
     pub(crate) fn new(
-        source: &XrootdStore,
+        source: &Arc<dyn Origin>,
         placeholder: &Placeholder,
         (compare, keep_time, can_keep_sums): (Compare, bool, bool),
     ) -> Result<Self> {
-        let url = source.url();
-        let begun = source.state_now(url.path())?;
+        let begun = source.state_now()?;
         let said = match compare {
             Compare::Never => channel().1,
-            Compare::Offered | Compare::Required => ask(url),
+            Compare::Offered | Compare::Required => ask(Arc::clone(source)),
         };
         Ok(Self {
-            source: source.clone(),
+            source: Arc::clone(source),
             begun,
             compare,
             said: Mutex::new(said),
@@ -81,7 +87,7 @@ impl Gate {
 
     /// Whether the source is still the one that was copied.
     fn check_source(&self) -> Result<()> {
-        let now = self.source.state_now(self.source.url().path())?;
+        let now = self.source.state_now()?;
         if now == self.begun {
             return Ok(());
         }

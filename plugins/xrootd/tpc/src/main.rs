@@ -7,6 +7,8 @@
 //! is told. Whatever happens, also when the server kills this program, what was safe stays safe beside
 //! the destination, and the next copy of the same file goes on from it. In prose:
 //! docs/design/xrootd.md.
+//!
+//! `dray-xrootd-tpc --request [--config FILE]` is what the server's HTTP plug-in runs ([`request`]).
 
 mod args;
 mod config;
@@ -16,11 +18,13 @@ mod endpoint;
 mod gate;
 mod placeholder;
 mod process;
+mod request;
 mod say;
 
 use args::Args;
 use config::Config;
 use dray_core::Result;
+use placeholder::Placeholder;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -36,8 +40,15 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
+    if std::env::args_os().any(|word| word == request::OPTION) {
+        return request::run(std::env::args_os().skip(1));
+    }
     let args = Args::read(std::env::args_os().skip(1))?;
     say::hide(args.source.cgi());
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::load(args.config.as_deref()).inspect_err(|_| {
+        // An empty file under the name would stop whoever tries again. What is wrong is told above it.
+        let placeholder = Placeholder::look(&args.destination);
+        let _ = placeholder.and_then(|placeholder| placeholder.clear(&args.destination));
+    })?;
     copy::run(&copy::Job::new(args, config)?)
 }

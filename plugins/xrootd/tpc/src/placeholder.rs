@@ -1,6 +1,6 @@
 //! The empty file that the server makes under the destination's name before it starts a copy.
 
-use crate::digest;
+use crate::{digest, request};
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{getxattr, listxattr, removexattr};
 use std::os::unix::ffi::OsStrExt;
@@ -42,7 +42,10 @@ impl Placeholder {
     /// # Errors
     /// When it cannot be looked at, or is no file.
     pub(crate) fn look(destination: &Path) -> Result<Self> {
-        Self::look_at(destination, std::env::var_os(HIDES).is_some())
+        // Only `root://` copies are hidden: for a request the server has made a file of the usual kind.
+        let is_request = std::env::args_os().any(|word| word == request::OPTION);
+        let hides = std::env::var_os(HIDES).is_some() && !is_request;
+        Self::look_at(destination, hides)
     }
 
     /// `hides`: the server keeps its placeholders out of sight, but for those in a space of its own.

@@ -54,12 +54,14 @@ pub(crate) fn watch_server(handle: Handle) {
     });
 }
 
-/// Waits a while for the other end of a pipe at the standard input to be closed. The server holds it for
-/// as long as it lives; who starts this by hand may have anything there.
+/// Waits a while for the other end of a pipe or socket at the standard input to be closed. The server
+/// holds it for as long as it lives; who starts this by hand may have anything there.
 fn is_hung_up() -> bool {
     let input = stdin();
-    let is_pipe =
-        fstat(&input).is_ok_and(|state| FileType::from_raw_mode(state.st_mode) == FileType::Fifo);
+    let is_pipe = fstat(&input).is_ok_and(|state| {
+        let kind = FileType::from_raw_mode(state.st_mode);
+        matches!(kind, FileType::Fifo | FileType::Socket)
+    });
     let mut ends = Vec::new();
     if is_pipe {
         ends.push(PollFd::new(&input, PollFlags::empty()));

@@ -25,7 +25,16 @@ pub(crate) fn hide(cgi: &str) {
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
 
-fn shown(text: &str) -> String {
+/// Remembers the words of a header's value, to keep them out of all that is said.
+pub(crate) fn hide_value(value: &str) {
+    let words = value.split_whitespace().map(str::to_owned);
+    let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
+    hidden.extend(words.filter(|word| word.len() > SECRET_BYTES_MIN));
+    hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
+}
+
+/// The text without what is hidden, on one line.
+pub(crate) fn shown(text: &str) -> String {
     let mut text = text.replace(['\n', '\r'], " ");
     for secret in HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         text = text.replace(secret, "(hidden)");

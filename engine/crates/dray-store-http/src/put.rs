@@ -1,0 +1,184 @@
+//! Sends one file to a web server, front to back, by PUT.
+
+use crate::client::{Ask, Place};
+use crate::store::{HttpStore, Server};
+use dray_core::checksum::Summer;
+use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result, Sums};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+/// What is done.
+const OPERATION: &str = "send the file";
+
+/// How what a server says of a file that it was sent is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// A server that says nothing keeps a file that nobody has checked: that is a failure.
+    Required,
+    /// Compared if the server says something.
+    Offered,
+    /// Not asked for.
+    Never,
+}
+
+/// One file to be sent.
+#[derive(Debug)]
+pub struct Sending<'a> {
+    /// The file, open for reading.
+    pub file: &'a File,
+    /// Where it goes on the server.
+    pub path: &'a RelPath,
+    /// Whether a file that stands there may be replaced.
+    pub may_overwrite: bool,
+    /// See [`Verify`].
+    pub verify: Verify,
+}
+
+/// Sums and counts what is read.
+struct Counted<'a> {
+    file: &'a File,
+    left: u64,
+    sent: u64,
+    summer: Summer,
+    tell: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = self.file.read(&mut buffer[..most])?;
+        if count == 0 {
+            return Err(std::io::Error::other("the file became shorter"));
+        }
+        self.summer.update(&buffer[..count]);
+        self.left -= count as u64;
+        self.sent += count as u64;
+        (self.tell)(self.sent);
+        Ok(count)
+    }
+}
+
+impl HttpStore {
+    /// Sends a file, and compares what the server then says of it. `tell` hears how many bytes were
+    /// handed out. Nothing of an earlier try is kept: HTTP has no way to go on.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `ChecksumMismatch` when the server has other bytes than were read;
+    /// `SourceChanged`; of the server.
+    pub fn put(&self, sending: &Sending<'_>, tell: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        let server = self.server();
+        let path = sending.path;
+        let local = |error: std::io::Error| {
+            Error::new(ErrorKind::Io, End::Source, OPERATION)
+                .file(path)
+                .cause(error.to_string())
+        };
+        if !sending.may_overwrite {
+            match server.look(path, OPERATION) {
+                Err(error) if error.kind == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+                Ok(_) => {
+                    let fault = Error::new(ErrorKind::AlreadyExists, server.end, OPERATION);
+                    return Err(fault
+                        .file(path)
+                        .cause("something stands there at the server"));
+                }
+            }
+        }
+        let state = sending.file.metadata().map_err(local)?;
+        let sums = send(server, sending, state.len(), tell)?;
+        let now = sending.file.metadata().map_err(local)?;
+        if now.len() != state.len() || now.modified().ok() != state.modified().ok() {
+            let fault = Error::new(ErrorKind::SourceChanged, End::Source, OPERATION);
+            return Err(fault
+                .file(path)
+                .cause("it was written to while it was sent"));
+        }
+        verify(server, sending, state.len(), &sums)
+    }
+}
+
+/// Sends all of it, to where redirects lead.
+fn send(
+    server: &Server,
+    sending: &Sending<'_>,
+    length: u64,
+    tell: &(dyn Fn(u64) + Sync),
+) -> Result<Sums> {
+    let announced = length.to_string();
+    // A server that sends the file elsewhere says so before it gets a byte.
+    let headers = [
+        ("Content-Length", announced.as_str()),
+        ("Expect", "100-continue"),
+    ];
+    // Nothing can be waited for before nothing (RFC 9110, section 10.1.1).
+    let headers = &headers[..if length > 0 { 2 } else { 1 }];
+    let mut sums = Sums::EMPTY;
+    let mut body = |ask: &Ask<'_>, place: Place| {
+        let mut file = sending.file;
+        let rewound = file.seek(SeekFrom::Start(0));
+        rewound.map_err(|error| {
+            server
+                .client
+                .fault(ErrorKind::Io, ask)
+                .cause(error.to_string())
+        })?;
+        let mut counted = Counted {
+            file,
+            left: length,
+            sent: 0,
+            summer: Summer::new(),
+            tell,
+        };
+        let answer = server.client.send_once(ask, place, &mut counted);
+        sums = counted.summer.finish();
+        answer
+    };
+    let place = server.place(sending.path);
+    let ask = Ask {
+        method: "PUT",
+        place: &place,
+        headers,
+        body: "",
+        operation: OPERATION,
+        file: sending.path,
+    };
+    let answer = server.client.follow(&ask, &mut body)?;
+    match answer.status {
+        200 | 201 | 204 => Ok(sums),
+        _ => Err(server.client.refused(&ask, answer)),
+    }
+}
+
+fn verify(server: &Server, sending: &Sending<'_>, length: u64, sums: &Sums) -> Result<()> {
+    let fault = |kind| Error::new(kind, server.end, "verify the file").file(sending.path);
+    let found = server.look(sending.path, "verify the file")?;
+    if found.size != Some(length) {
+        let size = found.size.unwrap_or_default();
+        return Err(
+            fault(ErrorKind::ShortRead).cause(format!("the server has {size} bytes of {length}"))
+        );
+    }
+    if sending.verify == Verify::Never {
+        return Ok(());
+    }
+    let said: Option<Checksum> = match server.digest(sending.path) {
+        Ok(said) => said,
+        Err(error) if sending.verify == Verify::Required => return Err(error),
+        Err(_) => None,
+    };
+    match said {
+        Some(said) if said.matches(sums) => Ok(()),
+        Some(said) => Err(fault(ErrorKind::ChecksumMismatch).cause(format!(
+            "the server says {said}, what was sent has {}",
+            said.same_algorithm(sums)
+        ))),
+        None if sending.verify == Verify::Required => Err(fault(ErrorKind::Unsupported)
+            .cause("the server tells no checksum that dray computes")
+            .remedy("ask for the copy without RequireChecksumVerification")),
+        None => Ok(()),
+    }
+}

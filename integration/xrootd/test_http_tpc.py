@@ -1,0 +1,399 @@
+"""HTTP third-party copies of an XRootD server, by dray: ``curl -X COPY`` against real servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.airflow import free_port
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.http import PLUGIN, copying, make_certificates, nginx, xrootd
+from integration.xrootd.servers import HERE, PROGRAM, copy_programs, find, give
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Ended, Process
+    from integration.xrootd.http import Copying
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def plugins(shared: Path) -> Path:
+    """Copy the plug-in and its program to where a server's user may load them."""
+    folder = shared / "http"
+    copy_programs(folder, [PROGRAM, PLUGIN])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def certificates(shared: Path) -> Path:
+    """Make an authority and a server's certificate."""
+    folder = shared / "certificates"
+    folder.mkdir()
+    make_certificates(folder)
+    return folder
+
+
+@pytest.fixture
+def sink(bare: Scene, plugins: Path, certificates: Path) -> Copying:
+    """Start the server that is asked for copies."""
+    return copying(bare, plugins, certificates, settings=["marker_seconds 1"])
+
+
+def make(folder: Path, name: str, size: int, seed: int = 1) -> Path:
+    """Make a file of a server, ten seconds old: its time is told in seconds."""
+    at = folder / name
+    make_file(at, size, seed)
+    old = int(time.time()) - 10
+    os.utime(at, (old, old))
+    give(at)
+    return at
+
+
+def begin(scene: Scene, url: str, *headers: str) -> Process:
+    """Begin to ask for a copy."""
+    words = [word for header in headers for word in ("-H", header)]
+    status = "\nstatus %{http_code}\n"
+    return scene.begin("curl", "-sSN", "-X", "COPY", "-w", status, *words, url)
+
+
+def ask(scene: Scene, url: str, *headers: str) -> Ended:
+    """Ask for a copy, and wait."""
+    return begin(scene, url, *headers).wait(180)
+
+
+def heard(client: Process) -> str:
+    """Give what a client that still runs has heard so far."""
+    return client.out_path.read_text(encoding="utf-8", errors="replace")
+
+
+def status(ended: Ended) -> int:
+    """Give the status that the server answered."""
+    found = re.search(r"^status (\d+)$", ended.out, re.MULTILINE)
+    assert found, ended.out + ended.words
+    return int(found[1])
+
+
+def assert_good(ended: Ended) -> None:
+    """Check that a copy says that all went well, last of all."""
+    assert status(ended) in (201, 202), ended.out
+    assert re.search(r"^success: Created$", ended.out, re.MULTILINE), ended.out
+    assert "failure:" not in ended.out
+
+
+def failure(ended: Ended) -> str:
+    """Give the cause that a copy gives after it began."""
+    assert "success" not in ended.out
+    found = re.search(r"^failure: (.+)$", ended.out, re.MULTILINE)
+    assert found, ended.out + ended.words
+    return found[1]
+
+
+def durable(text: str) -> list[int]:
+    """Give the bytes that each marker says."""
+    return [int(count) for count in re.findall(r"Stripe Bytes Transferred: (\d+)", text)]
+
+
+def sent(sink: Copying) -> list[tuple[int, int]]:
+    """Give what each copy that came to its end has sent, and taken from earlier ones."""
+    found = re.findall(r"sent=(\d+) resumed=(\d+)", sink.server.said())
+    return [(int(one), int(other)) for one, other in found]
+
+
+def test_pulls_of_every_size(bare: Scene, sink: Copying) -> None:
+    """Files arrive from XRootD's server and nginx, with or without TLS, their checksums set."""
+    webs = [xrootd(bare)[0], nginx(bare)]
+    for number, web in enumerate(webs):
+        for size in (0, 1, MIB + 1, 20 * MIB + 13):
+            name = f"a {number}-{size}"
+            source = make(web.data, name, size, seed=size)
+            to = f"{sink.url}/new/{name.replace(' ', '%20')}"
+            ended = ask(bare, to, f"Source: {web.url}/{name.replace(' ', '%20')}")
+            assert_good(ended)
+            assert durable(ended.out)[-1] == size
+            assert hash_file(sink.data / "new" / name) == hash_file(source)
+            value = sink.server.checksum(f"new/{name}", "adler32")
+            assert int(value, 16) == zlib.adler32(source.read_bytes())
+    secure = ask(bare, f"{sink.url}/tls", f"Source: {sink.secure_url}/new/a%200-1")
+    assert_good(secure)
+    assert hash_file(sink.data / "tls") == hash_file(webs[0].data / "a 0-1")
+    assert tree.leftovers(sink.data) == []
+
+
+def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
+    """Files are sent to a stock server, and what it then has is compared."""
+    other, _ = xrootd(bare)
+    for size in (0, 1, 20 * MIB + 13):
+        source = make(sink.data, f"a{size}", size, seed=size)
+        ended = ask(
+            bare,
+            f"{sink.url}/a{size}",
+            f"Destination: {other.url}/in/a{size}",
+            "RequireChecksumVerification: true",
+        )
+        assert_good(ended)
+        assert hash_file(other.data / "in" / f"a{size}") == hash_file(source)
+    kept = ask(bare, f"{sink.url}/a1", f"Destination: {other.url}/in/a0", "Overwrite: F")
+    assert "already exists" in failure(kept)
+    assert (other.data / "in" / "a0").stat().st_size == 0
+    missing = ask(bare, f"{sink.url}/none", f"Destination: {other.url}/none")
+    assert status(missing) == 404
+    assert not (other.data / "none").exists()
+
+
+@pytest.mark.parametrize("victim", ["program", "client"])
+def test_a_killed_copy_goes_on(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
+    """After a kill no part has the name, and the next copy sends only what was missing."""
+    config = bare.folder / "slow.toml"
+    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    # A client's death is seen by itself, without a marker that cannot be sent.
+    markers = 1 if victim == "program" else 600
+    settings = [f"marker_seconds {markers}", f"config {config}"]
+    sink = copying(bare, plugins, certificates, settings=settings)
+    web = nginx(bare)
+    source = make(web.data, "a", 192 * MIB)
+    source_header = f"Source: {web.url}/a"
+    client = begin(bare, f"{sink.url}/b", source_header)
+    job = sink.server.await_job()
+    until = time.monotonic() + 60
+    while not is_under_way(sink):
+        assert time.monotonic() < until, heard(client)
+        time.sleep(0.02)
+    if victim == "program":
+        os.kill(job, signal.SIGKILL)
+        assert "signal 9" in failure(client.wait(60))
+    else:
+        client.kill()
+        # At once, not when the next marker finds nobody.
+        while sink.server.jobs():
+            assert time.monotonic() < until, "the program runs on"
+            time.sleep(0.02)
+    assert not (sink.data / "b").exists()
+    config.write_text("", encoding="ascii")
+    assert_good(ask(bare, f"{sink.url}/b", source_header))
+    now, before = sent(sink)[-1]
+    assert before > 0
+    assert now == 192 * MIB - before
+    assert hash_file(sink.data / "b") == hash_file(source)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_dead_server_takes_the_copy_along(bare: Scene, plugins: Path, certificates: Path) -> None:
+    """A program whose server is gone ends; the next server's copy goes on from what is safe."""
+    config = bare.folder / "slow.toml"
+    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    settings = ["marker_seconds 1", f"config {config}"]
+    sink = copying(bare, plugins, certificates, settings=settings)
+    web = nginx(bare)
+    source = make(web.data, "a", 192 * MIB)
+    client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
+    job = sink.server.await_job()
+    until = time.monotonic() + 60
+    while not any(durable(heard(client))):
+        assert time.monotonic() < until, heard(client)
+        time.sleep(0.02)
+    sink.server.kill()
+    while is_alive(job):
+        assert time.monotonic() < until, "the program runs on"
+        time.sleep(0.02)
+    config.write_text("", encoding="ascii")
+    sink.server.start()
+    assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
+    now, before = sent(sink)[-1]
+    assert before > 0
+    assert now == 192 * MIB - before
+    assert hash_file(sink.data / "b") == hash_file(source)
+
+
+def is_under_way(sink: Copying) -> bool:
+    """Say whether so much is written that some of it is safe: more than a group that is synced."""
+    parts = sink.data.glob(".dray-*.part")
+    return any(path.stat().st_blocks * 512 > 80 * MIB for path in parts)
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs; one that nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_fails_leaves_no_file(bare: Scene, sink: Copying) -> None:
+    """A copy that fails says why and leaves nothing under the name, or what stood there."""
+    web, _ = xrootd(bare)
+    source = make(web.data, "a", 3 * MIB)
+    missing = ask(bare, f"{sink.url}/b", f"Source: {web.url}/none")
+    assert "not found" in failure(missing)
+    nobody = ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a")
+    assert "cannot reach" in failure(nobody)
+    assert list(sink.data.iterdir()) == []
+    stood = make(sink.data, "stood", 100, seed=7)
+    before = hash_file(stood)
+    kept = ask(bare, f"{sink.url}/stood", f"Source: {web.url}/a", "Overwrite: F")
+    assert status(kept) == 412
+    again = ask(bare, f"{sink.url}/stood", f"Source: {web.url}/none")
+    assert "not found" in failure(again)
+    assert hash_file(stood) == before
+    assert_good(ask(bare, f"{sink.url}/stood", f"Source: {web.url}/a"))
+    assert hash_file(stood) == hash_file(source)
+
+
+def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
+    """RequireChecksumVerification fails where the source tells none, and only then."""
+    plain, stock = nginx(bare), xrootd(bare)[0]
+    for web in (plain, stock):
+        make(web.data, "a", MIB)
+    demanded = "RequireChecksumVerification: true"
+    refused = ask(bare, f"{sink.url}/b", f"Source: {plain.url}/a", demanded)
+    assert "checksum" in failure(refused)
+    assert not (sink.data / "b").exists()
+    assert_good(ask(bare, f"{sink.url}/b", f"Source: {stock.url}/a", demanded))
+
+
+def test_requests_that_make_no_sense(bare: Scene, sink: Copying) -> None:
+    """They are refused before anything is made."""
+    source = "Source: http://127.0.0.1:1/a"
+    for headers, code in [
+        ([], 400),
+        ([source, "Destination: http://127.0.0.1:1/b"], 400),
+        ([source, "Overwrite: perhaps"], 400),
+        ([source, "X-Number-Of-Streams: many"], 400),
+        ([source, "Credential: gridsite"], 400),
+        (["Source: file:///etc/passwd"], 400),
+    ]:
+        assert status(ask(bare, f"{sink.url}/b", *headers)) == code, headers
+    assert list(sink.data.iterdir()) == []
+
+
+def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
+    """TransferHeader goes to the source; a secret is in no log, and in no command line."""
+    web = nginx(bare, places=["location /closed/ { return 403; }"])
+    make(web.data, "a", 3 * MIB)
+    header = "TransferHeaderAuthorization: Bearer se.cr.et"
+    good = ask(
+        bare, f"{sink.url}/b", f"Source: {web.url}/a?k=pass-word", header, "Credential: none"
+    )
+    assert_good(good)
+    asked = web.requests()
+    assert asked
+    assert all('"Bearer se.cr.et"' in line for line in asked)
+    bad = ask(bare, f"{sink.url}/c", f"Source: {web.url}/closed/a?k=pass-word", header)
+    assert "permission denied" in failure(bad)
+    said = sink.server.said() + good.out + bad.out
+    assert "cr.et" not in said
+    assert "pass-word" not in said
+
+
+def test_who_may_not_write_may_not_copy(bare: Scene, plugins: Path, certificates: Path) -> None:
+    """The server's own authorisation is asked, as the client; nothing moves without it."""
+    rules = bare.folder / "rules"
+    rules.write_text("u * /open a\n", encoding="ascii")
+    sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
+    web = nginx(bare)
+    make(web.data, "a", MIB)
+    refused = ask(bare, f"{sink.url}/shut/a", f"Source: {web.url}/a")
+    assert status(refused) == 403
+    assert web.requests() == []
+    assert_good(ask(bare, f"{sink.url}/open/a", f"Source: {web.url}/a"))
+
+
+def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) -> None:
+    """Of a cluster the server that is chosen copies, from the one that has the file."""
+    meeting = free_port()
+    lines = [
+        f"all.manager {HERE}:{meeting}",
+        "all.role server",
+        "all.role manager if named head",
+        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
+        "cms.delay startup 3 servers 1 lookup 1",
+        "cms.space min 10m 5m",
+    ]
+    names = ["head", "data0", "data1"]
+    head, *data = (
+        copying(bare, plugins, certificates, name=name, lines=lines, own_port=False)
+        for name in names
+    )
+    for one in (head, *data):
+        one.server.start_manager()
+    made = make(data[0].data, "a", 24 * MIB)
+    until = time.monotonic() + 90
+    while bare.run("xrdfs", head.server.url, "stat", "/a").code != 0:
+        assert time.monotonic() < until, head.server.said()
+        time.sleep(0.5)
+    words = ["-H", f"Source: {head.url}/a", "-w", "\nstatus %{http_code}\n", f"{head.url}/b"]
+    assert_good(bare.run("curl", "-sSNL", "-X", "COPY", *words))
+    (copied,) = [one for one in data if (one.data / "b").exists()]
+    assert hash_file(copied.data / "b") == hash_file(made)
+    assert sent(copied) == [(24 * MIB, 0)]
+
+
+def test_a_source_that_dies_is_gone_on_with(bare: Scene, plugins: Path, certificates: Path) -> None:
+    """A source that is killed fails the copy by name; once it is back the rest is fetched."""
+    config = bare.folder / "slow.toml"
+    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    settings = ["marker_seconds 1", f"config {config}"]
+    sink = copying(bare, plugins, certificates, settings=settings)
+    web, server = xrootd(bare)
+    source = make(web.data, "a", 192 * MIB)
+    client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
+    until = time.monotonic() + 60
+    while not any(durable(heard(client))):
+        assert time.monotonic() < until, heard(client)
+        time.sleep(0.02)
+    server.kill()
+    assert "127.0.0.1" in failure(client.wait(120))
+    assert not (sink.data / "b").exists()
+    server.start()
+    config.write_text("", encoding="ascii")
+    assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
+    now, before = sent(sink)[-1]
+    assert before > 0
+    assert now == 192 * MIB - before
+    assert hash_file(sink.data / "b") == hash_file(source)
+
+
+def test_only_so_many_at_once(bare: Scene, plugins: Path, certificates: Path) -> None:
+    """One copy too many is told to come later; a place is free again when a copy has ended."""
+    config = bare.folder / "slow.toml"
+    config.write_text(f"rate = {MIB}\n", encoding="ascii")
+    settings = ["copies_max 1", f"config {config}"]
+    sink = copying(bare, plugins, certificates, settings=settings)
+    web = nginx(bare)
+    make(web.data, "a", 64 * MIB)
+    first = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
+    sink.server.await_job()
+    assert status(ask(bare, f"{sink.url}/c", f"Source: {web.url}/a")) == 503
+    first.kill()
+    until = time.monotonic() + 30
+    while sink.server.jobs():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    config.write_text("", encoding="ascii")
+    assert_good(ask(bare, f"{sink.url}/c", f"Source: {web.url}/a"))
+
+
+def test_only_the_entry_point_is_exported() -> None:
+    """Nothing of the plug-in can meet the server's own names."""
+    nm = shutil.which("nm")
+    assert nm
+    ended = subprocess.run(
+        [nm, "-D", "--defined-only", find(PLUGIN)], check=True, capture_output=True, text=True
+    )
+    names = {line.split()[-1] for line in ended.stdout.splitlines()}
+    assert names == {"XrdHttpGetExtHandler", "XrdHttpGetExtHandler_"}

@@ -1,0 +1,312 @@
+//! Copies that XRootD's HTTP plug-in asks for: one line of JSON at the standard input, which then stays
+//! open for as long as the server lives; one JSON object a line at the standard output.
+//!
+//! Secrets come by the request alone: never by the command line, nor from the server's environment,
+//! and nothing of them is said. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
+
+use crate::config::{Compare, Config};
+use crate::copy::{self, Ear, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
+use crate::gate::Origin;
+use crate::{process, say};
+use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
+use dray_runtime::drive::Handle;
+use dray_store::{ReadOnly, ReadState};
+use dray_store_http::{Credentials, HttpStore, HttpUrl, Sending, Verify};
+use serde::Deserialize;
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, Write, stdin};
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What asks for this.
+pub(crate) const OPTION: &str = "--request";
+
+/// Longest request.
+const REQUEST_BYTES_MAX: u64 = 1 << 21;
+
+/// Counters are told this often at the most.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// The server that the file comes from or goes to, and which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Direction {
+    Pull,
+    Push,
+}
+
+/// How checksums are compared, in the request's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Sums {
+    Required,
+    Offered,
+    None,
+}
+
+/// The request. It holds secrets, and is not printed.
+#[derive(Deserialize)]
+struct Request {
+    version: u32,
+    direction: Direction,
+    url: String,
+    path: PathBuf,
+    headers: Vec<(String, String)>,
+    streams: u32,
+    overwrite: bool,
+    checksum: Sums,
+}
+
+fn invalid(cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "do as told").cause(cause)
+}
+
+/// Says one thing to the plug-in. When it is gone, the closed standard input says so.
+fn tell(what: &serde_json::Value) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{what}").and_then(|()| out.flush());
+}
+
+/// Reads the request and carries it.
+///
+/// # Errors
+/// Everything that keeps the copy from being whole; the plug-in has been told by then.
+pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
+    let ended = carry(words);
+    match &ended {
+        Ok(()) => tell(&json!({"end": {"ok": true}})),
+        Err(error) => tell(&json!({"end": {"ok": false, "error": say::shown(&error.to_string())}})),
+    }
+    ended
+}
+
+fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
+    let config = read_words(words)?;
+    let request = read_request(stdin().lock())?;
+    let url = HttpUrl::read(request.url.as_bytes())?
+        .ok_or_else(|| invalid("the other end is no web server"))?;
+    if let Some(query) = &url.query {
+        say::hide(query);
+    }
+    for (_, value) in &request.headers {
+        say::hide_value(value);
+    }
+    if url.is_folder {
+        return Err(invalid(format!("{url} is a folder's address")));
+    }
+    if !request.path.is_absolute() {
+        return Err(invalid("the local path is not absolute"));
+    }
+    let handle = Handle::default();
+    process::watch_server(handle.clone());
+    let credentials = Credentials::of_headers(request.headers.clone())?;
+    match request.direction {
+        Direction::Pull => pull(&request, &url, credentials, config, &handle),
+        Direction::Push => push(&request, &url, credentials),
+    }
+}
+
+fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
+    let mut named = None;
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some(OPTION) => {}
+            Some("--config") => named = words.next(),
+            _ => return Err(invalid("an option that is not known beside --request")),
+        }
+    }
+    Config::load(named.as_deref().map(Path::new))
+}
+
+fn read_request(input: impl BufRead) -> Result<Request> {
+    let mut line = String::new();
+    let mut input = input.take(REQUEST_BYTES_MAX);
+    let read = input.read_line(&mut line);
+    read.map_err(|error| invalid(format!("the request cannot be read, {error}")))?;
+    if !line.ends_with('\n') {
+        return Err(invalid("the request is cut off, or too long"));
+    }
+    // What serde says may quote the request.
+    let request: Request = serde_json::from_str(&line).map_err(|error| {
+        let column = error.column();
+        invalid(format!("the request is not understood at column {column}"))
+    })?;
+    match request.version {
+        1 => Ok(request),
+        other => Err(invalid(format!("a request of version {other}; 1 is known"))),
+    }
+}
+
+/// A file of a web server.
+struct WebFile {
+    store: HttpStore,
+    path: RelPath,
+}
+
+impl Origin for WebFile {
+    fn state_now(&self) -> Result<ReadState> {
+        self.store.state_now(&self.path)
+    }
+
+    fn checksum(&self) -> Result<Option<Checksum>> {
+        self.store.checksum(&self.path)
+    }
+}
+
+fn pull(
+    request: &Request,
+    url: &HttpUrl,
+    credentials: Credentials,
+    mut config: Config,
+    handle: &Handle,
+) -> Result<()> {
+    config.compare = match (request.checksum, config.compare) {
+        (Sums::Required, _) => Compare::Required,
+        (Sums::None, _) => Compare::Never,
+        // The client has no opinion: the site's counts.
+        (Sums::Offered, site) => site,
+    };
+    if request.streams > 0 {
+        config.readers = request.streams;
+    }
+    let local_root = std::env::var_os(LOCAL_ROOT).map(PathBuf::from);
+    let target = Target {
+        destination: &request.path,
+        local_root: local_root.as_deref(),
+        config: &config,
+        endpoint: None,
+    };
+    let store = HttpStore::new(url, credentials, End::Source);
+    let open = || {
+        Ok(Opened {
+            path: url.path.clone(),
+            identity: identity(url),
+            origin: Arc::new(WebFile {
+                store: store.clone(),
+                path: url.path.clone(),
+            }),
+            store: Arc::new(ReadOnly(store)),
+        })
+    };
+    let counters = Arc::new(Counters::new(url));
+    let told = Arc::clone(&counters);
+    let ear = Ear::telling(Box::new(move |progress| told.note(progress.bytes_durable)));
+    copy::carry(&target, open, handle, ear)?;
+    counters.tell();
+    Ok(())
+}
+
+/// Names the content beside size and time: not the server, which may have several names, nor what
+/// follows a question mark, which may be another token each time.
+fn identity(url: &HttpUrl) -> Vec<u8> {
+    let mut identity = [b"source:", url.path.as_bytes()].concat();
+    identity.truncate(IDENTITY_BYTES_MAX);
+    identity
+}
+
+fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()> {
+    let file = File::open(&request.path).map_err(|error| {
+        Error::new(ErrorKind::Io, End::Source, "open the file").cause(error.to_string())
+    })?;
+    let store = HttpStore::new(url, credentials, End::Sink);
+    let counters = Counters::new(url);
+    let sending = Sending {
+        file: &file,
+        path: &url.path,
+        may_overwrite: request.overwrite,
+        verify: match request.checksum {
+            Sums::Required => Verify::Required,
+            Sums::Offered => Verify::Offered,
+            Sums::None => Verify::Never,
+        },
+    };
+    store.put(&sending, &|sent| counters.note(sent))?;
+    counters.tell();
+    Ok(())
+}
+
+/// The other end's address as markers name it; none when it cannot be found.
+fn remote(url: &HttpUrl) -> Option<String> {
+    let port = if url.origin.is_secure { 443 } else { 80 };
+    let authority = &url.origin.authority;
+    let with_port = format!("{authority}:{port}");
+    let mut addresses = authority
+        .to_socket_addrs()
+        .or_else(|_| with_port.to_socket_addrs())
+        .ok()?;
+    Some(format!("tcp:{}", addresses.next()?))
+}
+
+/// What the plug-in is told of the copy under way.
+struct Counters {
+    remote: Option<String>,
+    now: Mutex<(u64, Option<Instant>)>,
+}
+
+impl Counters {
+    fn new(url: &HttpUrl) -> Self {
+        Self {
+            remote: remote(url),
+            now: Mutex::default(),
+        }
+    }
+
+    /// Tells them now and then.
+    fn note(&self, bytes: u64) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.0 = bytes;
+        if now.1.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
+            now.1 = Some(Instant::now());
+            drop(now);
+            self.tell();
+        }
+    }
+
+    /// Tells them as they are.
+    fn tell(&self) {
+        let (bytes, _) = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(&json!({"progress": {"bytes_durable": bytes, "remote": self.remote}}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Direction, Sums, identity, read_request};
+    use dray_store_http::HttpUrl;
+
+    const GOOD: &str = r#"{"version":1,"direction":"pull","url":"https://h/f","path":"/d/f",
+        "headers":[["Authorization","Bearer se-cret"]],"streams":4,"overwrite":false,"checksum":"none"}"#;
+
+    #[test]
+    fn a_request_is_read_and_a_bad_one_is_not_repeated() {
+        let line = GOOD.replace('\n', " ") + "\n";
+        let request = read_request(line.as_bytes()).expect("good");
+        assert_eq!(request.direction, Direction::Pull);
+        assert_eq!((request.streams, request.checksum), (4, Sums::None));
+        for bad in [
+            line.trim_end().to_owned(),
+            line.replace("\"pull\"", "\"se-cret\""),
+            line.replace("\"version\":1", "\"version\":2"),
+            "se-cret\n".to_owned(),
+            "\n".to_owned(),
+        ] {
+            let error = read_request(bad.as_bytes()).map(drop).expect_err("bad");
+            assert!(!error.to_string().contains("se-cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_content_is_the_same_by_another_token_and_another_door() {
+        let named = |text: &str| {
+            let url = HttpUrl::read(text.as_bytes()).expect(text).expect("web");
+            identity(&url)
+        };
+        assert_eq!(named("https://a/f?x=1"), named("http://b:81//f?x=2"));
+        assert_ne!(named("https://a/f"), named("https://a/g"));
+    }
+}
