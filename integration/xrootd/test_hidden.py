@@ -155,6 +155,10 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
         assert hash_file(old) == content
         assert os.getxattr(old, "user.XrdCks.adler32") == kept
         assert sink.checksum(name, "adler32") == sums
+    # Where the server is to remove what was not closed in order, too.
+    persist = ("--posc", "--tpc", "only", "--force")
+    assert scene.xrdcp(*persist, source.at("a"), sink.at("old")).code != 0
+    assert sink.path("old").stat().st_size == 5 * MIB
     # A source that does not exist is refused before the program is started.
     gone = scene.xrdcp("--tpc", "only", "--force", source.at("none"), sink.at("old"))
     assert gone.code != 0
