@@ -55,6 +55,13 @@ def find(name: str) -> Path:
     return path
 
 
+def exported(name: str) -> set[str]:
+    """List the names that a library of ours gives to whom loads it."""
+    words: list[Word] = ["nm", "-D", "--defined-only", find(name)]
+    ended = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
+    return {line.split()[-1] for line in ended.stdout.splitlines()}
+
+
 def compile_loopback(folder: Path) -> Path:
     """Make the library that keeps servers on the loopback."""
     library = folder / "loopback.so"

@@ -1,11 +1,14 @@
 //! The empty file that the server makes under the destination's name before it starts a copy.
 
-use crate::digest;
+use crate::{digest, request};
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{getxattr, listxattr, removexattr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Said by the wrapper of the server's storage, where it has one: what has the name is no placeholder.
+const HIDES: &str = "DRAY_XROOTD_HIDES";
 
 /// Most bytes of attribute names, and of one value (the kernel's own bounds).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
@@ -19,6 +22,8 @@ pub(crate) struct Placeholder {
     pub(crate) mode: Option<u32>,
     /// The server's attributes of it, checksums left out.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It is an older file, which stays until the copy replaces it.
+    is_kept: bool,
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
@@ -37,6 +42,14 @@ impl Placeholder {
     /// # Errors
     /// When it cannot be looked at, or is no file.
     pub(crate) fn look(destination: &Path) -> Result<Self> {
+        // Only `root://` copies are hidden: for a request the server has made a file of the usual kind.
+        let is_request = std::env::args_os().any(|word| word == request::OPTION);
+        let hides = std::env::var_os(HIDES).is_some() && !is_request;
+        Self::look_at(destination, hides)
+    }
+
+    /// `hides`: the server keeps its placeholders out of sight, but for those in a space of its own.
+    fn look_at(destination: &Path, hides: bool) -> Result<Self> {
         let path = match destination.canonicalize() {
             Ok(real) => real,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -44,6 +57,7 @@ impl Placeholder {
                     path: destination.to_owned(),
                     mode: None,
                     xattrs: Vec::new(),
+                    is_kept: hides,
                 });
             }
             Err(error) => return Err(failed(destination, &error)),
@@ -58,6 +72,7 @@ impl Placeholder {
             mode: Some(state.permissions().mode() & 0o7777),
             path,
             xattrs,
+            is_kept: hides && !is_link(destination),
         })
     }
 
@@ -70,6 +85,9 @@ impl Placeholder {
     /// # Errors
     /// When the system refuses.
     pub(crate) fn clear(&self, destination: &Path) -> Result<()> {
+        if self.is_kept {
+            return Ok(());
+        }
         let Ok(state) = self.path.metadata() else {
             return Ok(());
         };
@@ -78,10 +96,7 @@ impl Placeholder {
         for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
             let _ = removexattr(&self.path, name.as_slice());
         }
-        let is_link = destination
-            .symlink_metadata()
-            .is_ok_and(|state| state.is_symlink());
-        if state.size() > 0 || is_link {
+        if state.size() > 0 || is_link(destination) {
             return Ok(());
         }
         match std::fs::remove_file(&self.path) {
@@ -91,6 +106,11 @@ impl Placeholder {
             _ => Ok(()),
         }
     }
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|state| state.is_symlink())
 }
 
 fn names(path: &Path) -> Vec<Vec<u8>> {
@@ -141,6 +161,19 @@ mod tests {
         }
         assert!(!empty.exists() && full.exists());
         assert!(Placeholder::look(folder.path()).is_err());
+    }
+
+    #[test]
+    fn where_the_server_hides_its_own_an_empty_file_is_somebodys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, b"").expect("writes");
+        let found = Placeholder::look_at(&file, true).expect("looks");
+        found.clear(&file).expect("clears");
+        assert!(file.exists());
+        let found = Placeholder::look_at(&file, false).expect("looks");
+        found.clear(&file).expect("clears");
+        assert!(!file.exists());
     }
 
     #[test]

@@ -1,0 +1,253 @@
+"""Copies behind the wrapper of the server's storage: nothing has a name that is not whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.airflow import free_port
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd import gsi
+from integration.xrootd.files import await_safe, configured, copies, make, set_checksum
+from integration.xrootd.http import http_lines
+from integration.xrootd.servers import HERE, exported, find, give
+from integration.xrootd.test_tpc import await_end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+SLOW = f"rate = {24 * MIB}"
+#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
+PLUGIN = "libDrayXrdOss-5.so"
+
+
+def hiding(scene: Scene, *config: str, options: str = "", **given: list[str]) -> Xrootd:
+    """Start a destination with the wrapper."""
+    shutil.copy(find(PLUGIN), scene.folder / PLUGIN)
+    (scene.folder / PLUGIN).chmod(0o755)
+    lines = [f"ofs.osslib ++ {scene.folder}/libDrayXrdOss.so", *given.get("lines", [])]
+    return scene.server("sink", tpc=options + configured(scene, *config), lines=lines)
+
+
+def pair(scene: Scene, *config: str, options: str = "") -> tuple[Xrootd, Xrootd]:
+    """Start a stock source, and such a destination."""
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    return source, hiding(scene, *config, options=options)
+
+
+class Eye:
+    """Looks at a name all the time, and keeps each thing that it has seen there."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin to look."""
+        self.path = path
+        self.seen: list[tuple[int, int]] = []
+        self.looks = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._ends.wait(0.0005):
+            self.looks += 1
+            try:
+                state = self.path.stat()
+            except FileNotFoundError:
+                found = (0, -1)
+            else:
+                found = (state.st_ino, state.st_size)
+            if not self.seen or self.seen[-1] != found:
+                self.seen.append(found)
+
+    def close(self) -> list[int]:
+        """Say which sizes the name had in turn; -1: none had it."""
+        self._ends.set()
+        self._thread.join()
+        assert self.looks > 0
+        return [size for _, size in self.seen]
+
+
+def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
+    """A copy's name is free until all of it is there, whatever its size."""
+    source, sink = pair(scene)
+    for size in (0, 1, 64 * MIB + 17):
+        made = make(source, f"in{size}", size, seed=size)
+        eye = Eye(sink.path(f"out{size}"))
+        try:
+            scene.xrdcp("--tpc", "only", source.at(f"in{size}"), sink.at(f"out{size}")).expect(0)
+        finally:
+            seen = eye.close()
+        assert seen[-1] == size
+        assert set(seen) <= {-1, size}
+        copied = sink.path(f"out{size}")
+        assert hash_file(copied) == hash_file(made)
+        assert copied.stat().st_mode & 0o777 == 0o644
+        assert sink.checksum(f"out{size}", "adler32") == source.checksum(f"in{size}", "adler32")
+    assert tree.leftovers(sink.data) == []
+    assert sorted(each.name for each in sink.data.iterdir()) == [
+        "out0",
+        "out1",
+        f"out{64 * MIB + 17}",
+    ]
+
+
+@pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
+@pytest.mark.parametrize("old", [0, 3 * MIB, None], ids=["empty", "old", "new"])
+def test_what_is_killed_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
+    """Whatever dies, the name has the old file, or none; the next copy goes on and replaces it."""
+    source, sink = pair(scene, SLOW, options="autorm ")
+    made = make(source, "a", 64 * MIB, seed=2)
+    before = None if old is None else hash_file(make(sink, "a", old, seed=3))
+    eye = Eye(sink.path("a"))
+    try:
+        begun = scene.begin(
+            "xrdcp", "--nopbar", "--tpc", "only", "--force", source.at("a"), sink.at("a")
+        )
+        await_safe(sink, 8 * MIB)
+        (job,) = sink.jobs()
+        if victim == "program":
+            os.kill(job, signal.SIGKILL)
+        elif victim == "client":
+            begun.send(signal.SIGKILL)
+        else:
+            server = sink if victim == "sink" else source
+            server.kill()
+            server.start()
+        assert begun.wait(90).code != 0
+        await_end(job)
+    finally:
+        seen = eye.close()
+    assert seen == [-1 if old is None else old]
+    if before is not None:
+        assert hash_file(sink.path("a")) == before
+    scene.xrdcp("--tpc", "only", "--force", source.at("a"), sink.at("a")).expect(0)
+    sent, resumed = copies(sink)[-1]
+    assert resumed > 0
+    assert sent == 64 * MIB - resumed
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> None:
+    """With ``autorm`` too the server removes nothing that it has not made."""
+    source, sink = pair(scene, options="autorm ")
+    set_checksum(make(source, "a", 3 * MIB), 0xDEADBEEF)
+    for name, size in (("old", 5 * MIB), ("empty", 0)):
+        old = make(sink, name, size, seed=9)
+        sums = sink.checksum(name, "adler32")
+        kept = os.getxattr(old, "user.XrdCks.adler32")
+        state, content = old.stat(), hash_file(old)
+        ended = scene.xrdcp("--tpc", "only", "--force", source.at("a"), sink.at(name))
+        assert ended.code != 0
+        assert "deadbeef" in ended.out + ended.words
+        assert (old.stat().st_ino, old.stat().st_mtime) == (state.st_ino, state.st_mtime)
+        assert hash_file(old) == content
+        assert os.getxattr(old, "user.XrdCks.adler32") == kept
+        assert sink.checksum(name, "adler32") == sums
+    # Where the server is to remove what was not closed in order, too.
+    persist = ("--posc", "--tpc", "only", "--force")
+    assert scene.xrdcp(*persist, source.at("a"), sink.at("old")).code != 0
+    assert sink.path("old").stat().st_size == 5 * MIB
+    # A source that does not exist is refused before the program is started.
+    gone = scene.xrdcp("--tpc", "only", "--force", source.at("none"), sink.at("old"))
+    assert gone.code != 0
+    assert sink.path("old").stat().st_size == 5 * MIB
+    # Only what the server removes by itself is kept: a client's word counts at once.
+    scene.run("xrdfs", sink.url, "rm", "/old").expect(0)
+    assert not sink.path("old").exists()
+
+
+def test_nobody_writes_beside_a_copy(scene: Scene) -> None:
+    """Uploads to a name that a copy is under way to are refused, and the copy goes on."""
+    port, web_port = free_port(), free_port()
+    web = f"http://{HERE}:{web_port}"
+    stock = "pgm /usr/bin/xrdcp --server"
+    source = scene.server("source", tpc=stock, lines=http_lines(web_port))
+    # XRootD 5.5 loads what answers COPY where it has a certificate only.
+    grid = gsi.make(scene)
+    other = [
+        *http_lines(port),
+        f"xrd.tls {grid.host} {grid.host_key}",
+        f"xrd.tlsca certdir {grid.trusted}",
+        "http.exthandler xrdtpc libXrdHttpTPC.so",
+    ]
+    sink = hiding(scene, SLOW, lines=other)
+    made = make(source, "a", 64 * MIB, seed=2)
+    make(source, "b", 2 * MIB, seed=4)
+    old = hash_file(make(sink, "a", 3 * MIB, seed=3))
+    upload = scene.folder / "upload"
+    make_file(upload, 2 * MIB, 4)
+    give(upload)
+    begun = scene.begin(
+        "xrdcp", "--nopbar", "--tpc", "only", "--force", source.at("a"), sink.at("a")
+    )
+    await_safe(sink, 4 * MIB)
+    assert scene.xrdcp("--force", upload, sink.at("a")).code != 0
+    # XRootD's own HTTP copies ask nobody who else has the file open.
+    pull = ["curl", "--silent", "--request", "COPY", "--header", f"Source: {web}/b"]
+    said = scene.run(*pull, f"http://{HERE}:{port}/a").out
+    assert "success" not in said
+    assert "busy" in said
+    assert hash_file(sink.path("a")) == old
+    assert sink.jobs()
+    begun.wait(90).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    # And once it has ended, as ever.
+    scene.xrdcp("--force", upload, sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(upload)
+    assert "success" in scene.run(*pull, f"http://{HERE}:{port}/a").out
+    assert hash_file(sink.path("a")) == hash_file(source.path("b"))
+
+
+def test_other_openings_are_as_without_the_wrapper(scene: Scene) -> None:
+    """Uploads make folders and files, replace by ``--force`` only, persist by ``--posc``."""
+    sink = hiding(scene)
+    small, large = scene.folder / "small", scene.folder / "large"
+    for path, size in ((small, MIB + 1), (large, 9 * MIB)):
+        make_file(path, size, size)
+        give(path)
+    scene.xrdcp(large, sink.at("new/folder/a")).expect(0)
+    assert scene.xrdcp(small, sink.at("new/folder/a")).code != 0
+    assert hash_file(sink.path("new/folder/a")) == hash_file(large)
+    scene.xrdcp("--force", small, sink.at("new/folder/a")).expect(0)
+    assert hash_file(sink.path("new/folder/a")) == hash_file(small)
+    scene.xrdcp("--posc", large, sink.at("b")).expect(0)
+    assert hash_file(sink.path("b")) == hash_file(large)
+    scene.xrdcp(sink.at("b"), scene.folder / "read").expect(0)
+    assert hash_file(scene.folder / "read") == hash_file(large)
+    scene.run("xrdfs", sink.url, "mv", "/b", "/c").expect(0)
+    scene.run("xrdfs", sink.url, "truncate", "/c", "7").expect(0)
+    assert sink.path("c").stat().st_size == 7
+    scene.run("xrdfs", sink.url, "rm", "/c").expect(0)
+    assert not sink.path("c").exists()
+
+
+def test_a_space_keeps_its_files(scene: Scene) -> None:
+    """Where the server keeps files in a space, the copy lies there as well."""
+    space = scene.folder / "space"
+    space.mkdir()
+    give(space)
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    sink = hiding(scene, lines=[f"oss.space public {space}"])
+    for seed in (1, 2):
+        made = make(source, "a", 5 * MIB, seed=seed)
+        scene.xrdcp("--tpc", "only", "--force", source.at("a"), sink.at("a")).expect(0)
+        assert sink.path("a").is_symlink()
+        assert sink.path("a").resolve().is_relative_to(space.resolve())
+        assert hash_file(sink.path("a")) == hash_file(made)
+
+
+def test_only_the_entry_point_is_exported() -> None:
+    """Nothing of the wrapper can meet the server's own names."""
+    assert exported(PLUGIN) == {"XrdOssAddStorageSystem2", "XrdOssAddStorageSystem2_"}

@@ -1,0 +1,63 @@
+#include "copies.hh"
+
+namespace dray {
+
+// How long a closed copy is remembered. Its program is killed as the file is closed, and what the server
+// does then takes well below a second.
+constexpr std::chrono::minutes memory{5};
+
+bool Copies::prepare(const std::string &path)
+{
+	const std::lock_guard<std::mutex> held(lock);
+	const auto now = Clock::now();
+	forget_old(now);
+	Copy &copy = known[path];
+	copy.seen = now;
+	return copy.open == 0;
+}
+
+void Copies::opened(const std::string &path)
+{
+	const std::lock_guard<std::mutex> held(lock);
+	known[path].open++;
+}
+
+void Copies::closed(const std::string &path)
+{
+	const std::lock_guard<std::mutex> held(lock);
+	const auto found = known.find(path);
+	if (found == known.end())
+		return;
+	found->second.open--;
+	found->second.seen = Clock::now();
+}
+
+bool Copies::yields(const std::string &path)
+{
+	const std::lock_guard<std::mutex> held(lock);
+	const auto found = known.find(path);
+	if (found == known.end())
+		return true;
+	if (found->second.open > 0)
+		return false;
+	known.erase(found);
+	return true;
+}
+
+bool Copies::knows(const std::string &path)
+{
+	const std::lock_guard<std::mutex> held(lock);
+	forget_old(Clock::now());
+	return known.count(path) > 0;
+}
+
+void Copies::forget_old(Clock::time_point now)
+{
+	for (auto each = known.begin(); each != known.end();)
+		if (each->second.open == 0 && now - each->second.seen > memory)
+			each = known.erase(each);
+		else
+			++each;
+}
+
+} // namespace dray

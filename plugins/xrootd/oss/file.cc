@@ -1,0 +1,124 @@
+#include "file.hh"
+
+#include <XrdOuc/XrdOucEnv.hh>
+
+#include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace dray {
+
+std::string beside(const std::string &path)
+{
+	static std::atomic<unsigned> count{0};
+	const auto folder = path.substr(0, path.rfind('/') + 1);
+	return folder + ".dray-tpc-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+}
+
+File::File(XrdOss &storage, Copies &copies, const char *who, std::unique_ptr<XrdOssDF> inner)
+    : XrdOssWrapDF(*inner), storage(storage), copies(copies), who(who), file(std::move(inner))
+{
+	dfType = file->DFType();
+	tident = file->getTID();
+}
+
+File::~File()
+{
+	end();
+}
+
+void File::end()
+{
+	if (!target.empty())
+		copies.closed(target);
+	target.clear();
+}
+
+int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
+{
+	try {
+		const bool is_copy = (flags & O_ACCMODE) != O_RDONLY && env.Get(tpc_key);
+		// What was not prepared is no file that the server has just made or emptied.
+		return is_copy && copies.knows(path) ? open_nameless(path, mode, env)
+						     : file->Open(path, flags, mode, env);
+	} catch (...) {
+		return -ENOMEM;
+	}
+}
+
+int File::open_nameless(const char *path, mode_t mode, XrdOucEnv &env)
+{
+	had_old = storage.Stat(path, &old, 0, &env) == 0;
+	const std::string name = beside(path);
+	const int made = storage.Create(who, name.c_str(), mode & 0777, env,
+					(O_RDWR | O_CREAT | O_EXCL) << 8 | XRDOSS_new);
+	if (made != XrdOssOK)
+		return made;
+	const int opened = file->Open(name.c_str(), O_RDWR, mode, env);
+	// From here on it ends with whoever has it open, however that comes about.
+	const int gone = storage.Unlink(name.c_str(), 0, &env);
+	if (opened != XrdOssOK)
+		return opened;
+	if (gone != XrdOssOK) {
+		file->Close();
+		return gone;
+	}
+	copies.opened(path);
+	target = path;
+	return XrdOssOK;
+}
+
+int File::Close(long long *size)
+{
+	const int code = file->Close(size);
+	end();
+	return code;
+}
+
+int File::Fstat(struct stat *state)
+{
+	if (!target.empty()) {
+		// The copy's own size as soon as it has the name.
+		const bool is_there = storage.Stat(target.c_str(), state) == XrdOssOK;
+		const auto same = [&] { return state->st_ino == old.st_ino && state->st_dev == old.st_dev; };
+		if (is_there && !(had_old && same()))
+			return XrdOssOK;
+	}
+	return file->Fstat(state);
+}
+
+// Who opens the name for writing while a copy runs is given the copy's own file by the server. What is
+// written there would be lost without a word.
+
+int File::Ftruncate(unsigned long long size)
+{
+	return target.empty() ? file->Ftruncate(size) : -ETXTBSY;
+}
+
+ssize_t File::pgWrite(void *data, off_t at, size_t size, uint32_t *sums, uint64_t how)
+{
+	return target.empty() ? file->pgWrite(data, at, size, sums, how) : -ETXTBSY;
+}
+
+int File::pgWrite(XrdSfsAio *call, uint64_t how)
+{
+	return target.empty() ? file->pgWrite(call, how) : -ETXTBSY;
+}
+
+ssize_t File::Write(const void *data, off_t at, size_t size)
+{
+	return target.empty() ? file->Write(data, at, size) : -ETXTBSY;
+}
+
+int File::Write(XrdSfsAio *call)
+{
+	return target.empty() ? file->Write(call) : -ETXTBSY;
+}
+
+ssize_t File::WriteV(XrdOucIOVec *parts, int count)
+{
+	return target.empty() ? file->WriteV(parts, count) : -ETXTBSY;
+}
+
+} // namespace dray

@@ -1,0 +1,126 @@
+// A wrapper of an XRootD server's storage: while a third-party copy runs nothing has its name that is not
+// whole. Where the server would make or empty the file it is given one without a name; what has the name
+// stays until the copy's program puts another there. Nothing is thrown past the entry point, nor past
+// what is called through it.
+
+#include "copies.hh"
+#include "file.hh"
+
+#include <XrdOuc/XrdOucEnv.hh>
+#include <XrdSys/XrdSysError.hh>
+#include <XrdSys/XrdSysLogger.hh>
+#include <XrdVersion.hh>
+
+#include <sys/param.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <memory>
+#include <new>
+#include <string>
+
+namespace {
+
+using dray::Copies;
+using dray::File;
+
+// Tells the program of third-party copies, which inherits the server's environment, that what has the
+// name is no placeholder.
+constexpr const char *told_program = "DRAY_XROOTD_HIDES";
+
+class Storage final : public XrdOssWrapper {
+public:
+	explicit Storage(XrdOss &inner) : XrdOssWrapper(inner) {}
+
+	XrdOssDF *newFile(const char *who) override
+	{
+		std::unique_ptr<XrdOssDF> file(wrapPI.newFile(who));
+		return file ? new (std::nothrow) File(wrapPI, copies, who, std::move(file)) : nullptr;
+	}
+
+	// XRootD's own wrapper passes `how` to nobody: new files would then replace old ones.
+	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
+	{
+		try {
+			if (env.Get(dray::tpc_key))
+				return create_hidden(who, path, mode, env, how);
+			if (!copies.yields(path))
+				return -ETXTBSY;
+			return wrapPI.Create(who, path, mode, env, how);
+		} catch (...) {
+			return -ENOMEM;
+		}
+	}
+
+	// What a client removes is removed. The server by itself (`autorm`, `--posc`) means the file that it
+	// thinks it has made for a copy.
+	int Unlink(const char *path, int how, XrdOucEnv *env) override
+	{
+		try {
+			if (!env && copies.knows(path))
+				return XrdOssOK;
+			return wrapPI.Unlink(path, how, env);
+		} catch (...) {
+			return -ENOMEM;
+		}
+	}
+
+private:
+	int create_hidden(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how)
+	{
+		struct stat state;
+		const bool is_there = wrapPI.Stat(path, &state, 0, &env) == XrdOssOK;
+		if (is_there && (how & XRDOSS_new))
+			return -EEXIST;
+		if (is_there && !S_ISREG(state.st_mode))
+			return -EISDIR;
+		if (!copies.prepare(path))
+			return -ETXTBSY;
+		// Whether a file can be made here is seen by making one. The server may yet refuse the copy, and
+		// tells nobody: none is left behind for its opening.
+		const std::string name = dray::beside(path);
+		const int made = wrapPI.Create(who, name.c_str(), mode, env, how);
+		if (made != XrdOssOK)
+			return made;
+		const bool is_link = lies_in_space(name.c_str());
+		const int gone = wrapPI.Unlink(name.c_str(), 0, &env);
+		if (gone != XrdOssOK)
+			return gone;
+		if (is_link || (is_there && lies_in_space(path))) {
+			// The program finds the space by the link that the server makes.
+			copies.yields(path);
+			return wrapPI.Create(who, path, mode, env, how);
+		}
+		return XrdOssOK;
+	}
+
+	bool lies_in_space(const char *path)
+	{
+		char real[MAXPATHLEN + 8];
+		struct stat state;
+		return wrapPI.Lfn2Pfn(path, real, MAXPATHLEN) == XrdOssOK && lstat(real, &state) == 0 &&
+		       S_ISLNK(state.st_mode);
+	}
+
+	Copies copies;
+};
+
+} // namespace
+
+#pragma GCC visibility push(default)
+XrdVERSIONINFO(XrdOssAddStorageSystem2, DrayXrdOss)
+#pragma GCC visibility pop
+
+extern "C" __attribute__((visibility("default"))) XrdOss *
+XrdOssAddStorageSystem2(XrdOss *inner, XrdSysLogger *logger, const char *, const char *, XrdOucEnv *)
+{
+	XrdSysError say(logger, "dray_");
+	Storage *storage = new (std::nothrow) Storage(*inner);
+	if (!storage || XrdOucEnv::Export(told_program, "1") != 0) {
+		say.Emsg("oss", "cannot hide third-party copies, memory is short");
+		delete storage;
+		return nullptr;
+	}
+	say.Say("dray hides third-party copies until they are whole");
+	return storage;
+}
