@@ -118,6 +118,23 @@ class Scene:
         self.servers.append(server)
         return server.start() if start else server
 
+    def cluster(self, count: int, *, tpc: str | None = "") -> tuple[Xrootd, list[Xrootd]]:
+        """Start a redirector and so many servers that it sends clients to, with empty folders."""
+        meeting = free_port()
+        lines = [
+            f"all.manager {HERE}:{meeting}",
+            "all.role server",
+            "all.role manager if named head",
+            f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
+            "cms.delay startup 3 servers 1 lookup 1",
+            "cms.space min 10m 5m",
+        ]
+        head = self.server("head", tpc=tpc, lines=lines)
+        data = [self.server(f"data{number}", tpc=tpc, lines=lines) for number in range(count)]
+        for server in (head, *data):
+            server.start_manager()
+        return head, data
+
     def begin(self, *words: Word, env: dict[str, str] | None = None) -> Process:
         """Begin a client's command, as the same ordinary user."""
         logs = self.folder / "clients"

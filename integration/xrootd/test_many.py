@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.harness import tree
-from integration.harness.airflow import free_port
 from integration.harness.tree import hash_file
 from integration.xrootd.files import copies, make, pair
-from integration.xrootd.servers import HERE, SHIM, find
+from integration.xrootd.servers import SHIM, find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,19 +87,7 @@ def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> N
 
 def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
     """Of a cluster the server that is chosen lets dray copy from the one that has the file."""
-    meeting = free_port()
-    cluster = [
-        f"all.manager {HERE}:{meeting}",
-        "all.role server",
-        "all.role manager if named head",
-        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
-        "cms.delay startup 3 servers 1 lookup 1",
-        "cms.space min 10m 5m",
-    ]
-    head = scene.server("head", lines=cluster)
-    data = [scene.server(f"data{number}", lines=cluster) for number in range(3)]
-    for server in (head, *data):
-        server.start_manager()
+    head, data = scene.cluster(3)
     made = make(data[0], "a", 24 * MIB)
     until = time.monotonic() + 90
     while scene.run("xrdfs", head.url, "stat", "/a").code != 0:

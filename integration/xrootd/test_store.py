@@ -141,3 +141,28 @@ def test_without_the_library_it_says_what_to_build(bare: Scene, ours: Path) -> N
     ended = bare.run(ours, "cp", "root://127.0.0.1:1//a", bare.folder / "b", env=env)
     assert ended.code != 0
     assert "make build-xrootd" in ended.out + ended.words
+
+
+def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
+    bare: Scene, ours: Path
+) -> None:
+    """What the others have is copied; that a server has not listed its own is a failure."""
+    head, data = bare.cluster(2, tpc=None)
+    for number, server in enumerate(data):
+        make(server, f"in/f{number}", 4096, seed=number)
+    until = time.monotonic() + 90
+    while not all(
+        f":{server.port} " in bare.run("xrdfs", head.url, "locate", "/in").out for server in data
+    ):
+        assert time.monotonic() < until, bare.run("xrdfs", head.url, "locate", "/in").out
+        time.sleep(0.5)
+    whole = bare.folder / "whole"
+    cp(bare, ours, "-r", head.at("in/"), f"{whole}/").expect(0)
+    assert sorted(path.name for path in whole.rglob("f*")) == ["f0", "f1"]
+    # Both are asked still, and one refuses.
+    data[1].path("in").chmod(0)
+    part = bare.folder / "part"
+    ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
+    assert ended.code != 0
+    assert "not all servers of the cluster have listed it" in ended.out + ended.words
+    assert [path.name for path in part.rglob("f*")] == ["f0"]

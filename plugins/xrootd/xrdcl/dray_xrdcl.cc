@@ -261,8 +261,11 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 				state.flags = DRAY_XRDCL_SPECIAL;
 			const std::string &name = (*entry)->GetName();
 			if (take(context, name.data(), name.size(), &state) != 0)
-				break;
+				return 0;
 		}
+		// XrdCl calls it success as long as one server of a cluster has listed it.
+		if (status.code == XrdCl::suPartial)
+			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed it");
 		return 0;
 	});
 }

@@ -78,7 +78,8 @@ int32_t dray_xrdcl_state_of(struct dray_xrdcl_file *file, int32_t anew, struct d
 int32_t dray_xrdcl_look(const char *url, const char *path, struct dray_xrdcl_state *state,
                         struct dray_xrdcl_error *error);
 
-/* Lists one folder in the server's order. */
+/* Lists one folder in the server's order. A failure after entries were given: of a cluster some servers have
+ * not answered. */
 int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdcl_entry take, void *context,
                         struct dray_xrdcl_error *error);
 

@@ -71,6 +71,9 @@ impl Found {
     }
 }
 
+/// Entries of a folder, and why they may not be all.
+pub(crate) type Entries = (Vec<(Result<Name>, Found)>, Option<Error>);
+
 type Words<'a> = *const c_char;
 
 /// The loaded library's entry points. It stays loaded, since its threads outlive every call.
@@ -270,19 +273,23 @@ impl Client {
         Ok(Found::of(&state))
     }
 
-    /// Lists one folder, in the server's order.
-    pub(crate) fn list(&self, server: &str, path: &str) -> Result<Vec<(Result<Name>, Found)>> {
+    /// Lists one folder, in the server's order. An error beside entries: of a cluster some servers have
+    /// not answered, and the folder may hold more.
+    pub(crate) fn list(&self, server: &str, path: &str) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
         let mut entries: Vec<(Result<Name>, Found)> = Vec::new();
         let context = (&raw mut entries).cast::<c_void>();
-        call("list the folder", |error| {
+        let listed = call("list the folder", |error| {
             // SAFETY: `take` is given back `context`, which is `entries` and nobody else's until the
             // call returns; the texts live as long.
             let listed =
                 unsafe { (self.list)(server.as_ptr(), path.as_ptr(), take, context, error) };
             listed.into()
-        })?;
-        Ok(entries)
+        });
+        match listed {
+            Err(error) if entries.is_empty() => Err(error),
+            listed => Ok((entries, listed.err())),
+        }
     }
 
     /// What the server answers to a question for a checksum: "NAME VALUE".

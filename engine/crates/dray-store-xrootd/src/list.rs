@@ -121,10 +121,9 @@ impl RemoteLister {
         if frame.left.is_some() {
             return None;
         }
-        let (mut entries, error) = match self.store.entries(&frame.path) {
-            Ok(entries) => (entries, None),
-            Err(error) => (Vec::new(), Some(error.file(&frame.path))),
-        };
+        let listed = self.store.entries(&frame.path);
+        let (mut entries, error) = listed.unwrap_or_else(|error| (Vec::new(), Some(error)));
+        let error = error.map(|error| error.file(&frame.path));
         let key = |entry: &(Result<Name>, Found)| {
             let name = entry.0.as_ref().map(|name| name.as_bytes().to_vec());
             (entry.1.is_folder, name.unwrap_or_default())

@@ -1,6 +1,6 @@
 //! The store: one server's files, to be read.
 
-use crate::client::{Found, client};
+use crate::client::{Entries, Found, client};
 use crate::list::RemoteLister;
 use crate::read::{Handle, RemoteReader};
 use crate::url::{Url, text};
@@ -134,7 +134,7 @@ impl XrootdStore {
         client()?.look(&self.url.login(0), &self.asked(path)?)
     }
 
-    pub(crate) fn entries(&self, folder: &RelPath) -> Result<Vec<(Result<Name>, Found)>> {
+    pub(crate) fn entries(&self, folder: &RelPath) -> Result<Entries> {
         client()?.list(&self.url.login(0), &self.asked(folder)?)
     }
 
