@@ -4,12 +4,12 @@ use crate::client::{Found, RemoteFile, client};
 use crate::url::Url;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How old the server's word on size and time may be: asking for each object would cost a round trip
-/// each. Whoever publishes the copy asks once more (guess, revisit).
+/// How old the server's word on size and time may be while more of the file is read: asking for each
+/// object would cost a round trip each. After the last of the reads it is always asked (guess, revisit).
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// One of a file's connections: opened when all before it are busy.
@@ -18,6 +18,26 @@ struct Slot {
     file: Mutex<Option<Arc<RemoteFile>>>,
     /// Reads under way.
     busy: AtomicU32,
+    /// Reads that have ended.
+    ended: AtomicU64,
+    /// How many of them ended before the server was last asked by this connection for size and time.
+    judged: AtomicU64,
+    /// It has opened another version of the file, and is left alone.
+    is_other: AtomicBool,
+}
+
+impl Slot {
+    fn has_unjudged(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) != self.judged.load(Ordering::SeqCst)
+    }
+}
+
+/// What the server has said of size and time.
+struct Seen {
+    found: Found,
+    at: Instant,
+    /// Another answer than at the opening has come: what was read is of no one version.
+    has_changed: bool,
 }
 
 /// A file of a server, open by one connection or more.
@@ -28,7 +48,7 @@ pub(crate) struct RemoteReader {
     pages: bool,
     /// Whether it may be opened once only.
     is_once: bool,
-    seen: Mutex<(Found, Instant)>,
+    seen: Mutex<Seen>,
 }
 
 impl RemoteReader {
@@ -58,8 +78,16 @@ impl RemoteReader {
             slots,
             pages,
             is_once,
-            seen: Mutex::new((found, Instant::now())),
+            seen: Mutex::new(Seen {
+                found,
+                at: Instant::now(),
+                has_changed: false,
+            }),
         })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection with the fewest reads under way, the earliest of several.
@@ -67,25 +95,42 @@ impl RemoteReader {
         let mut best = (0, &self.slots[0]);
         let mut least = u32::MAX;
         for (number, slot) in self.slots.iter().enumerate() {
-            let busy = slot.busy.load(Ordering::Relaxed);
-            if busy < least {
+            let busy = slot.busy.load(Ordering::SeqCst);
+            if busy < least && !slot.is_other.load(Ordering::Relaxed) {
                 (best, least) = ((number, slot), busy);
             }
         }
         best
     }
 
-    fn file(&self, number: usize, slot: &Slot) -> Result<Arc<RemoteFile>> {
+    /// The file as a connection has it open; it is opened if it is not. None: what stands there now is
+    /// another version than was opened first, and nothing was read by this connection.
+    fn file(&self, number: usize, slot: &Slot) -> Result<Option<Arc<RemoteFile>>> {
         let mut file = slot.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*file {
-            return Ok(Arc::clone(file));
+            return Ok(Some(Arc::clone(file)));
         }
         if self.is_once {
             return Err(lost());
         }
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?)?);
+        // It came with the opening: nothing more is asked.
+        if !is_same(&opened.state(false)?, &self.seen().found) {
+            // The first still reads what it has opened; and of a cluster's replicas each has its own time.
+            if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
+                slot.is_other.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            return Err(self.changed());
+        }
         *file = Some(Arc::clone(&opened));
-        Ok(opened)
+        Ok(Some(opened))
+    }
+
+    /// From now on nothing that is read counts.
+    fn changed(&self) -> Error {
+        self.seen().has_changed = true;
+        changed()
     }
 
     /// A connection that failed is not used again: whoever tries again gets another.
@@ -97,32 +142,99 @@ impl RemoteReader {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let (number, slot) = self.choose();
-        slot.busy.fetch_add(1, Ordering::Relaxed);
-        let read = self.file(number, slot).and_then(|file| {
-            let read = file.read(offset, buffer, self.pages);
-            let is_lost =
-                |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut);
-            if read.as_ref().is_err_and(is_lost) {
-                Self::forget(slot, &file);
+        loop {
+            let (number, slot) = self.choose();
+            slot.busy.fetch_add(1, Ordering::SeqCst);
+            let read = self.read_by(number, slot, offset, buffer);
+            slot.busy.fetch_sub(1, Ordering::SeqCst);
+            if let Some(read) = read.transpose() {
+                return read;
             }
-            read
-        });
-        slot.busy.fetch_sub(1, Ordering::Relaxed);
-        read
+        }
     }
 
-    /// Size and time; no older than [`STATE_AGE`], or `anew`.
+    /// None: not by this connection.
+    fn read_by(
+        &self,
+        number: usize,
+        slot: &Slot,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let Some(file) = self.file(number, slot)? else {
+            return Ok(None);
+        };
+        let read = file.read(offset, buffer, self.pages);
+        // Before it counts as idle: whoever finds all idle knows of all that was read.
+        slot.ended.fetch_add(1, Ordering::SeqCst);
+        Self::forget_if_lost(slot, &file, &read);
+        read.map(Some)
+    }
+
+    /// Size and time, as the server knew them after the last read that has ended, or `anew`. While other
+    /// reads are under way, whose end will ask again, up to [`STATE_AGE`] old.
     pub(crate) fn found(&self, anew: bool) -> Result<Found> {
-        let (found, at) = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !anew && at.elapsed() < STATE_AGE {
-            return Ok(found);
+        let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
+        let are_others = !self.slots.iter().all(is_idle);
+        let has_unjudged = self.slots.iter().any(Slot::has_unjudged);
+        {
+            let seen = self.seen();
+            if seen.has_changed {
+                return Err(changed());
+            }
+            let is_young = seen.at.elapsed() < STATE_AGE;
+            if !anew && is_young && (are_others || !has_unjudged) {
+                return Ok(seen.found);
+            }
         }
         let asked = Instant::now();
-        let found = self.file(0, &self.slots[0])?.state(true)?;
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = (found, asked);
-        Ok(found)
+        // Each by itself: the client opens a file anew when its connection is lost, and may so have
+        // come to another version by one connection alone.
+        for (number, slot) in self.slots.iter().enumerate() {
+            if number == 0 || slot.has_unjudged() {
+                self.judge(number, slot)?;
+            }
+        }
+        let mut seen = self.seen();
+        if seen.has_changed {
+            return Err(changed());
+        }
+        seen.at = asked;
+        Ok(seen.found)
     }
+
+    /// Asks by one connection for size and time, and compares with those of the opening.
+    fn judge(&self, number: usize, slot: &Slot) -> Result<()> {
+        let ended = slot.ended.load(Ordering::SeqCst);
+        let Some(file) = self.file(number, slot)? else {
+            return Ok(());
+        };
+        let found = file.state(true);
+        Self::forget_if_lost(slot, &file, &found);
+        if !is_same(&found?, &self.seen().found) {
+            return Err(self.changed());
+        }
+        slot.judged.fetch_max(ended, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn forget_if_lost<T>(slot: &Slot, file: &Arc<RemoteFile>, answer: &Result<T>) {
+        let is_lost =
+            |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut);
+        if answer.as_ref().is_err_and(is_lost) {
+            Self::forget(slot, file);
+        }
+    }
+}
+
+fn is_same(one: &Found, other: &Found) -> bool {
+    one.size == other.size && one.modified == other.modified
+}
+
+fn changed() -> Error {
+    Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
+        .cause("its size or modification time is another than when it was opened")
+        .remedy("run the same command again once the file is left alone")
 }
 
 fn lost() -> Error {
