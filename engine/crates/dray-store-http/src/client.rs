@@ -189,6 +189,16 @@ impl Client {
                     .cause(format!("{} redirects to nowhere", answer.place.origin))
                     .remedy("name the file where it lies")
             })?;
+            let is_elsewhere = !next.origin.is(&answer.place.origin);
+            if is_elsewhere && next.origin.leads_here() && !self.home.leads_here() {
+                return Err(self
+                    .fault(ErrorKind::Unauthorized, ask)
+                    .cause(format!(
+                        "{} redirects to {}, a service of this very host",
+                        answer.place.origin, next.origin
+                    ))
+                    .remedy("name that address itself if it is to be trusted"));
+            }
             if answer.place.origin.is_secure && !next.origin.is_secure && !next.origin.is_loopback()
             {
                 return Err(self
@@ -391,8 +401,61 @@ fn authorities() -> Vec<Certificate<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, reason};
-    use crate::url::HttpUrl;
+    use super::{Answer, Ask, Client, Place, reason};
+    use crate::credentials::Credentials;
+    use crate::url::{HttpUrl, Origin};
+    use dray_core::{End, ErrorKind, RelPath, Result};
+    use ureq::http;
+
+    /// Asks a server that redirects to `to`, which answers; nobody is connected to.
+    fn redirected(from: &str, to: &str) -> Result<u16> {
+        let url = HttpUrl::read(from.as_bytes()).expect("good").expect("web");
+        let home: Origin = url.origin.clone();
+        let client = Client::new(home.clone(), Credentials::none(), End::Source);
+        let place = Place::new(&home, &url.path, None);
+        let ask = Ask {
+            method: "GET",
+            place: &place,
+            headers: &[],
+            body: "",
+            operation: "read the file",
+            file: &RelPath::root(),
+        };
+        let mut once = |_: &Ask<'_>, place: Place| {
+            let status = if place.origin.is(&home) { 307 } else { 200 };
+            let response = http::Response::builder().status(status);
+            let response = response
+                .header("Location", to)
+                .body(ureq::Body::builder().data(""));
+            Ok(Answer {
+                status,
+                place,
+                response: response.expect("good"),
+            })
+        };
+        Ok(client.follow(&ask, &mut once)?.status)
+    }
+
+    #[test]
+    fn only_this_host_redirects_to_its_own_services() {
+        for (from, to) in [
+            ("https://192.0.2.1/a", "http://127.0.0.1:1/a"),
+            ("http://192.0.2.1/a", "http://localhost:1/a"),
+            ("https://192.0.2.1/a", "https://[::1]/a"),
+            ("https://192.0.2.1/a", "http://192.0.2.2/a"),
+        ] {
+            let error = redirected(from, to).expect_err(to);
+            assert_eq!(error.kind, ErrorKind::Unauthorized, "{to}");
+        }
+        for (from, to) in [
+            ("https://127.0.0.1/a", "http://127.0.0.1:1/a"),
+            ("http://localhost/a", "http://127.0.0.1:1/a"),
+            ("http://192.0.2.1/a", "http://192.0.2.2/a"),
+            ("https://192.0.2.1/a", "https://192.0.2.2/a"),
+        ] {
+            assert_eq!(redirected(from, to).expect(to), 200);
+        }
+    }
 
     #[test]
     fn a_redirect_leads_to_a_server_or_another_path() {

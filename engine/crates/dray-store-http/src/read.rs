@@ -20,8 +20,9 @@ pub(crate) struct HttpFile {
 struct Last {
     /// Where redirects led to: asked first the next time.
     place: Option<Place>,
-    /// What the last answer said of the file.
-    state: Option<ReadState>,
+    /// Whether the answers so far, all of them, have said which version they are of; none without
+    /// an answer. Many threads read by one handle: none may be excused by what another one's said.
+    are_known: Option<bool>,
 }
 
 impl HttpFile {
@@ -77,27 +78,27 @@ impl HttpFile {
         }
     }
 
-    /// Notes which version an answer is of; one that is not the opened one is refused.
+    /// Looks which version an answer is of; one that is not the opened one is refused.
     fn note(&self, answer: &Answer, size: u64) -> Result<()> {
         let seen = Known::of_answer(answer, Some(size));
-        let is_other = match (&self.known.tag, &seen.tag) {
-            (Some(known), Some(seen)) => known != seen,
-            _ => false,
-        };
-        let modified = match (seen.modified, &seen.tag, &self.known.tag) {
-            (Some(modified), ..) => Some(modified),
-            // The tag is the same, and so is the file.
-            (None, Some(_), Some(_)) => self.known.modified,
-            _ => None,
-        };
-        if is_other {
+        if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
+            && known != seen
+        {
             return Err(self.changed("its entity tag is another than when it was opened"));
         }
-        self.last().state = modified.map(|modified| ReadState { size, modified });
+        if seen.modified.is_some() && seen.modified != self.known.modified {
+            return Err(self.changed("it was changed at another time than when it was opened"));
+        }
+        // The tag is the same, and so is the file.
+        let is_known = seen.modified.is_some() || (seen.tag.is_some() && self.known.tag.is_some());
+        let mut last = self.last();
+        last.are_known = Some(is_known && last.are_known.unwrap_or(true));
         Ok(())
     }
 
     fn changed(&self, cause: &str) -> dray_core::Error {
+        // Whoever opens it next is told of the version that is there then.
+        self.server.forget(&self.path);
         let home = self.server.place(&self.path);
         let fault = self
             .server
@@ -153,7 +154,12 @@ impl ReadHandle for HttpFile {
                     ))
                     .remedy("fetch it with another program, or read it from another server"));
             }
-            _ => return Err(self.server.client.refused(&ask, answer)),
+            _ => {
+                if answer.status == 412 {
+                    self.server.forget(&self.path);
+                }
+                return Err(self.server.client.refused(&ask, answer));
+            }
         }
         self.note(&answer, self.known.size)?;
         let announced = answer.length();
@@ -182,15 +188,24 @@ impl ReadHandle for HttpFile {
     }
 
     fn state(&self) -> Result<ReadState> {
-        if let Some(state) = self.last().state {
-            return Ok(state);
+        let opened = ReadState {
+            size: self.known.size,
+            modified: or_unknown(self.known.modified),
+        };
+        // Each of them was compared when it came.
+        if self.last().are_known == Some(true) {
+            return Ok(opened);
         }
         // Answers without time and tag (XRootD's among them) leave no way but to ask.
         let now = self.server.look(&self.path, "read the file")?;
-        Ok(ReadState {
+        let now = ReadState {
             size: now.size.unwrap_or_default(),
             modified: or_unknown(now.modified),
-        })
+        };
+        if now != opened {
+            self.server.forget(&self.path);
+        }
+        Ok(now)
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
@@ -228,6 +243,110 @@ pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
 #[cfg(test)]
 mod tests {
     use super::read_content_range;
+    use crate::store::Known;
+    use crate::{Credentials, HttpStore, HttpUrl};
+    use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
+    use dray_store::{ReadHandle, ReadPurpose, Readable as _};
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    /// A server of a file of two bytes, which answers each question by the next of these heads.
+    fn serve(heads: Vec<String>) -> HttpStore {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = listener.local_addr().expect("an address").port();
+        std::thread::spawn(move || {
+            for head in heads {
+                let (mut socket, _) = listener.accept().expect("accepts");
+                let asked = BufReader::new(socket.try_clone().expect("clones"));
+                for line in asked.lines() {
+                    if line.expect("reads").is_empty() {
+                        break;
+                    }
+                }
+                let body = match head.starts_with("206") {
+                    true => "x",
+                    false => "",
+                };
+                let length = body.len();
+                write!(
+                    socket,
+                    "HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+                )
+                .expect("writes");
+            }
+        });
+        let url = format!("http://127.0.0.1:{port}/");
+        let url = HttpUrl::read(url.as_bytes()).expect("good").expect("web");
+        HttpStore::new(&url, Credentials::none(), End::Source)
+    }
+
+    /// One byte of two, of the version of that time.
+    fn part(at: u64, more: &str) -> String {
+        format!("206 Part\r\nContent-Range: bytes {at}-{at}/2{more}")
+    }
+
+    /// The file of that server as it was listed: old.
+    fn open(store: &HttpStore) -> Box<dyn ReadHandle> {
+        let path = RelPath::parse(b"a").expect("good");
+        let known = Known {
+            size: 2,
+            modified: Some(ModifiedTime {
+                seconds: 784_111_777,
+                nanoseconds: 0,
+            }),
+            tag: None,
+        };
+        store.server().remember(&path, known);
+        store
+            .open_read(&path, ReadPurpose::Transfer)
+            .expect("opens")
+    }
+
+    #[test]
+    fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
+        let modified = |time| format!("\r\nLast-Modified: {time}");
+        let store = serve(vec![part(0, &modified(NEW)), part(1, &modified(OLD))]);
+        let file = open(&store);
+        let error = file.read_at(0, &mut [0]).expect_err("of the new one");
+        assert_eq!(error.kind, ErrorKind::SourceChanged);
+        // Another thread's answer, on its way since before the change.
+        assert_eq!(file.read_at(1, &mut [0]).expect("of the old one"), 1);
+        assert_eq!(file.state().expect("known").modified.seconds, 784_111_777);
+    }
+
+    #[test]
+    fn who_answers_without_a_version_is_asked_whatever_others_say() {
+        let modified = |time| format!("\r\nLast-Modified: {time}");
+        let store = serve(vec![
+            part(0, ""),
+            part(1, &modified(OLD)),
+            // No PROPFIND, and no HEAD: the first byte tells.
+            "405 No".to_owned(),
+            "405 No".to_owned(),
+            part(0, &modified(NEW)),
+        ]);
+        let file = open(&store);
+        assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
+        assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
+        assert_eq!(file.state().expect("asked").modified.seconds, 784_111_778);
+        // Nor is it opened as the old one again.
+        assert_eq!(
+            store.server().recall(&RelPath::parse(b"a").expect("good")),
+            None
+        );
+    }
+
+    #[test]
+    fn what_was_listed_is_forgotten_once_the_server_has_another() {
+        let path = RelPath::parse(b"a").expect("good");
+        let store = serve(vec!["412 Other".to_owned()]);
+        let error = open(&store).read_at(0, &mut [0]).expect_err("another");
+        assert_eq!(error.kind, ErrorKind::SourceChanged);
+        assert_eq!(store.server().recall(&path), None);
+    }
 
     #[test]
     fn a_content_range_is_read() {

@@ -71,7 +71,18 @@ impl Server {
         remembered.insert(path.clone(), known);
     }
 
-    fn recall(&self, path: &RelPath) -> Option<Known> {
+    /// Drops what was kept of a file that is another by now: asked by that, the server would refuse
+    /// it again and again.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        let mut remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        remembered.remove(path);
+    }
+
+    /// What was kept of a file.
+    pub(crate) fn recall(&self, path: &RelPath) -> Option<Known> {
         let remembered = self
             .remembered
             .lock()

@@ -34,6 +34,22 @@ impl Origin {
         self.host() == "localhost" || address.is_some_and(|address| address.is_loopback())
     }
 
+    /// Whether a connection to it stays on this host, whatever it is called: by a name that says
+    /// so, or by one that leads here. Asks for the name's addresses.
+    pub(crate) fn leads_here(&self) -> bool {
+        use std::net::ToSocketAddrs as _;
+        if self.is_loopback() {
+            return true;
+        }
+        let port = self.port().parse().unwrap_or(0);
+        // A name without addresses leads nowhere.
+        let mut found = (self.host(), port).to_socket_addrs().into_iter().flatten();
+        found.any(|address| {
+            let address = address.ip().to_canonical();
+            address.is_loopback() || address.is_unspecified()
+        })
+    }
+
     /// The port, the scheme's own when none is written.
     fn port(&self) -> &str {
         let after = self.authority.rsplit(']').next().unwrap_or_default();
@@ -275,5 +291,15 @@ mod tests {
         assert!(origin("http://[::1]:81/").is_loopback());
         assert!(origin("http://127.0.0.1/").is_loopback());
         assert!(!origin("http://127.0.0.1.example.org/").is_loopback());
+        for here in [
+            "http://127.0.0.1/",
+            "http://[::ffff:127.0.0.1]:1/",
+            "http://0.0.0.0/",
+            "http://127.1/",
+            "http://2130706433/",
+        ] {
+            assert!(origin(here).leads_here(), "{here}");
+        }
+        assert!(!origin("http://192.0.2.1/").leads_here());
     }
 }
