@@ -236,15 +236,23 @@ pub(crate) fn carry(
     let (source, gate) = match begin() {
         Ok(begun) => begun,
         Err(error) => {
-            // An empty file under the name would stop whoever tries again.
-            placeholder.clear(target.destination)?;
+            forget(&placeholder, target.destination, target.local_root);
             return Err(error);
         }
     };
     let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    let destination = open_destination(target, Arc::clone(&store), &path, &transfer)?;
+    let open_destination = || {
+        open_destination(
+            &folder,
+            target.local_root,
+            Arc::clone(&store),
+            &path,
+            &transfer,
+        )
+    };
+    let destination = open_destination()?;
     placeholder.clear(target.destination)?;
 
     let options = Options {
@@ -291,11 +299,7 @@ pub(crate) fn carry(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
-            let opened = first.map_or_else(
-                || open_destination(target, Arc::clone(&store), &path, &transfer),
-                Ok,
-            );
-            Ok((opened?, can))
+            Ok((first.map_or_else(open_destination, Ok)?, can))
         };
         let paths = [endpoint.path(&source.path)];
         let pulled = endpoint.dial().and_then(|mut dial| {
@@ -311,10 +315,7 @@ pub(crate) fn carry(
     let left = destination
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let destination = left.map_or_else(
-        || open_destination(target, Arc::clone(&store), &path, &transfer),
-        Ok,
-    )?;
+    let destination = left.map_or_else(open_destination, Ok)?;
     let reads = source::Setup {
         roots: vec![Root {
             path: source.path,
@@ -361,17 +362,32 @@ fn told(ended: &Ended, ear: Ear) -> Result<()> {
     }
 }
 
-/// The destination with its log and lease.
+/// Takes the placeholder of a copy that cannot begin out of the way, unless another copy of the file is
+/// under way: by then the name may be that one's, of a whole file.
+pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: Option<&Path>) {
+    let forgotten = Target::place(&placeholder.path).and_then(|(folder, name)| {
+        let path = RelPath::root().join(&name)?;
+        let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
+        let transfer = prepare::new_transfer_id()?;
+        let _held = open_destination(&folder, local_root, Arc::new(store), &path, &transfer)?;
+        placeholder.forget(destination)
+    });
+    // Why the copy cannot begin is what the client is told.
+    if let Err(error) = forgotten {
+        say::note(&format!("leaves the name alone ({error})"));
+    }
+}
+
+/// The destination with its log and lease. `folder` has no link on its way, so that every session looks
+/// for the log in one place; the destination itself cannot be asked once the placeholder is gone.
 fn open_destination(
-    target: &Target<'_>,
+    folder: &Path,
+    local_root: Option<&Path>,
     store: Arc<dyn Store>,
     path: &RelPath,
     transfer: &TransferId,
 ) -> Result<Destination> {
-    let real = target.destination.canonicalize();
-    let real = real.unwrap_or_else(|_| target.destination.to_owned());
-    let folder = real.parent().unwrap_or(Path::new("/"));
-    let root = root_of(folder, target.local_root);
+    let root = root_of(folder, local_root);
     // A root that may not be looked into has no logs above that concern this copy.
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));
@@ -385,4 +401,84 @@ fn open_destination(
         durability: Options::default().durability,
         words: path.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ear, Target, carry, open_destination};
+    use crate::config::Config;
+    use crate::placeholder::Placeholder;
+    use dray_core::{End, Error, ErrorKind, RelPath, Result};
+    use dray_runtime::drive::Handle;
+    use dray_runtime::prepare;
+    use dray_runtime::sink::Destination;
+    use dray_store::{PosixOptions, PosixStore};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// The lease of a copy to `destination`, by the name that the server has for it.
+    fn lease(destination: &Path, local_root: &Path) -> Result<Destination> {
+        let found = Placeholder::look(destination)?;
+        let (folder, name) = Target::place(&found.path)?;
+        let store = Arc::new(PosixStore::open(
+            &folder,
+            End::Sink,
+            PosixOptions::default(),
+        )?);
+        let path = RelPath::root().join(&name)?;
+        let transfer = prepare::new_transfer_id()?;
+        open_destination(&folder, Some(local_root), store, &path, &transfer)
+    }
+
+    #[test]
+    fn a_copy_that_cannot_begin_takes_the_name_from_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("a");
+        std::fs::write(&name, b"").expect("writes");
+        let config = Config::default();
+        let fail = || {
+            let target = Target {
+                destination: &name,
+                local_root: None,
+                config: &config,
+                endpoint: None,
+            };
+            let away = || {
+                Err(Error::new(
+                    ErrorKind::Unreachable,
+                    End::Source,
+                    "open the file",
+                ))
+            };
+            let ended = carry(&target, away, &Handle::default(), Ear::default());
+            assert_eq!(ended.expect_err("no source").kind, ErrorKind::Unreachable);
+        };
+        let held = lease(&name, folder.path()).expect("free");
+        fail();
+        assert!(
+            name.exists(),
+            "another copy was about to give its file that name"
+        );
+        drop(held);
+        fail();
+        assert!(!name.exists());
+        let left = std::fs::read_dir(folder.path()).expect("lists").count();
+        assert_eq!(left, 0, "something of the copies that failed is left");
+    }
+
+    #[test]
+    fn an_exported_folder_behind_a_link_is_one_place_with_the_placeholder_and_without() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        std::fs::create_dir_all(real.join("in")).expect("makes");
+        std::os::unix::fs::symlink(&real, &link).expect("links");
+        let name = link.join("in/a");
+        std::fs::write(&name, b"").expect("writes");
+        let held = lease(&name, &link).expect("free");
+        std::fs::remove_file(&name).expect("removes");
+        let error = lease(&name, &link).map(drop).expect_err("held");
+        assert_eq!(error.kind, ErrorKind::LeaseHeld);
+        drop(held);
+        lease(&name, &link).expect("free again");
+    }
 }

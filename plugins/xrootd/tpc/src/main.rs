@@ -25,6 +25,7 @@ use args::Args;
 use config::Config;
 use dray_core::Result;
 use placeholder::Placeholder;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -45,10 +46,12 @@ fn run() -> Result<()> {
     }
     let args = Args::read(std::env::args_os().skip(1))?;
     say::hide(args.source.cgi());
+    let placeholder = Placeholder::look(&args.destination);
     let config = Config::load(args.config.as_deref()).inspect_err(|_| {
-        // An empty file under the name would stop whoever tries again. What is wrong is told above it.
-        let placeholder = Placeholder::look(&args.destination);
-        let _ = placeholder.and_then(|placeholder| placeholder.clear(&args.destination));
+        let root = std::env::var_os(copy::LOCAL_ROOT).map(PathBuf::from);
+        if let Ok(placeholder) = &placeholder {
+            copy::forget(placeholder, &args.destination, root.as_deref());
+        }
     })?;
     copy::run(&copy::Job::new(args, config)?)
 }

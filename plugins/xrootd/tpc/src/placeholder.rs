@@ -3,6 +3,7 @@
 use crate::{digest, request};
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{getxattr, listxattr, removexattr};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ const XATTR_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct Placeholder {
     /// The file itself: where a space of the server keeps files elsewhere, the name is a link to it.
     pub(crate) path: PathBuf,
+    /// Device and inode; none when nothing stood there. Another file under the name is another's copy.
+    id: Option<(u64, u64)>,
     /// Permission bits; none when nothing stood there.
     pub(crate) mode: Option<u32>,
     /// The server's attributes of it, checksums left out.
@@ -55,6 +58,7 @@ impl Placeholder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self {
                     path: destination.to_owned(),
+                    id: None,
                     mode: None,
                     xattrs: Vec::new(),
                     is_kept: hides,
@@ -69,6 +73,7 @@ impl Placeholder {
         }
         let xattrs = attributes(&path);
         Ok(Self {
+            id: Some((state.dev(), state.ino())),
             mode: Some(state.permissions().mode() & 0o7777),
             path,
             xattrs,
@@ -80,15 +85,15 @@ impl Placeholder {
     /// leaves no name that would stop the next one, and nobody reads an empty file meanwhile; the
     /// server keeps it open and does not miss the name.
     ///
-    /// What has bytes stays until the copy replaces it. A link stays too: the server's space knows it.
+    /// What has bytes stays until the copy replaces it, as does what another copy has published since
+    /// it was looked at. A link stays too: the server's space knows it.
     ///
     /// # Errors
     /// When the system refuses.
     pub(crate) fn clear(&self, destination: &Path) -> Result<()> {
-        if self.is_kept {
-            return Ok(());
-        }
-        let Ok(state) = self.path.metadata() else {
+        let state = self.path.metadata();
+        let state = state.ok().filter(|state| !self.is_kept && self.is(state));
+        let Some(state) = state else {
             return Ok(());
         };
         // What it says of the content is about to be false, whatever the times say: a server would
@@ -96,6 +101,25 @@ impl Placeholder {
         for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
             let _ = removexattr(&self.path, name.as_slice());
         }
+        self.remove(&state, destination)
+    }
+
+    /// Takes it out of the way after a failure, once this copy alone may write there: an empty file
+    /// under the name would stop whoever tries again. What else stands there stays as it is.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn forget(&self, destination: &Path) -> Result<()> {
+        let state = self.path.metadata();
+        let state = state.ok().filter(|state| !self.is_kept && self.is(state));
+        state.map_or(Ok(()), |state| self.remove(&state, destination))
+    }
+
+    fn is(&self, state: &Metadata) -> bool {
+        self.id == Some((state.dev(), state.ino()))
+    }
+
+    fn remove(&self, state: &Metadata, destination: &Path) -> Result<()> {
         if state.size() > 0 || is_link(destination) {
             return Ok(());
         }
@@ -174,6 +198,21 @@ mod tests {
         let found = Placeholder::look_at(&file, false).expect("looks");
         found.clear(&file).expect("clears");
         assert!(!file.exists());
+    }
+
+    #[test]
+    fn what_another_copy_has_published_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (name, other) = (folder.path().join("a"), folder.path().join("b"));
+        std::fs::write(&name, b"").expect("writes");
+        let found = Placeholder::look(&name).expect("looks");
+        // The server holds the placeholder open: nothing else has its inode.
+        let _held = std::fs::File::open(&name).expect("opens");
+        std::fs::write(&other, b"").expect("writes");
+        std::fs::rename(&other, &name).expect("renames");
+        found.clear(&name).expect("clears");
+        found.forget(&name).expect("forgets");
+        assert!(name.exists());
     }
 
     #[test]
