@@ -386,6 +386,60 @@ def test_only_so_many_at_once(bare: Scene, plugins: Path, certificates: Path) ->
     assert_good(ask(bare, f"{sink.url}/c", f"Source: {web.url}/a"))
 
 
+def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Copying:
+    """Start a server whose copies are carried by a shell's lines; its secrets lie around it."""
+    program = bare.folder / "program"
+    program.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="ascii")
+    program.chmod(0o755)
+    secrets = ("X509_USER_PROXY", "X509_USER_KEY", "XrdSecGSIUSERKEY", "BEARER_TOKEN_FILE")
+    env = {name: f"/se-cret/{name}" for name in secrets}
+    settings = ["marker_seconds 1", "silence_seconds 2", f"program {program}"]
+    return copying(bare, plugins, certificates, settings=settings, env=env)
+
+
+def test_a_program_that_says_nothing_is_given_up(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """It is killed, its client hears why, and no empty file has the name; who speaks goes on."""
+    lines = ["sleep 1000"]
+    silent = replaced(bare, plugins, certificates, *lines)
+    ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
+    assert "has said nothing for 2 s" in failure(ended)
+    assert silent.server.jobs() == []
+    assert list(silent.data.iterdir()) == []
+    # Twice as long, but never silent for so long.
+    progress = '{"progress":{"bytes_durable":1}}'
+    lines = ["for i in 1 2 3 4 5 6 7 8; do", f"echo '{progress}'", "sleep 0.5", "done"]
+    lines.append("""echo '{"end":{"ok":true}}'""")
+    silent.settings.with_name("program").write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    assert_good(ask(bare, f"{silent.url}/c", "Source: http://127.0.0.1:1/a"))
+
+
+def test_what_another_copy_has_published_stays(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """A program that dies leaves no empty file of its own, and takes no other's."""
+    lines = ["read line", 'folder=$(echo "$line" | sed \'s/.*"path":"\\([^"]*\\)\\/.*/\\1/\')']
+    lines += ['[ -e "$folder/other" ] && mv "$folder/other" "$folder/b"', "exit 3"]
+    sink = replaced(bare, plugins, certificates, *lines)
+    assert "code 3" in failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))
+    assert list(sink.data.iterdir()) == []
+    make(sink.data, "other", 0)
+    assert "code 3" in failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))
+    assert [path.name for path in sink.data.iterdir()] == ["b"]
+
+
+def test_a_program_has_none_of_the_servers_secrets(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """The other end gets what the client gave: no proxy, key or token of the server's own."""
+    lines = ["env >&2", "exit 3"]
+    sink = replaced(bare, plugins, certificates, *lines)
+    failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))
+    assert "X509_CERT_DIR=" in sink.server.said()
+    assert "se-cret" not in sink.server.said()
+
+
 def test_only_the_entry_point_is_exported() -> None:
     """Nothing of the plug-in can meet the server's own names."""
     assert exported(PLUGIN) == {"XrdHttpGetExtHandler", "XrdHttpGetExtHandler_"}

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 
 extern char **environ;
 
@@ -73,10 +75,12 @@ std::vector<std::string> environment(const std::string &authorities)
 {
 	std::vector<std::string> list;
 	bool has_authorities = false;
+	// The other end gets what the client gave, never what the server itself has.
+	static const char *const own[] = {"BEARER_TOKEN", "X509_USER_", "XrdSec", "KRB5"};
 	for (char **entry = environ; *entry; ++entry) {
 		std::string text = *entry;
-		// The other end gets what the client gave, never what the server itself has.
-		if (text.rfind("BEARER_TOKEN", 0) == 0)
+		auto begins = [&](const char *name) { return text.rfind(name, 0) == 0; };
+		if (std::any_of(std::begin(own), std::end(own), begins))
 			continue;
 		has_authorities = has_authorities || text.rfind("X509_CERT_DIR=", 0) == 0;
 		list.push_back(text);
@@ -118,16 +122,25 @@ Outcome copy(const Settings &settings, const CopyRequest &request, const std::st
 		return outcome;
 	}
 	auto next_marker = clock::now() + std::chrono::seconds(settings.marker_seconds);
+	auto silence = std::chrono::seconds(settings.silence_seconds);
+	auto silent_until = clock::now() + silence;
 	for (bool is_open = true; is_open && !told.has_ended;) {
-		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_marker - clock::now());
-		if (left.count() <= 0) {
+		if (clock::now() >= silent_until) {
+			outcome.failure = "the program of the copy has said nothing for " +
+					  std::to_string(settings.silence_seconds) + " s";
+			return outcome;
+		}
+		auto next = std::min(next_marker, silent_until);
+		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - clock::now());
+		if (clock::now() >= next_marker) {
 			if (is_gone(marker(told)))
 				return outcome;
 			next_marker += std::chrono::seconds(settings.marker_seconds);
 			continue;
 		}
 		pollfd waits[] = {{child.said(), POLLIN, 0}, {client, POLLRDHUP, 0}};
-		poll(waits, client >= 0 ? 2 : 1, static_cast<int>(left.count()) + 1);
+		int pause = static_cast<int>(std::max<long long>(left.count(), 0)) + 1;
+		poll(waits, client >= 0 ? 2 : 1, pause);
 		if (client >= 0 && (waits[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
 			outcome.is_client_gone = true;
 			return outcome;
@@ -135,6 +148,7 @@ Outcome copy(const Settings &settings, const CopyRequest &request, const std::st
 		if ((waits[0].revents & (POLLIN | POLLHUP | POLLERR)) == 0)
 			continue;
 		is_open = child.hear();
+		silent_until = clock::now() + silence;
 		for (std::string said; child.next(said);)
 			take(said, told);
 	}

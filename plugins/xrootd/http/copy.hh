@@ -21,8 +21,9 @@ struct Outcome {
 
 // Carries a copy of or to the file at `path`. Every `marker_seconds` the client is sent a marker with
 // the bytes that are safe. `client` is the client's socket, or -1: when it closes, or `send` fails, the
-// program is killed; what is safe stays safe. `authorities` names the folder of certificates that the
-// server believes; it may be empty. Throws Refusal and std::system_error before anything moved.
+// program is killed; what is safe stays safe. A program that says nothing for `silence_seconds` is
+// killed, too. `authorities` names the folder of certificates that the server believes; it may be
+// empty. Throws Refusal and std::system_error before anything moved.
 Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
 	     const std::string &authorities, int client, const Send &send);
 

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -186,20 +187,38 @@ public:
 		return path_;
 	}
 
-	// After a failure: the empty file that opening made is nobody's. Once a copy is complete another
-	// file stands there.
-	void forget()
+	// After a failure: the empty file that opening made is nobody's. Another copy may publish its own
+	// under the name between a look and a removal, so what is removed is moved aside and looked at
+	// there; where that was another's it gets its name back, unless somebody has taken it.
+	void forget(XrdSysError &log)
 	{
-		struct stat named;
-		if (is_made_ && !path_.empty() && stat(path_.c_str(), &named) == 0 && is_opened(named) &&
-		    named.st_size == 0)
-			unlink(path_.c_str());
+		if (!is_made_ || path_.empty() || !is_own_and_empty(path_))
+			return;
+		static std::atomic<unsigned> number{0};
+		std::string aside = path_.substr(0, path_.rfind('/') + 1) + ".dray-forget-" +
+				    std::to_string(getpid()) + "-" + std::to_string(number++);
+		if (rename(path_.c_str(), aside.c_str()) != 0)
+			return;
+		bool is_settled = is_own_and_empty(aside) || link(aside.c_str(), path_.c_str()) == 0;
+		if (!is_settled && errno != EEXIST && rename(aside.c_str(), path_.c_str()) == 0)
+			return;
+		if (is_settled)
+			unlink(aside.c_str());
+		else
+			log.Emsg("dray", "a complete file has lost its name to another, it lies at",
+				 dray::one_line(aside).c_str());
 	}
 
 private:
 	bool is_opened(const struct stat &other) const
 	{
 		return other.st_dev == opened_.st_dev && other.st_ino == opened_.st_ino;
+	}
+
+	bool is_own_and_empty(const std::string &path) const
+	{
+		struct stat found;
+		return stat(path.c_str(), &found) == 0 && is_opened(found) && found.st_size == 0;
 	}
 
 	// Opens it; the system's number of the error, or 0. Throws Redirect when it lies elsewhere.
@@ -328,14 +347,14 @@ private:
 			outcome = dray::copy(settings_, asked, file.find(), authorities_,
 					     socket_of(request), send);
 		} catch (...) {
-			file.forget();
+			file.forget(log_);
 			if (!is_begun)
 				throw;
 			outcome.failure = "the copy broke off";
 		}
 		bool is_good = !outcome.is_client_gone && outcome.failure.empty();
 		if (!is_good)
-			file.forget();
+			file.forget(log_);
 		tell(request, asked, outcome);
 		if (outcome.is_client_gone)
 			return -1;

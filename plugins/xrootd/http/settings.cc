@@ -39,6 +39,8 @@ Settings read_settings(const std::string &path)
 				settings.config = value;
 			else if (is_good && word == "marker_seconds")
 				settings.marker_seconds = number(value, 1, 600);
+			else if (is_good && word == "silence_seconds")
+				settings.silence_seconds = number(value, 1, 86400);
 			else if (is_good && word == "copies_max")
 				settings.copies_max = number(value, 1, 4096);
 			else
@@ -48,7 +50,8 @@ Settings read_settings(const std::string &path)
 		}
 		if (!is_good)
 			throw std::runtime_error(path + ", line " + std::to_string(at) +
-						 ": program PATH, config PATH, marker_seconds N or copies_max N");
+						 ": program PATH, config PATH, marker_seconds N, silence_seconds N "
+						 "or copies_max N");
 	}
 	return settings;
 }

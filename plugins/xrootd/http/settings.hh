@@ -13,6 +13,8 @@ struct Settings {
 	std::string config;
 	// Seconds between two markers.
 	int marker_seconds = 5;
+	// Seconds for which a copy's program may say nothing: it tells its counters all along.
+	int silence_seconds = 600;
 	// Copies at once; one more is told to come later. A thread of the server waits for each.
 	int copies_max = 64;
 };

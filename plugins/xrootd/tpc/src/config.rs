@@ -44,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) pages: bool,
     /// See [`Compare`].
     pub(crate) compare: Compare,
+    /// How long a copy that has all its bytes waits for its source's server to say the checksum.
+    pub(crate) compare_seconds: u32,
     /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
     /// copy, which is what keeps a site's cleaning from taking them for old.
     pub(crate) keep_time: bool,
@@ -61,6 +63,7 @@ impl Default for Config {
             rate: None,
             pages: false,
             compare: Compare::default(),
+            compare_seconds: 1800,
             keep_time: false,
             endpoint: Vec::new(),
         }
@@ -116,6 +119,7 @@ impl Config {
         let bounds = [
             ("pool_bytes", config.pool_bytes, 1 << 20, 1 << 40),
             ("readers", config.readers.into(), 1, 256),
+            ("compare_seconds", config.compare_seconds.into(), 1, 86_400),
             ("connections", config.connections.into(), 1, 64),
             (
                 "object_bytes",

@@ -227,10 +227,9 @@ pub(crate) fn carry(
     let path = RelPath::root().join(&name)?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
     let (can, config) = (store.capabilities(), target.config);
-    let how = (config.compare, config.keep_time, can.xattrs);
     let begin = || {
         let source = open()?;
-        let gate = Gate::new(&source.origin, &placeholder, how)?;
+        let gate = Gate::new(&source.origin, &placeholder, config, can.xattrs, handle)?;
         Ok((source, gate))
     };
     let (source, gate) = match begin() {

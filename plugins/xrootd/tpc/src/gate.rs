@@ -1,16 +1,20 @@
 //! The last look before a copy gets its name: whether it is what the source's server says, and what goes
 //! with it.
 
-use crate::config::Compare;
+use crate::config::{Compare, Config};
 use crate::digest;
 use crate::placeholder::Placeholder;
 use crate::say;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
+use dray_runtime::drive::Handle;
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often a copy that waits for a checksum looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What the source's server says of the file.
 type Said = Result<Option<Checksum>>;
@@ -36,6 +40,9 @@ pub(crate) struct Gate {
     /// The answer comes while the file is copied: its server may have to read all of it.
     said: Mutex<Receiver<Said>>,
     heard: OnceLock<Said>,
+    /// Longest wait for the answer once the bytes are there.
+    patience: Duration,
+    handle: Handle,
     mode: Option<u32>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     keep_time: bool,
@@ -60,8 +67,11 @@ impl Gate {
     pub(crate) fn new(
         source: &Arc<dyn Origin>,
         placeholder: &Placeholder,
-        (compare, keep_time, can_keep_sums): (Compare, bool, bool),
+        config: &Config,
+        can_keep_sums: bool,
+        handle: &Handle,
     ) -> Result<Self> {
+        let compare = config.compare;
         let begun = source.state_now()?;
         let said = match compare {
             Compare::Never => channel().1,
@@ -73,9 +83,11 @@ impl Gate {
             compare,
             said: Mutex::new(said),
             heard: OnceLock::new(),
+            patience: Duration::from_secs(config.compare_seconds.into()),
+            handle: handle.clone(),
             mode: placeholder.mode,
             xattrs: placeholder.xattrs.clone(),
-            keep_time,
+            keep_time: config.keep_time,
             can_keep_sums,
         })
     }
@@ -96,16 +108,41 @@ impl Gate {
         ))
     }
 
+    /// What the server says, once it does. A server that keeps no checksum reads the file for it.
+    fn hear(&self) -> Result<&Said> {
+        let answers = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = Instant::now() + self.patience;
+        while self.heard.get().is_none() {
+            let said = match answers.recv_timeout(LOOK_EVERY) {
+                Ok(said) => said,
+                // It answers unless it has panicked: then nothing is known.
+                Err(RecvTimeoutError::Disconnected) => Ok(None),
+                Err(RecvTimeoutError::Timeout) if self.handle.is_stopped() => {
+                    return Err(Error::new(
+                        ErrorKind::Cancelled,
+                        End::Here,
+                        "verify the file",
+                    ));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
+                    let error =
+                        Error::new(ErrorKind::TimedOut, End::Source, "ask for the checksum");
+                    let seconds = self.patience.as_secs();
+                    Err(error.cause(format!("its server has not told it for {seconds} s")))
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+            };
+            let _ = self.heard.set(said);
+        }
+        drop(answers);
+        Ok(self.heard.get().unwrap_or(&Ok(None)))
+    }
+
     fn check_sums(&self, sums: &Sums) -> Result<()> {
         if self.compare == Compare::Never {
             return Ok(());
         }
-        let said = self.heard.get_or_init(|| {
-            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            // It answers unless it has panicked: then nothing is known.
-            said.recv().unwrap_or(Ok(None))
-        });
-        let why = match said {
+        let why = match self.hear()? {
             Ok(Some(known)) if known.matches(sums) => return Ok(()),
             Ok(Some(known)) => {
                 let copied = known.same_algorithm(sums);
@@ -177,5 +214,68 @@ fn now() -> ModifiedTime {
     ModifiedTime {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         nanoseconds: since.subsec_nanos(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gate, Origin, Said};
+    use crate::config::{Compare, Config};
+    use crate::placeholder::Placeholder;
+    use dray_core::{ErrorKind, ModifiedTime, Result, Sums};
+    use dray_runtime::drive::Handle;
+    use dray_store::ReadState;
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+
+    /// A server that sums the file for as long as the other end of this is held.
+    struct Slow(Mutex<Receiver<()>>);
+
+    impl Origin for Slow {
+        fn state_now(&self) -> Result<ReadState> {
+            let modified = ModifiedTime {
+                seconds: 1,
+                nanoseconds: 0,
+            };
+            Ok(ReadState { size: 1, modified })
+        }
+
+        fn checksum(&self) -> Said {
+            let _ = self.0.lock().expect("alone").recv();
+            Ok(None)
+        }
+    }
+
+    fn gate(compare: Compare, compare_seconds: u32, handle: &Handle) -> (Gate, Sender<()>) {
+        let (held, gone) = channel();
+        let source: Arc<dyn Origin> = Arc::new(Slow(Mutex::new(gone)));
+        let config = Config {
+            compare,
+            compare_seconds,
+            ..Config::default()
+        };
+        let nothing = Placeholder::look(Path::new("/nothing/here")).expect("looks");
+        let gate = Gate::new(&source, &nothing, &config, true, handle);
+        (gate.expect("a gate"), held)
+    }
+
+    #[test]
+    fn a_server_that_does_not_tell_is_not_waited_for_without_end() {
+        let handle = Handle::default();
+        let (offered, _held) = gate(Compare::Offered, 1, &handle);
+        offered.check_sums(&Sums::EMPTY).expect("not compared");
+        let (required, _held) = gate(Compare::Required, 1, &handle);
+        let error = required.check_sums(&Sums::EMPTY).expect_err("demanded");
+        assert!(error.to_string().contains("for 1 s"), "{error}");
+    }
+
+    #[test]
+    fn who_is_stopped_waits_no_longer() {
+        let handle = Handle::default();
+        let (gate, _held) = gate(Compare::Offered, 86_400, &handle);
+        handle.cancel(false);
+        let error = gate.check_sums(&Sums::EMPTY).expect_err("stopped");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
     }
 }

@@ -2,7 +2,7 @@
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::Handle;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{getegid, geteuid, getpid, getppid, setresgid, setresuid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
@@ -14,9 +14,6 @@ const LOOK_SECONDS: i64 = 1;
 
 /// What a copy may take to end by itself once its server is gone; what is safe is safe before.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Exit code when the server is gone: nobody reads it.
-const ABANDONED: i32 = 75;
 
 /// Gives up what the server passes on and a copy must not have: another user's rights, blocked
 /// signals.
@@ -50,7 +47,9 @@ pub(crate) fn watch_server(handle: Handle) {
         while getppid() == parent && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
-        std::process::exit(ABANDONED);
+        // Nobody reads the code. An exit would first join XrdCl's threads, which may wait for a server
+        // that never answers, and the lease would stay taken.
+        let _ = kill(getpid(), Signal::SIGKILL);
     });
 }
 
