@@ -291,6 +291,57 @@ fn without_any_stream_the_session_ends_after_the_tries_allowed() {
 }
 
 #[test]
+fn without_any_stream_the_session_ends_though_more_are_wanted() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    let mut dial = site.dial();
+    // Long enough for what is wanted to come between two tries.
+    dial.retry = RetryPolicy {
+        attempts_max: 3,
+        backoff: Duration::from_millis(300),
+        backoff_max: Duration::from_millis(600),
+    };
+    dial.streams_first = 1;
+    let (sink, source, _pool) = site.pull(&dial, connect(4, false));
+    let (first, _stream) = next_stream(&source.link.events);
+    proxy.refuse(true);
+    proxy.cut_data();
+    match sink_input(&sink.link.events) {
+        sink::Input::StreamLost(_, lost) => assert_eq!(lost, first),
+        other => panic!("the stream's end was due, not {other:?}"),
+    }
+    sink.growth.want(2);
+    sink.growth.want(1);
+    let error = loss_at_sink(&sink.link.events);
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.to_string().contains("all data streams"), "{error}");
+}
+
+#[test]
+fn first_streams_under_way_are_not_opened_once_more_when_some_are_wanted() {
+    let proxy = Proxy::start();
+    let site = site_behind(&proxy, &|_| {});
+    // They are not turned away, and do not come through.
+    proxy.freeze();
+    let mut dial = site.dial();
+    dial.streams_first = 3;
+    let (source, _sink, _pool) = site.push(&dial, connect(8, true));
+    let seen = |count| {
+        let begin = Instant::now();
+        while proxy.data_connections() < count {
+            assert!(begin.elapsed() < PATIENCE, "{}", proxy.data_connections());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    seen(3);
+    source.growth.want(4);
+    seen(4);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(proxy.data_connections(), 4);
+    assert_eq!(source.growth.errors(), 0);
+}
+
+#[test]
 fn a_session_without_a_first_stream_ends_with_the_reason() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = nobody.local_addr().expect("an address");

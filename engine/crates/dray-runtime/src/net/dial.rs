@@ -203,17 +203,15 @@ fn begin(
         ticket: accept.ticket,
         key: accept.key,
         next: AtomicU32::new(0),
+        first: granted.min(dial.streams_first).into(),
     });
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
     hub.set_control(shared);
     let cannot = |error| fail::system("start a thread", error);
     // The conductor need not wait: what is announced goes over the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
-    let count = granted.min(dial.streams_first).into();
-    hub.spawn("dray-open", move || {
-        opened.open_first(&opener, &ahead, count)
-    })
-    .map_err(cannot)?;
+    hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))
+        .map_err(cannot)?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);
     hub.spawn("dray-redial", move || {
         redial::run(&redialler, &streams, &notes, retry);

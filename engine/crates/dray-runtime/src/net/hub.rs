@@ -106,6 +106,8 @@ impl Inbox {
 pub(super) enum Note {
     /// A stream was lost: dial another.
     Lost(Error),
+    /// The first streams have been opened, as far as they could be.
+    FirstOpened,
     /// Have so many streams alive; none is tried again.
     Want(usize),
 }
@@ -396,6 +398,11 @@ impl Hub {
             self.count_error();
             self.tell_dialler(Note::Lost(lost));
         }
+    }
+
+    /// Tells it that none of the first is under way any more.
+    pub(super) fn first_opened(&self) {
+        self.tell_dialler(Note::FirstOpened);
     }
 
     fn tell_dialler(&self, note: Note) {

@@ -7,6 +7,7 @@ use super::{fail, join};
 use crossbeam_channel::Receiver;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{Error, ErrorKind, Result, StreamId};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,8 @@ pub(super) struct Streams {
     pub(super) ticket: [u8; 16],
     pub(super) key: [u8; 32],
     pub(super) next: AtomicU32,
+    /// So many are opened at first.
+    pub(super) first: usize,
 }
 
 impl Streams {
@@ -59,17 +62,19 @@ impl Streams {
 
     /// Opens the first streams of a session, each taken in as soon as it is there. One is enough to
     /// go on, and the others are then tried again.
-    pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Ahead, count: usize) {
-        let mut errors = at_once(count, || self.open(hub, ahead));
+    pub(super) fn open_first(&self, hub: &Arc<Hub>, ahead: &Ahead) {
+        let mut errors = at_once(self.first, || self.open(hub, ahead));
         if hub.is_over() {
             return;
         }
         match errors.pop() {
-            Some(error) if errors.len() + 1 == count => hub.break_off(error),
-            last => errors
-                .into_iter()
-                .chain(last)
-                .for_each(|error| hub.stream_lost(error)),
+            Some(error) if errors.len() + 1 == self.first => hub.break_off(error),
+            last => {
+                for error in errors.into_iter().chain(last) {
+                    hub.stream_lost(error);
+                }
+                hub.first_opened();
+            }
         }
     }
 }
@@ -93,47 +98,120 @@ fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
 
 /// Dials a new stream for each that is noted lost, and those that are wanted, until the link is over.
 pub(super) fn run(hub: &Arc<Hub>, streams: &Streams, notes: &Receiver<Note>, retry: RetryPolicy) {
-    // Tries since something came through. That a stream was made, or took bytes, says little: a
-    // refused join looks the same from here until the connection breaks.
-    let mut tries = 0;
-    let mut seen = 0;
-    // As many as were wanted last, where somebody says so.
-    let mut wanted = usize::MAX;
-    for note in notes {
-        let mut last = match note {
-            // Without TLS a stream that is refused looks like one that breaks: it is not missed.
-            Note::Lost(_) if hub.live_streams() >= wanted => continue,
-            Note::Lost(error) => error,
-            Note::Want(count) => {
-                wanted = count;
-                let more = count.saturating_sub(hub.live_streams());
-                for _lost in at_once(more, || streams.dial(hub)) {
-                    if !hub.is_over() {
-                        hub.count_error();
-                    }
+    Redialler {
+        hub,
+        streams,
+        notes,
+        retry,
+        noted: VecDeque::new(),
+        tries: 0,
+        seen: 0,
+        wanted: None,
+        opening: streams.first,
+    }
+    .run();
+}
+
+struct Redialler<'a> {
+    hub: &'a Arc<Hub>,
+    streams: &'a Streams,
+    notes: &'a Receiver<Note>,
+    retry: RetryPolicy,
+    /// Notes that came while another was seen to, in order.
+    noted: VecDeque<Note>,
+    /// Tries since something came through. That a stream was made, or took bytes, says little: a
+    /// refused join looks the same from here until the connection breaks.
+    tries: u32,
+    seen: u64,
+    /// As many as were wanted last, where somebody says so.
+    wanted: Option<usize>,
+    /// First streams that may be under way still.
+    opening: usize,
+}
+
+impl Redialler<'_> {
+    fn run(&mut self) {
+        while let Some(note) = self.next() {
+            let lost = match note {
+                Note::Lost(error) => self.is_missed().then_some(error),
+                Note::FirstOpened => {
+                    self.opening = 0;
+                    self.dial_wanted()
                 }
-                continue;
+                Note::Want(count) => {
+                    self.wanted = Some(count);
+                    self.dial_wanted()
+                }
+            };
+            if let Some(error) = lost {
+                self.replace(error);
             }
-        };
-        let progress = hub.progress();
-        if progress != seen {
-            seen = progress;
-            tries = 0;
+        }
+    }
+
+    fn next(&mut self) -> Option<Note> {
+        self.noted.pop_front().or_else(|| self.notes.recv().ok())
+    }
+
+    /// Whether one that was lost leaves too few. Without TLS a stream that is refused looks like one
+    /// that breaks: it is not missed.
+    fn is_missed(&self) -> bool {
+        self.wanted
+            .is_none_or(|wanted| self.hub.live_streams() < wanted)
+    }
+
+    /// Dials as many as are missing of those wanted, each once. An error is given back when without
+    /// another try no stream would be left: nobody would ever note one as lost again.
+    fn dial_wanted(&self) -> Option<Error> {
+        let there = self.hub.live_streams().max(self.opening);
+        let more = self.wanted?.saturating_sub(there);
+        let errors = at_once(more, || self.streams.dial(self.hub));
+        if self.hub.is_over() {
+            return None;
+        }
+        errors.iter().for_each(|_| self.hub.count_error());
+        let is_none_left = self.opening == 0 && self.hub.live_streams() == 0;
+        errors.into_iter().last().filter(|_| is_none_left)
+    }
+
+    /// Dials until there is one in the place of a lost one, or too often.
+    fn replace(&mut self, lost: Error) {
+        let mut last = lost;
+        let progress = self.hub.progress();
+        if progress != self.seen {
+            self.seen = progress;
+            self.tries = 0;
         }
         loop {
-            tries += 1;
+            self.tries += 1;
             let draw = join::random().map_or(0, u32::from_le_bytes);
-            let wait = match retry.verdict(last.status, tries, draw) {
+            let wait = match self.retry.verdict(last.status, self.tries, draw) {
                 Verdict::RetryAfter(wait) => wait,
-                Verdict::GiveUp => break give_up(hub, notes, last),
+                Verdict::GiveUp => return self.give_up(last),
             };
-            if !rest(hub, wait) {
+            if !rest(self.hub, wait) {
                 return;
             }
-            match streams.dial(hub) {
-                Ok(()) => break,
+            match self.streams.dial(self.hub) {
+                Ok(()) => return,
                 Err(error) => last = error,
             }
+        }
+    }
+
+    /// Without any stream nothing can ever move again, whatever the control connection says. One that
+    /// was lost too may have tries left; that more are wanted helps nobody.
+    fn give_up(&mut self, last: Error) {
+        self.noted.extend(self.notes.try_iter());
+        let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
+        if self.hub.live_streams() == 0 && !is_another {
+            let mut error = last;
+            error.cause = format!("all data streams are lost, the last by: {}", error.cause);
+            if error.kind == ErrorKind::Protocol {
+                // Seen from here a stream that is refused and one that breaks look alike.
+                error.kind = ErrorKind::Unreachable;
+            }
+            self.hub.break_off(error);
         }
     }
 }
@@ -149,17 +227,4 @@ fn rest(hub: &Hub, wait: Duration) -> bool {
         thread::sleep(left.min(LOOK));
     }
     false
-}
-
-/// Without any stream nothing can ever move again, whatever the control connection says.
-fn give_up(hub: &Hub, notes: &Receiver<Note>, last: Error) {
-    if hub.live_streams() == 0 && notes.is_empty() {
-        let mut error = last;
-        error.cause = format!("all data streams are lost, the last by: {}", error.cause);
-        if error.kind == ErrorKind::Protocol {
-            // Seen from here a stream that is refused and one that breaks look alike.
-            error.kind = ErrorKind::Unreachable;
-        }
-        hub.break_off(error);
-    }
 }
