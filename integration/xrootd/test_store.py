@@ -166,3 +166,37 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     assert ended.code != 0
     assert "not all servers of the cluster have listed it" in ended.out + ended.words
     assert [path.name for path in part.rglob("f*")] == ["f0"]
+
+
+def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) -> None:
+    """The server is asked after the last byte was read, and not just before."""
+    server = bare.server("source", tpc=None)
+    source = make(server, "in/a", 32 * MIB, seed=1)
+    first = hash_file(source)
+    to = bare.folder / "out"
+    words = ("--progress", "json", "--rate", "8MiB", "-r", server.at("in/"), f"{to}/")
+    copy = begin(bare, ours, *words)
+    copy.await_durable()
+    # At this rate what is left takes most of a second.
+    time.sleep(2.4)
+    with source.open("r+b") as written:
+        written.seek(24 * MIB)
+        written.write(b"\xff" * (8 * MIB))
+    os.utime(source, (time.time() + 10, time.time() + 10))
+    ended = copy.wait(120)
+    if ended.code == 0:
+        assert hash_file(to / "a") == first
+    else:
+        assert not (to / "a").exists()
+
+
+def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) -> None:
+    """The same command again finds the file there, though its server offers a checksum."""
+    server = bare.server("source", tpc=None)
+    make(server, "a", 3 * MIB)
+    to = bare.folder / "out" / "a"
+    cp(bare, ours, server.at("a"), to).expect(0)
+    inode = to.stat().st_ino
+    again = cp(bare, ours, server.at("a"), to).expect(0)
+    assert again.report["bytes_sent"] == 0
+    assert to.stat().st_ino == inode

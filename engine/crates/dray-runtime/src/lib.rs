@@ -19,6 +19,7 @@ mod lock;
 pub mod net;
 pub mod null;
 pub mod observe;
+mod offered;
 pub mod place;
 pub mod pool;
 pub mod prepare;

@@ -93,7 +93,8 @@ pub fn run(
     let _ = to_source.send(SourceEvent::Stream(STREAM, Box::new(stream)));
     started(Stopper(to_source));
     let notices = Notices(observer);
-    std::thread::scope(|scope| {
+    let offer = sink.destination.offer();
+    let ends = std::thread::scope(|scope| {
         // An end that has ended says so, as a network's receivers do: the other must not wait.
         let sink = scope.spawn(|| {
             let ended = sink::run(sink, &pool, sink_link, &notices);
@@ -114,7 +115,11 @@ pub fn run(
             source: source?,
             sink,
         })
-    })
+    });
+    if let Some(notice) = offer.and_then(|offer| offer.notice()) {
+        observer.event(&dray_session::Event::Notice(notice));
+    }
+    ends
 }
 
 /// Of the sink's events only the notices: the rest the source reports as well.

@@ -6,11 +6,11 @@
 //! uses the pieces.
 
 use crate::null;
+use crate::offered::Offer;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use crate::web;
-use crate::xrootd;
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
@@ -165,10 +165,15 @@ impl Content {
     /// Names the content beyond size and time: another range of a file is another content.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
-        let range = self
-            .range
-            .map(|range| format!("range:{}:{}", range.offset, range.length));
-        range.map_or_else(|| self.named.clone(), String::into_bytes)
+        let mut identity = match self.range {
+            Some(range) => format!("range:{}:{}", range.offset, range.length).into_bytes(),
+            None => return self.named.clone(),
+        };
+        if !self.named.is_empty() {
+            identity.push(b':');
+            identity.extend_from_slice(&self.named);
+        }
+        identity
     }
 }
 
@@ -424,12 +429,13 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let links = request.selection.links;
     let roots = open_roots(&places.sources, &request.targets, links)?;
     let source_can = roots.first().map(|root| root.store.capabilities());
-    let mut content = request.content.clone();
+    let content = &request.content;
     // The sum of a part of a file is not what a server knows.
-    if content.demanded.is_none() && content.range.is_none() && !request.selection.recursive {
-        content.demanded =
-            web::checksum(&places.sources).or_else(|| xrootd::checksum(&places.sources));
-    }
+    let is_whole = content.range.is_none() && !request.selection.recursive;
+    let offer = (content.demanded.is_none() && is_whole)
+        .then(|| Offer::ask(&places.sources))
+        .flatten();
+    let destination = destination.compare_with(offer);
     let source = source::Setup {
         roots,
         selection: Selection {
@@ -442,7 +448,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         destination,
         machine: sink_config(
             options.clone(),
-            &content,
+            content,
             buffers,
             &limits,
             (can, source_can),

@@ -69,15 +69,21 @@ pub fn roots(urls: &[HttpUrl], targets: &Targets) -> Result<Vec<Root>> {
     Ok(urls.iter().map(root).collect())
 }
 
-/// The checksum that a server gives for the one file that is read from it. A server that gives
-/// none, or cannot be asked, is no fault here: reading the file will tell.
-#[must_use]
-pub fn checksum(sources: &Sources) -> Option<Checksum> {
+/// Whether it is one file of such a server, which may know its checksum.
+pub(crate) fn may_offer(sources: &Sources) -> bool {
+    matches!(sources, Sources::Web(urls) if matches!(urls.as_slice(), [url] if !url.is_folder))
+}
+
+/// The checksum that a server gives for the one file that is read from it.
+///
+/// # Errors
+/// When it cannot be asked, which is no fault of the copy: reading the file will tell.
+pub fn checksum(sources: &Sources) -> Result<Option<Checksum>> {
     match sources {
         Sources::Web(urls) => match urls.as_slice() {
-            [url] if !url.is_folder => open(url).ok()?.checksum(&url.path).ok()?,
-            _ => None,
+            [url] if !url.is_folder => open(url)?.checksum(&url.path),
+            _ => Ok(None),
         },
-        _ => None,
+        _ => Ok(None),
     }
 }

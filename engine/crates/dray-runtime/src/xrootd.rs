@@ -83,15 +83,27 @@ impl XrootdSource {
     }
 }
 
-/// The checksum that a server gives for the one file that is read from it. One that gives none, or
-/// cannot be asked, is no fault here: reading the file will tell.
-#[must_use]
-pub fn checksum(sources: &Sources) -> Option<Checksum> {
+/// Whether it is one file of such a server, which may know its checksum.
+pub(crate) const fn may_offer(sources: &Sources) -> bool {
+    matches!(
+        sources,
+        Sources::Xrootd(XrootdSource {
+            contents: false,
+            ..
+        })
+    )
+}
+
+/// The checksum that a server gives for the one file that is read from it.
+///
+/// # Errors
+/// When it cannot be asked, which is no fault of the copy: reading the file will tell.
+pub fn checksum(sources: &Sources) -> Result<Option<Checksum>> {
     match sources {
         Sources::Xrootd(XrootdSource {
             url,
             contents: false,
-        }) => dray_store_xrootd::checksum(url, url.path()).ok()?,
-        _ => None,
+        }) => dray_store_xrootd::checksum(url, url.path()),
+        _ => Ok(None),
     }
 }

@@ -1,5 +1,6 @@
 //! The destination: finds or makes the object log that speaks for it, and takes its lease.
 
+use crate::offered::Offer;
 use crate::sink::hold::{FRESH, Lease, read_slots};
 use crate::sink::log_file::StoredLog;
 use crate::sink::look::{LogPlace, find, refuse_others};
@@ -99,6 +100,7 @@ pub struct Destination {
     place: Option<LogPlace>,
     /// Whether the log was removed: nothing more is to be said in it.
     pub(super) is_log_removed: bool,
+    offer: Option<Arc<Offer>>,
 }
 
 impl Destination {
@@ -184,6 +186,7 @@ impl Destination {
         Ok(Self {
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
             is_log_removed: false,
+            offer: None,
             store: request.store,
             log,
             made,
@@ -210,6 +213,7 @@ impl Destination {
         Ok(Self {
             others: None,
             is_log_removed: false,
+            offer: None,
             store: request.store,
             log: UniversalLog::create(file, header)?,
             made: Made { place: None },
@@ -225,6 +229,18 @@ impl Destination {
             notices: Vec::new(),
             place: None,
         })
+    }
+
+    /// What is written is compared with what the source's server offers, before it gets its name.
+    #[must_use]
+    pub(crate) fn compare_with(mut self, offer: Option<Arc<Offer>>) -> Self {
+        self.offer = offer;
+        self
+    }
+
+    /// See [`Self::compare_with`].
+    pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
+        self.offer.clone()
     }
 
     /// What was noticed while opening: damage in a log that could be read in part.

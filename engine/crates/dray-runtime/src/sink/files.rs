@@ -320,6 +320,11 @@ impl Space {
     }
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
+        // Not under the lock: the answer may take its time.
+        let offer = lock(&self.destination).offer();
+        if let Some(offer) = offer {
+            offer.compare(&item.sums)?;
+        }
         let how = how(item.replace);
         let sums = self.options.checksum_attributes.then_some(item.sums);
         let attributes = Attributes {

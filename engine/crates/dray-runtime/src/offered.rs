@@ -1,0 +1,135 @@
+//! The checksum that the server of a single file offers: asked for beside the copy, and compared before
+//! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
+
+use crate::place::Sources;
+use crate::{web, xrootd};
+use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long a copy that is there waits for the answer: a server that has none stored reads the file for
+/// it, since the copy began (guess, revisit).
+const PATIENCE: Duration = Duration::from_secs(120);
+
+type Said = Result<Option<Checksum>>;
+
+/// What a server says of its file.
+pub(crate) struct Offer {
+    said: Mutex<Receiver<Said>>,
+    heard: OnceLock<Said>,
+    patience: Duration,
+}
+
+impl Offer {
+    /// Begins to ask the server of the one file that is read from it; none for other sources.
+    pub(crate) fn ask(sources: &Sources) -> Option<Arc<Self>> {
+        if !web::may_offer(sources) && !xrootd::may_offer(sources) {
+            return None;
+        }
+        let sources = sources.clone();
+        Some(Self::of(PATIENCE, move || match web::may_offer(&sources) {
+            true => web::checksum(&sources),
+            false => xrootd::checksum(&sources),
+        }))
+    }
+
+    fn of(patience: Duration, ask: impl FnOnce() -> Said + Send + 'static) -> Arc<Self> {
+        let (tell, said) = channel();
+        std::thread::spawn(move || {
+            // Nobody waits for it any more when the copy has ended.
+            let _ = tell.send(ask());
+        });
+        Arc::new(Self {
+            said: Mutex::new(said),
+            heard: OnceLock::new(),
+            patience,
+        })
+    }
+
+    fn hear(&self) -> &Said {
+        self.heard.get_or_init(|| {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let cause = match said.recv_timeout(self.patience) {
+                Ok(said) => return said,
+                Err(RecvTimeoutError::Timeout) => "the server has not answered yet",
+                Err(RecvTimeoutError::Disconnected) => "the question came to no end",
+            };
+            let operation = "ask for the checksum";
+            Err(Error::new(ErrorKind::TimedOut, End::Source, operation).cause(cause))
+        })
+    }
+
+    /// Compares, once the server has answered or [`PATIENCE`] is over.
+    pub(crate) fn compare(&self, sums: &Sums) -> Result<()> {
+        let Ok(Some(known)) = self.hear() else {
+            return Ok(());
+        };
+        if known.matches(sums) {
+            return Ok(());
+        }
+        let copied = known.same_algorithm(sums);
+        let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file");
+        Err(error
+            .status(Status::Permanent)
+            .cause(format!(
+                "its server says {known}, what was read has {copied}"
+            ))
+            .remedy("compare the file with another replica, or have its server sum it anew"))
+    }
+
+    /// What is to be said of a copy that got its name without being compared.
+    pub(crate) fn notice(&self) -> Option<Error> {
+        let cause = match self.heard.get()? {
+            Ok(Some(_)) => return None,
+            Ok(None) => "the source's server has no checksum that dray computes".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let error = Error::new(ErrorKind::Unsupported, End::Source, "compare the checksum");
+        Some(
+            error
+                .cause(cause)
+                .remedy("name one by --checksum where it is known"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Offer;
+    use dray_core::{Checksum, ErrorKind, Sums};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn another_sum_is_refused_and_the_same_is_not_spoken_of() {
+        let sums = Sums::of(b"123456789");
+        let offer = Offer::of(LONG, || Ok(Some(Checksum::Adler32(0x091e_01de))));
+        assert!(offer.notice().is_none());
+        offer.compare(&sums).expect("the same");
+        assert!(offer.notice().is_none());
+        let other = Offer::of(LONG, || Ok(Some(Checksum::Adler32(1))));
+        let error = other.compare(&sums).expect_err("another");
+        assert_eq!(error.kind, ErrorKind::ChecksumMismatch);
+    }
+
+    #[test]
+    fn what_was_not_compared_is_said() {
+        let sums = Sums::of(b"123456789");
+        let none = Offer::of(LONG, || Ok(None));
+        none.compare(&sums).expect("nothing to compare with");
+        assert!(none.notice().is_some());
+        // Asked of a server that says nothing.
+        let (silence, never) = channel::<()>();
+        let silent = Offer::of(Duration::from_millis(1), move || {
+            let _ = never.recv();
+            Ok(None)
+        });
+        silent.compare(&sums).expect("not waited for");
+        let notice = silent.notice().expect("said").to_string();
+        assert!(notice.contains("has not answered"), "{notice}");
+        drop(silence);
+    }
+}
