@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from copy import copy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,7 +45,7 @@ class Sites:
         self.dray = self.serve(self.source.data)
         self.sink = scene.server("sink", tpc=configured(scene, *config, *self.lines()))
 
-    def serve(self, root: Path) -> Server:
+    def serve(self, root: Path, listen: str = "127.0.0.1:0") -> Server:
         """Start dray beside the source."""
         words: list[Word] = [
             self.program,
@@ -53,7 +54,7 @@ class Sites:
             "--root",
             root,
             "--listen",
-            "127.0.0.1:0",
+            listen,
         ]
         words += ["--token-file", self.token, "--identity", self.scene.folder / "identity"]
         server = Server(words, self.scene.folder, "serve", wrap=as_user())
@@ -128,6 +129,31 @@ def test_without_dray_the_server_is_read(
     ((sent, resumed),) = copies(sites.sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
+
+
+def test_a_session_lost_on_the_way_goes_on_behind_a_link(
+    scene: Scene, program: Path, endpoints: list[Server]
+) -> None:
+    """An exported folder that is a link: what a lost session has written, the next one finds."""
+    sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
+    made = make(sites.source, "a", 64 * MIB)
+    real = sites.sink.state / "real"
+    sites.sink.data.rename(real)
+    sites.sink.data.symlink_to(real)
+    (real / "in").mkdir()
+    give(real / "in")
+    inner = copy(sites.sink)
+    inner.data = sites.sink.data / "in"
+    client = scene.begin(
+        "xrdcp", "--nopbar", "--tpc", "only", sites.source.at("a"), sites.sink.at("in/a")
+    )
+    await_safe(inner, 16 * MIB)
+    sites.dray.kill()
+    endpoints.append(again := sites.serve(sites.source.data, sites.dray.address))
+    client.wait(120).expect(0)
+    assert hash_file(inner.path("a")) == hash_file(made)
+    assert len(again.transfers()) == 1
+    assert tree.leftovers(real) == []
 
 
 def test_another_file_there_is_not_taken(

@@ -473,10 +473,17 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).expect("links");
         let name = link.join("in/a");
         std::fs::write(&name, b"").expect("writes");
-        let held = lease(&name, &link).expect("free");
-        std::fs::remove_file(&name).expect("removes");
-        let error = lease(&name, &link).map(drop).expect_err("held");
-        assert_eq!(error.kind, ErrorKind::LeaseHeld);
+        // A copy of the whole folder is under way, its log above.
+        let store = PosixStore::open(&real, End::Sink, PosixOptions::default()).expect("opens");
+        let whole = RelPath::parse(b"in").expect("good");
+        let transfer = prepare::new_transfer_id().expect("an id");
+        let held = open_destination(&real, Some(&link), Arc::new(store), &whole, &transfer);
+        let held = held.expect("free");
+        for is_there in [true, false] {
+            let error = lease(&name, &link).map(drop).expect_err("held");
+            assert_eq!(error.kind, ErrorKind::LeaseHeld, "placeholder: {is_there}");
+            let _ = std::fs::remove_file(&name);
+        }
         drop(held);
         lease(&name, &link).expect("free again");
     }
