@@ -3,30 +3,23 @@
 
 mod net_common;
 
-use dray_core::{End, ErrorKind, StreamId, TargetId};
+use dray_core::{End, ErrorKind, TargetId};
 use dray_runtime::link::ControlSender;
-use dray_runtime::net::{
-    Dial, Fingerprint, IDENTITY_FILE, Identity, Token, Trust, client_config, pull, push,
-};
+use dray_runtime::net::{Dial, Fingerprint, IDENTITY_FILE, Identity, Token, pull, push};
 use dray_runtime::pool::Pool;
 use dray_wire::bounds::HELLO_BYTES_MAX;
-use dray_wire::codec::{
-    CHALLENGE_FRAME_BYTES, Connection, Decoder, Preamble, Security, decode_challenge, encode,
-    encode_join,
-};
-use dray_wire::message::{Accept, Connect, Hello, Join, Limits, Message};
-use dray_wire::negotiate::proof_input;
+use dray_wire::codec::Connection;
+use dray_wire::message::Message;
+use net_common::by_hand::{accepted, answers, frames, hello, raw, tls};
 use net_common::{
-    Change, Object, PATIENCE, Site, TOKEN, connect, loss_at_sink, message_at_source, next_stream,
-    refusal,
+    Change, Object, PATIENCE, Site, connect, loss_at_sink, message_at_source, next_stream, refusal,
 };
-use ring::hmac;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -201,55 +194,6 @@ fn connections_made_ahead_of_a_session_that_does_not_want_them_leave_in_good_ord
     assert!(rejected.is_empty(), "{rejected:?}");
 }
 
-/// A TLS connection past its preamble, and what the test may do with it.
-fn tls(
-    site: &Site,
-    connection: Connection,
-) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
-    let mut socket = TcpStream::connect(site.address).expect("connected");
-    socket.set_read_timeout(Some(PATIENCE)).expect("set");
-    let preamble = Preamble {
-        connection,
-        security: Security::Tls,
-    };
-    socket.write_all(&preamble.to_bytes()).expect("sent");
-    let (config, _) = client_config(&Trust::Key(site.pin), None).expect("a configuration");
-    let name = ServerName::try_from("dray").expect("a name");
-    let tls = rustls::ClientConnection::new(config, name).expect("a connection");
-    rustls::StreamOwned::new(tls, socket)
-}
-
-fn hello() -> Hello {
-    Hello {
-        versions: (1, 1),
-        mandatory: 0,
-        optional: u64::MAX,
-        limits: Limits::default(),
-        checksums: vec![1],
-        software: "dray test".to_owned(),
-        token: TOKEN.to_vec(),
-    }
-}
-
-fn frames(message: &Message) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode(message, &Limits::default(), &mut bytes).expect("encoded");
-    bytes
-}
-
-fn answers(stream: &mut impl Read) -> Vec<Message> {
-    let mut decoder = Decoder::new(Limits::default());
-    let mut messages = Vec::new();
-    let mut bytes = [0; 4096];
-    while let Ok(read @ 1..) = stream.read(&mut bytes) {
-        let mut input = &bytes[..read];
-        while let Ok(Some(message)) = decoder.next(&mut input) {
-            messages.push(message);
-        }
-    }
-    messages
-}
-
 #[test]
 fn an_end_that_keeps_nothing_is_for_those_who_know_it() {
     let change = Change {
@@ -343,139 +287,6 @@ fn is_closed(stream: &mut impl Read) -> bool {
 }
 
 #[test]
-fn a_stream_without_the_key_is_closed_without_a_word() {
-    let site = Site::start(&Change::default());
-    let (source, sink, pool) = site.push(&site.dial(), connect(2, true));
-    let (_, mut good) = next_stream(&source.link.events);
-    for security in [Security::Clear, Security::Tls] {
-        let join = Join {
-            ticket: [7; 16],
-            stream: StreamId(90),
-            proof: [7; 32],
-        };
-        let preamble = Preamble {
-            connection: Connection::Data,
-            security,
-        };
-        let mut challenge = [0; CHALLENGE_FRAME_BYTES];
-        let mut rest = Vec::new();
-        let mut speak = |stream: &mut dyn ReadWrite| {
-            stream.read_exact(&mut challenge).expect("a challenge");
-            stream.write_all(&encode_join(&join)).expect("sent");
-            let _ = stream.read_to_end(&mut rest);
-        };
-        match security {
-            Security::Clear => {
-                let mut socket = TcpStream::connect(site.address).expect("connected");
-                socket.set_read_timeout(Some(PATIENCE)).expect("set");
-                socket.write_all(&preamble.to_bytes()).expect("sent");
-                speak(&mut socket);
-            }
-            Security::Tls => speak(&mut tls(&site, Connection::Data)),
-        }
-        assert!(rest.is_empty(), "something was said: {rest:?}");
-        assert_eq!(site.next_rejected().kind, ErrorKind::Unauthorized);
-    }
-    let object = Object::noise(1, 5000);
-    object.send(&mut *good).expect("sent");
-    object.expect(&sink.link.events, &pool);
-}
-
-/// Begins a session by hand and gives what its ACCEPT says. The connection must be kept.
-fn accepted(
-    stream: &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
-    wanted: &Connect,
-) -> Accept {
-    for message in [Message::Hello(hello()), Message::Connect(wanted.clone())] {
-        stream.write_all(&frames(&message)).expect("sent");
-    }
-    let mut decoder = Decoder::new(Limits::default());
-    let mut bytes = [0; 4096];
-    loop {
-        let read = stream.read(&mut bytes).expect("an answer");
-        let mut input = &bytes[..read];
-        while let Some(message) = decoder.next(&mut input).expect("a message") {
-            if let Message::Accept(accept) = message {
-                return accept;
-            }
-        }
-    }
-}
-
-/// Joins in clear and says whether the stream stays open.
-fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> Option<TcpStream> {
-    let mut socket = raw(site, b"DRAY\x02\x01\x00\x00");
-    let mut frame = [0; CHALLENGE_FRAME_BYTES];
-    socket.read_exact(&mut frame).expect("a challenge");
-    let challenge = decode_challenge(&frame).expect("a challenge");
-    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-    let proof = hmac::sign(&key, &proof_input(&ticket, stream, &challenge.0));
-    let join = Join {
-        ticket,
-        stream,
-        proof: proof.as_ref().try_into().expect("32 bytes"),
-    };
-    socket.write_all(&encode_join(&join)).expect("sent");
-    // An open stream has nothing to say.
-    let wait = Some(Duration::from_millis(500));
-    socket.set_read_timeout(wait).expect("set");
-    socket
-        .read(&mut [0; 1])
-        .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-        .then_some(socket)
-}
-
-#[test]
-fn a_join_needs_the_key_a_fresh_number_a_granted_place_and_the_agreed_security() {
-    let site = Site::start(&Change::default());
-    let mut control = tls(&site, Connection::Control);
-    let accept = accepted(&mut control, &connect(2, true));
-    let (ticket, key) = (accept.ticket, accept.key);
-    assert!(
-        joins(&site, ticket, [1; 32], StreamId(0)).is_none(),
-        "another key"
-    );
-    assert_eq!(site.next_rejected().kind, ErrorKind::Unauthorized);
-    assert!(
-        joins(&site, [1; 16], key, StreamId(0)).is_none(),
-        "another ticket"
-    );
-    let first = joins(&site, ticket, key, StreamId(0)).expect("a stream");
-    assert!(
-        joins(&site, ticket, key, StreamId(0)).is_none(),
-        "its number again"
-    );
-    let _second = joins(&site, ticket, key, StreamId(1)).expect("a stream");
-    assert!(
-        joins(&site, ticket, key, StreamId(2)).is_none(),
-        "a third of two"
-    );
-    drop(first);
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(
-        joins(&site, ticket, key, StreamId(0)).is_none(),
-        "an old number"
-    );
-    assert!(
-        joins(&site, ticket, key, StreamId(3)).is_some(),
-        "a place came free"
-    );
-    let mut under_tls = tls(&site, Connection::Control);
-    let accept = accepted(&mut under_tls, &connect(2, false));
-    assert!(
-        joins(&site, accept.ticket, accept.key, StreamId(0)).is_none(),
-        "clear, not asked for"
-    );
-    // With the session its ticket ends.
-    drop((control, site.sinks.recv_timeout(PATIENCE)));
-    let mut gone = false;
-    for number in 10..20 {
-        gone |= joins(&site, ticket, key, StreamId(number)).is_none();
-    }
-    assert!(gone, "a ticket without its session");
-}
-
-#[test]
 fn a_control_connection_in_clear_is_refused_before_the_token_is_read() {
     let site = Site::start(&Change::default());
     let mut socket = raw(&site, b"DRAY\x01\x01\x00\x00");
@@ -495,9 +306,6 @@ impl Drop for Over<'_> {
         self.0.store(true, Ordering::SeqCst);
     }
 }
-
-trait ReadWrite: Read + Write {}
-impl<T: Read + Write> ReadWrite for T {}
 
 #[test]
 fn hostile_connections_end_while_a_good_session_works() {
@@ -531,13 +339,6 @@ fn hostile_connections_end_while_a_good_session_works() {
     // And somebody new is let in.
     let (source, ..) = site.push(&site.dial(), connect(1, false));
     drop(source);
-}
-
-fn raw(site: &Site, bytes: &[u8]) -> TcpStream {
-    let mut socket = TcpStream::connect(site.address).expect("connected");
-    socket.set_read_timeout(Some(PATIENCE)).expect("set");
-    socket.write_all(bytes).expect("sent");
-    socket
 }
 
 fn garbage(site: &Site) {

@@ -6,6 +6,7 @@
 
 use super::channel::Channel;
 use super::dial::secure;
+use super::hub::has_left;
 use super::{Timing, fail, join, socket};
 use crossbeam_channel::{Receiver, unbounded};
 use dray_core::Result;
@@ -21,6 +22,13 @@ use std::time::Instant;
 /// Connections made ahead at the most. Each has one of the listener's places for those that have not
 /// proved themselves, as long as the other end prepares the session (guess, revisit).
 const AHEAD_MAX: u16 = 4;
+
+/// The same for all sessions of this process together, which may all go to one listener: half of the
+/// places it has for them (guess, revisit).
+const AHEAD_IN_PROCESS_MAX: usize = 32;
+
+/// Connections made ahead and not claimed yet, of all sessions.
+static AHEAD: AtomicUsize = AtomicUsize::new(0);
 
 /// How streams of one session are connected, wherever to.
 pub(super) struct Way {
@@ -62,24 +70,54 @@ impl Way {
     }
 }
 
+/// One of so many, given back when dropped.
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    fn take(count: &'static AtomicUsize, most: usize) -> Option<Self> {
+        let claim = |taken: usize| (taken < most).then_some(taken + 1);
+        let order = Ordering::Relaxed;
+        count.fetch_update(order, order, claim).ok()?;
+        Some(Self(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What came of a connection, which counts until it is claimed.
+struct Made {
+    connected: Result<Ready>,
+    _counted: Counted,
+}
+
 /// Connections under way; dropped, they are closed.
 pub(super) struct Ahead {
     way: Arc<Way>,
-    ready: Receiver<Result<Ready>>,
+    made: Receiver<Made>,
     unclaimed: AtomicUsize,
 }
 
 impl Ahead {
     /// Begins to connect to `address`, for `streams` of them if they are not too many.
     pub(super) fn begin(way: &Arc<Way>, address: &str, streams: u16) -> Self {
-        let (ready_in, ready) = unbounded();
+        let (made_in, made) = unbounded();
         let mut started = 0;
         for turn in 0..streams.min(AHEAD_MAX) {
-            let (way, to, done) = (Arc::clone(way), address.to_owned(), ready_in.clone());
+            let Some(counted) = Counted::take(&AHEAD, AHEAD_IN_PROCESS_MAX) else {
+                break;
+            };
+            let (way, to, done) = (Arc::clone(way), address.to_owned(), made_in.clone());
             let connect = move || {
-                let connected = way.connect(&to, turn.into());
-                if let Err(unwanted) = done.send(connected) {
-                    give_back(unwanted.into_inner());
+                let made = Made {
+                    connected: way.connect(&to, turn.into()),
+                    _counted: counted,
+                };
+                if let Err(unwanted) = done.send(made) {
+                    give_back(unwanted.into_inner().connected);
                 }
             };
             let thread = thread::Builder::new().name("dray-ahead".to_owned());
@@ -88,31 +126,35 @@ impl Ahead {
         }
         Self {
             way: Arc::clone(way),
-            ready,
+            made,
             unclaimed: AtomicUsize::new(started),
         }
     }
 
     /// The next of them, waited for; `None` when one has to be made anew. That is so as well when
-    /// the listener may have lost patience with it.
+    /// the listener may have lost patience with it, or has closed it for want of room.
     pub(super) fn next(&self) -> Option<Result<Ready>> {
         let claim = |left: usize| left.checked_sub(1);
         let order = Ordering::Relaxed;
         self.unclaimed.fetch_update(order, order, claim).ok()?;
-        let next = self.ready.recv().ok()?;
-        match &next {
-            Ok(ready) if ready.since.elapsed() > self.way.timing.handshake / 2 => {
-                give_back(next);
-                None
-            }
-            _ => Some(next),
+        let next = self.made.recv().ok()?.connected;
+        let patience = self.way.timing.handshake / 2;
+        let is_late = |ready: &Ready| {
+            ready.since.elapsed() > patience || has_left(ready.channel.socket().stream())
+        };
+        if next.as_ref().is_ok_and(is_late) {
+            give_back(next);
+            return None;
         }
+        Some(next)
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.ready.try_iter().for_each(give_back);
+        self.made
+            .try_iter()
+            .for_each(|made| give_back(made.connected));
     }
 }
 
@@ -120,5 +162,57 @@ impl Drop for Ahead {
 fn give_back(connected: Result<Ready>) {
     if let Ok(mut ready) = connected {
         ready.channel.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ahead, Counted, Way};
+    use crate::net::{Fingerprint, Timing, Trust, client_config};
+    use dray_wire::codec::{Challenge, PREAMBLE_BYTES, Security, encode_challenge};
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_connection_that_the_listener_has_closed_is_not_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("an address").to_string();
+        let pin = format!("sha256:{}", "5a".repeat(32));
+        let pin = pin.parse::<Fingerprint>().expect("a fingerprint");
+        let (tls, _) = client_config(&Trust::Key(pin), None).expect("a configuration");
+        let way = Arc::new(Way {
+            bind: Vec::new(),
+            timing: Timing::default(),
+            tls,
+            name: "localhost".try_into().expect("a name"),
+            security: Security::Clear,
+        });
+        let ahead = Ahead::begin(&way, &address, 2);
+        let challenge = || {
+            let (mut stream, _) = listener.accept().expect("accepted");
+            let mut preamble = [0; PREAMBLE_BYTES];
+            stream.read_exact(&mut preamble).expect("a preamble");
+            let frame = encode_challenge(&Challenge([0x5a; 32]));
+            stream.write_all(&frame).expect("sent");
+            stream
+        };
+        let (shown_out, _kept) = (challenge(), challenge());
+        drop(shown_out);
+        let given: Vec<_> = (0..2).map(|_| ahead.next()).collect();
+        let alive = given.iter().flatten().filter(|ready| ready.is_ok()).count();
+        assert_eq!((alive, given.iter().flatten().count()), (1, 1));
+        assert!(ahead.next().is_none(), "there were two");
+    }
+
+    #[test]
+    fn all_sessions_together_make_so_many_ahead() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let first = Counted::take(&COUNT, 2).expect("the first");
+        let _second = Counted::take(&COUNT, 2).expect("the second");
+        assert!(Counted::take(&COUNT, 2).is_none());
+        drop(first);
+        assert!(Counted::take(&COUNT, 2).is_some());
     }
 }

@@ -11,6 +11,8 @@ use dray_wire::negotiate::{
 };
 use rustls::Connection;
 use std::io::Read;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 /// Plaintext read at once while greeting.
 const PIECE_BYTES: usize = 4096;
@@ -75,6 +77,19 @@ impl Greeting {
         self.channel
             .write_both(frames, &[])
             .map_err(|error| fail::io_error("talk to the peer", &error))
+    }
+
+    /// Says that nothing follows, and waits for the peer to close, so long at the most: what it has still
+    /// to say is read away, or the last word might be lost with a connection that is reset for it.
+    pub(super) fn leave(&mut self, patience: Duration) {
+        self.channel.end();
+        let socket = self.channel.socket_mut();
+        socket.set_deadline(Instant::now() + patience);
+        if socket.stream().shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        self.piece.resize(PIECE_BYTES, 0);
+        while socket.read(&mut self.piece).is_ok_and(|read| read > 0) {}
     }
 
     pub(super) fn receive(&mut self) -> Result<Message> {

@@ -515,7 +515,7 @@ impl Drop for Closer {
 }
 
 /// Whether the peer of a stream that only sends has closed it.
-fn has_left(stream: &TcpStream) -> bool {
+pub(super) fn has_left(stream: &TcpStream) -> bool {
     use rustix::net::{RecvFlags, recv};
     let mut byte = [0u8; 1];
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {

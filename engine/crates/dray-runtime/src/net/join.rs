@@ -27,13 +27,18 @@ fn failed(error: &io::Error) -> dray_core::Error {
     fail::io_error("join a stream", error)
 }
 
-/// The listener's half; whether the proof holds is for [`proof_holds`]. `None` when the dialler leaves
-/// without a word: its session was refused, or granted fewer streams than it had connections.
-pub(super) fn challenge(channel: &mut Channel) -> Result<Option<(Join, Challenge)>> {
+/// The first of the listener's half.
+pub(super) fn challenge(channel: &mut Channel) -> Result<Challenge> {
     let challenge = Challenge(random()?);
     channel
         .write_both(&encode_challenge(&challenge), &[])
         .map_err(|error| failed(&error))?;
+    Ok(challenge)
+}
+
+/// The second; whether the proof holds is for [`proof_holds`]. `None` when the dialler leaves without a
+/// word: its session was refused, or granted fewer streams than it had connections.
+pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     let mut frame = [0; JOIN_FRAME_BYTES];
     let begun = channel.read(&mut frame).map_err(|error| failed(&error))?;
     if begun == 0 {
@@ -42,7 +47,7 @@ pub(super) fn challenge(channel: &mut Channel) -> Result<Option<(Join, Challenge
     channel
         .read_exact(frame.get_mut(begun..).unwrap_or_default())
         .map_err(|error| failed(&error))?;
-    Ok(Some((decode_join(&frame)?, challenge)))
+    decode_join(&frame).map(Some)
 }
 
 /// Compares in constant time.

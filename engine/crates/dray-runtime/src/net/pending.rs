@@ -1,6 +1,7 @@
 //! Connections that have not proved themselves. There is room for so many; a newcomer to a full room
-//! takes a place of whoever holds the most, the one held longest: holding places costs the holder his
-//! own, and neither those who come after nor those who are about to prove themselves.
+//! takes a place of whoever holds the most: holding places costs the holder his own, and neither those
+//! who come after nor those who are about to prove themselves. Of his places he loses first those that
+//! only wait for a JOIN, which may have been made ahead and can be made anew, then the one held longest.
 
 use super::socket::shut;
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ struct Held {
     number: u64,
     holder: Holder,
     stream: Arc<TcpStream>,
+    /// Whether nothing but a JOIN is missing.
+    awaits_join: bool,
 }
 
 #[derive(Default)]
@@ -24,8 +27,7 @@ struct Places {
 }
 
 impl Places {
-    /// Frees the place that has been held longest by the holder of the most; of several such holders'
-    /// the oldest of all.
+    /// Frees a place of the holder of the most; of several such holders', of that with the oldest of all.
     fn show_one_out(&mut self, newcomer: Holder) {
         let mut counts: HashMap<Holder, usize> = HashMap::from([(newcomer, 1)]);
         for held in &self.held {
@@ -33,9 +35,13 @@ impl Places {
         }
         let of = |held: &Held| counts.get(&held.holder).copied();
         let most = self.held.iter().filter_map(of).max();
-        if let Some(at) = self.held.iter().position(|held| of(held) == most) {
-            shut(&self.held.remove(at).stream);
-        }
+        let Some(oldest) = self.held.iter().position(|held| of(held) == most) else {
+            return;
+        };
+        let holder = self.held.get(oldest).and_then(|held| held.holder);
+        let can_wait = |held: &Held| held.holder == holder && held.awaits_join;
+        let at = self.held.iter().position(can_wait).unwrap_or(oldest);
+        shut(&self.held.remove(at).stream);
     }
 }
 
@@ -84,6 +90,7 @@ impl Pending {
             number,
             holder,
             stream: Arc::clone(stream),
+            awaits_join: false,
         });
         Place {
             pending: self,
@@ -95,6 +102,17 @@ impl Pending {
     pub(super) fn cut(&self) {
         for held in self.places().held.drain(..) {
             shut(&held.stream);
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Notes that its connection has been challenged and has only to join.
+    pub(super) fn awaits_join(&self) {
+        let mut places = self.pending.places();
+        let own = |held: &&mut Held| held.number == self.number;
+        if let Some(held) = places.held.iter_mut().find(own) {
+            held.awaits_join = true;
         }
     }
 }
@@ -155,6 +173,32 @@ mod tests {
         let (mut late, accepted) = dial(&listener, "127.0.0.4");
         let _place = pending.admit(&accepted);
         assert!(is_open(&mut late) && is_open(&mut honest));
+    }
+
+    #[test]
+    fn who_holds_the_most_loses_first_what_only_waits_for_a_join() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let pending = Pending::new(4);
+        let (mut honest, accepted) = dial(&listener, "127.0.0.2");
+        let own = pending.admit(&accepted);
+        own.awaits_join();
+        let many: Vec<_> = (0..6).map(|_| dial(&listener, "127.0.0.3")).collect();
+        let mut places = Vec::new();
+        for (at, (_, accepted)) in many.iter().enumerate() {
+            let place = pending.admit(accepted);
+            if [1, 2].contains(&at) {
+                place.awaits_join();
+            }
+            places.push(place);
+        }
+        // One who was shown out has no place to note anything of.
+        places[1].awaits_join();
+        let mut open: Vec<bool> = Vec::new();
+        for (mut far, _) in many {
+            open.push(is_open(&mut far));
+        }
+        assert_eq!(open, [false, false, false, true, true, true]);
+        assert!(is_open(&mut honest), "it is no part of that");
     }
 
     #[test]

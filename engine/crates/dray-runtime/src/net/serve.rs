@@ -3,8 +3,8 @@
 use super::channel::Channel;
 use super::greet::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub, Inbox};
-use super::pending::Pending;
-use super::session::Sessions;
+use super::pending::{Pending, Place};
+use super::session::{Found, Sessions};
 use super::socket::{self, Socket, resolve};
 use super::tls::server_config;
 use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
@@ -50,8 +50,8 @@ pub struct Serve {
     pub streams_max: u16,
     /// Sessions at one time.
     pub sessions_max: usize,
-    /// Connections at one time that have not proved themselves; a further one takes the place of
-    /// the oldest.
+    /// Connections at one time that have not proved themselves; for a further one whoever holds the
+    /// most of them loses one.
     pub pending_max: usize,
     /// Addresses (`host:port`) where streams may join, told to the driver; empty: where its control
     /// connection went.
@@ -211,7 +211,7 @@ impl Listener {
             sockets,
             addresses: bound,
             pending: Pending::new(serve.pending_max),
-            sessions: Sessions::new(serve.sessions_max),
+            sessions: Sessions::new(serve.sessions_max, serve.timing.handshake),
             running: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
             serve,
@@ -349,7 +349,9 @@ impl Shared {
                 drop(place);
                 self.session(greeting, request?, handler)
             }
-            (Connection::Data, security) => self.stream(channel, security == Security::Clear),
+            (Connection::Data, security) => {
+                self.stream(channel, &place, security == Security::Clear)
+            }
         }
     }
 
@@ -366,7 +368,7 @@ impl Shared {
         };
         let caller = caller(std::mem::take(&mut theirs.token));
         if let Err(error) = handler.admit(&caller) {
-            return Err(refuse(greeting, error));
+            return Err(self.turn_away(greeting, error));
         }
         let ours = self.hello();
         greeting.send(&Message::Hello(ours.clone()))?;
@@ -383,7 +385,7 @@ impl Shared {
         });
         let agreed = match agreed {
             Ok(agreed) => agreed,
-            Err(error) => return Err(refuse(greeting, error)),
+            Err(error) => return Err(self.turn_away(greeting, error)),
         };
         greeting.set_limits(agreed.limits);
         match greeting.receive()? {
@@ -395,6 +397,13 @@ impl Shared {
             }),
             other => Err(unexpected("CONNECT", &other)),
         }
+    }
+
+    /// Refuses a driver of whose early CONNECT nothing is read any more.
+    fn turn_away(&self, greeting: &mut Greeting, error: Error) -> Error {
+        let error = refuse(greeting, error);
+        greeting.leave(self.serve.timing.linger);
+        error
     }
 
     fn hello(&self) -> Hello {
@@ -491,17 +500,26 @@ impl Shared {
     }
 
     /// Lets a data stream join, or closes it without a word.
-    fn stream(&self, mut channel: Channel, is_clear: bool) -> Result<()> {
-        let Some((join, challenge)) = join::challenge(&mut channel)? else {
+    fn stream(&self, mut channel: Channel, place: &Place<'_>, is_clear: bool) -> Result<()> {
+        let challenge = join::challenge(&mut channel)?;
+        place.awaits_join();
+        let Some(join) = join::answer(&mut channel)? else {
             return Ok(());
         };
-        let Some(hub) = self.sessions.find(&join, &challenge, is_clear) else {
-            return Err(
-                Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
-                    .cause("no session with that ticket, key and security"),
-            );
-        };
-        hub.attach(join.stream, channel)
+        match self.sessions.find(&join, &challenge, is_clear) {
+            Found::Session(hub) => match hub.attach(join.stream, channel) {
+                Err(_) if hub.is_over() => Ok(()),
+                attached => attached,
+            },
+            // It was under way when its session ended, and is no stranger.
+            Found::Ended => Ok(()),
+            Found::Nothing => {
+                Err(
+                    Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
+                        .cause("no session with that ticket, key and security"),
+                )
+            }
+        }
     }
 }
 

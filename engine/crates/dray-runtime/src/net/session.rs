@@ -5,8 +5,12 @@ use super::join::{proof_holds, random};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::Challenge;
 use dray_wire::message::Join;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Sessions that have ended and are remembered, at the most (guess, revisit).
+const ENDED_MAX: usize = 1024;
 
 type Ticket = [u8; 16];
 
@@ -17,29 +21,50 @@ struct Session {
     clear_data: bool,
 }
 
+/// A session that was there until a moment ago.
+struct Ended {
+    at: Instant,
+    ticket: Ticket,
+    key: [u8; 32],
+}
+
+/// What a stream asks to join.
+pub(super) enum Found {
+    Session(Arc<Hub>),
+    /// One that has just ended: the stream was under way.
+    Ended,
+    /// Nothing that it has the key of; without a word on why not.
+    Nothing,
+}
+
 #[derive(Default)]
 struct Table {
     reserved: usize,
     is_stopping: bool,
     by_ticket: HashMap<Ticket, Session>,
+    /// In the order in which they ended.
+    ended: VecDeque<Ended>,
 }
 
 /// All sessions of a listener.
 pub(super) struct Sessions {
     max: usize,
+    /// How long one that has ended is remembered: as long as a stream of it may take to join.
+    remembers: Duration,
     table: Mutex<Table>,
 }
 
-/// Room for one session; given back, and its ticket forgotten, when dropped.
+/// Room for one session; given back when dropped, and nobody joins by its ticket any more.
 pub(super) struct Seat<'a> {
     sessions: &'a Sessions,
     ticket: Option<Ticket>,
 }
 
 impl Sessions {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, remembers: Duration) -> Self {
         Self {
             max,
+            remembers,
             table: Mutex::default(),
         }
     }
@@ -74,19 +99,25 @@ impl Sessions {
         })
     }
 
-    /// The session a stream may join; `None` without a word on why not.
-    pub(super) fn find(
-        &self,
-        join: &Join,
-        challenge: &Challenge,
-        is_clear: bool,
-    ) -> Option<Arc<Hub>> {
-        let (hub, key, clear_data) = {
+    /// The session a stream may join.
+    pub(super) fn find(&self, join: &Join, challenge: &Challenge, is_clear: bool) -> Found {
+        let (found, key) = {
             let table = self.table();
-            let session = table.by_ticket.get(&join.ticket)?;
-            (Arc::clone(&session.hub), session.key, session.clear_data)
+            let is_meant =
+                |ended: &&Ended| ended.ticket == join.ticket && ended.at.elapsed() < self.remembers;
+            match table.by_ticket.get(&join.ticket) {
+                Some(session) if session.clear_data != is_clear => return Found::Nothing,
+                Some(session) => (Found::Session(Arc::clone(&session.hub)), session.key),
+                None => match table.ended.iter().find(is_meant) {
+                    Some(ended) => (Found::Ended, ended.key),
+                    None => return Found::Nothing,
+                },
+            }
         };
-        (clear_data == is_clear && proof_holds(&key, join, challenge)).then_some(hub)
+        match proof_holds(&key, join, challenge) {
+            true => found,
+            false => Found::Nothing,
+        }
     }
 
     /// Takes no more sessions and asks those that run to stop, keeping what is safe.
@@ -134,8 +165,21 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut table = self.sessions.table();
         table.reserved -= 1;
-        if let Some(ticket) = self.ticket {
-            table.by_ticket.remove(&ticket);
+        let Some(ticket) = self.ticket else {
+            return;
+        };
+        let Some(session) = table.by_ticket.remove(&ticket) else {
+            return;
+        };
+        let remembers = self.sessions.remembers;
+        let is_old = |ended: &Ended| ended.at.elapsed() >= remembers;
+        while table.ended.len() >= ENDED_MAX || table.ended.front().is_some_and(is_old) {
+            table.ended.pop_front();
         }
+        table.ended.push_back(Ended {
+            at: Instant::now(),
+            ticket,
+            key: session.key,
+        });
     }
 }

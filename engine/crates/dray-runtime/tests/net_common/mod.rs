@@ -6,6 +6,7 @@
     reason = "each test file uses its part, and sees it as a module"
 )]
 
+pub mod by_hand;
 pub mod far;
 pub mod proxy;
 
