@@ -303,7 +303,10 @@ pub fn push(
         let setup = source::Setup {
             roots: roots.clone(),
             selection: task.selection.clone(),
-            machine: prepare::source_config(task.options.clone(), buffers, &limits, number),
+            machine: dray_session::source::Config {
+                is_driver: true,
+                ..prepare::source_config(task.options.clone(), buffers, &limits, number)
+            },
         };
         let unkept = Unkept(watch);
         let told: &dyn Observer = match keeps_nothing {

@@ -187,7 +187,7 @@ pub fn limits(buffers: Buffers) -> Limits {
     }
 }
 
-/// The source's machine.
+/// The source's machine, of an end that does not drive the transfer.
 #[must_use]
 pub fn source_config(
     options: Options,
@@ -205,6 +205,7 @@ pub fn source_config(
         retry: RetryPolicy::default(),
         seed: random(),
         attempt,
+        is_driver: false,
     }
 }
 

@@ -404,8 +404,9 @@ impl Source {
                 }
             }
             Message::Profile(times) => self.progress.profile.sink = times,
-            // Who drives the transfer says it: here the sink does.
-            Message::Streams(most) => self.use_streams(most),
+            // Who drives the transfer says it.
+            Message::Streams(most) if !self.config.is_driver => self.use_streams(most),
+            Message::Streams(_) => {}
             Message::Verdict(_) if !self.end_announced => {
                 self.protocol_error("a verdict before the end of the list");
             }

@@ -25,6 +25,7 @@ fn source() -> Source {
         retry: RetryPolicy::default(),
         seed: 1,
         attempt: 1,
+        is_driver: false,
     });
     let ready = Ready {
         precision_nanoseconds: 1,

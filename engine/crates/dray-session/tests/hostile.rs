@@ -225,6 +225,7 @@ fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
         retry: RetryPolicy::default(),
         seed: 1,
         attempt: 1,
+        is_driver: false,
     });
     let ready = Ready {
         precision_nanoseconds: 1,

@@ -40,6 +40,7 @@ impl Clocked {
             retry: RetryPolicy::default(),
             seed: 1,
             attempt: 1,
+            is_driver: false,
         });
         let mut clocked = Self {
             source,

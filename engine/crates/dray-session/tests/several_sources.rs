@@ -105,6 +105,7 @@ impl World {
                 retry: RetryPolicy::default(),
                 seed,
                 attempt: 1,
+                is_driver: false,
             })
         };
         let sink = Sink::new(sink::Config {

@@ -33,6 +33,7 @@ fn reading() -> Source {
         retry: RetryPolicy::default(),
         seed: 1,
         attempt: 1,
+        is_driver: false,
     });
     let ready = Ready {
         precision_nanoseconds: 1,

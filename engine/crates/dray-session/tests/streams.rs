@@ -43,6 +43,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(false)
+    }
+
+    fn of(is_driver: bool) -> Self {
         let source = Source::new(Config {
             options: Options::default(),
             buffers: 8,
@@ -53,6 +57,7 @@ impl World {
             retry: RetryPolicy::default(),
             seed: 1,
             attempt: 1,
+            is_driver,
         });
         let ready = Ready {
             precision_nanoseconds: 1,
@@ -206,6 +211,17 @@ fn the_other_end_may_say_as_well_how_many_streams_are_used() {
     let mut world = World::new();
     let streams = Input::Message(Message::Streams(2));
     world.inputs.push_front(streams);
+    world.run(4);
+    assert_eq!(world.source.progress().streams, 2);
+    assert_eq!(world.carried.len(), 2);
+}
+
+#[test]
+fn where_this_end_drives_the_other_does_not_say_how_many_streams_are_used() {
+    let mut world = World::of(true);
+    let streams = Input::Message(Message::Streams(1));
+    world.inputs.push_front(streams);
+    world.inputs.push_front(Input::SetStreams(2));
     world.run(4);
     assert_eq!(world.source.progress().streams, 2);
     assert_eq!(world.carried.len(), 2);

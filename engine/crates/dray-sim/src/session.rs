@@ -120,6 +120,7 @@ impl Session {
             },
             seed,
             attempt: 1,
+            is_driver: false,
         });
         let sink = Sink::new(SinkConfig {
             options: setup.options.clone(),

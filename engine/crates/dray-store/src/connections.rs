@@ -110,6 +110,14 @@ struct Held<C> {
     outcome: Outcome,
 }
 
+/// A connection that is being opened, and others wait for. Dropped without one, also by a panic, it could
+/// not be opened.
+struct Opening<'a, C> {
+    shared: &'a Shared<C>,
+    at: usize,
+    is_open: bool,
+}
+
 /// A thread that is in a call.
 struct Stay<C> {
     shared: Arc<Shared<C>>,
@@ -183,6 +191,32 @@ impl<C> Drop for Held<C> {
         self.shared.changed.notify_all();
         // Closing may take a while, and is not waited for with the lock.
         drop(lost);
+    }
+}
+
+impl<C> Opening<'_, C> {
+    /// The connection, and which of its place's it is.
+    fn done(mut self, connection: C) -> (Arc<C>, u64) {
+        let connection = Arc::new(connection);
+        let mut state = self.shared.lock();
+        let slot = &mut state.slots[self.at];
+        slot.state = SlotState::Open(connection.clone());
+        slot.generation += 1;
+        slot.carried.opened += 1;
+        self.is_open = true;
+        (connection, slot.generation)
+    }
+}
+
+impl<C> Drop for Opening<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            let mut state = self.shared.lock();
+            let slot = &mut state.slots[self.at];
+            slot.state = SlotState::Closed;
+            slot.carried.broken += 1;
+        }
+        self.shared.changed.notify_all();
     }
 }
 
@@ -401,26 +435,12 @@ impl<C: Send + Sync> Connections<C> {
             }
         }
         drop(state);
-        let opened = (self.shared.open)(at);
-        let mut state = self.shared.lock();
-        let slot = &mut state.slots[at];
-        let found = match opened {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                slot.state = SlotState::Open(connection.clone());
-                slot.generation += 1;
-                slot.carried.opened += 1;
-                Ok((connection, slot.generation))
-            }
-            Err(error) => {
-                slot.state = SlotState::Closed;
-                slot.carried.broken += 1;
-                Err(error)
-            }
+        let opening = Opening {
+            shared: &self.shared,
+            at,
+            is_open: false,
         };
-        drop(state);
-        self.shared.changed.notify_all();
-        found
+        Ok(opening.done((self.shared.open)(at)?))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time::Duration;
 
 const READ: Flow = Flow {
     direction: Direction::Read,
@@ -44,6 +45,34 @@ fn connections_are_opened_when_they_are_needed_and_counted() {
     let carried = pool.carried();
     assert_eq!((carried[0].calls, carried[0].bytes), (1, BYTES));
     assert_eq!((carried[1].calls, carried[1].bytes), (0, 0));
+}
+
+#[test]
+fn who_waits_for_a_connection_does_not_wait_for_one_whose_opening_panicked() {
+    let (begun_in, begun) = sync_channel(1);
+    let (go_on_in, go_on) = sync_channel::<()>(1);
+    let go_on = Mutex::new(go_on);
+    let is_first = AtomicBool::new(true);
+    // One connection that carries both calls.
+    let pool = Connections::new(&options(1, 2, MULTIPLE), move |at| {
+        if is_first.swap(false, Ordering::SeqCst) {
+            begun_in.send(()).expect("heard");
+            let _ = go_on.lock().expect("whole").recv();
+            panic!("on purpose");
+        }
+        Ok(at)
+    });
+    let lease = |pool: Connections<usize>| move || pool.lease(READ, 1).map(Lease::carried);
+    let first = thread::spawn(lease(pool.clone()));
+    begun.recv().expect("it opens");
+    let (done_in, done) = channel();
+    let second = lease(pool.clone());
+    thread::spawn(move || done_in.send(second()));
+    go_on_in.send(()).expect("heard");
+    assert!(first.join().is_err(), "it panicked");
+    let second = done.recv_timeout(Duration::from_secs(20));
+    second.expect("it waits for ever").expect("open");
+    assert_eq!((pool.carried()[0].opened, pool.carried()[0].broken), (1, 1));
 }
 
 #[test]

@@ -71,6 +71,7 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
             retry: RetryPolicy::default(),
             seed: 1,
             attempt: 1,
+            is_driver: false,
         },
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
     pub seed: u64,
     /// The driver's attempt number; a cancel of another is ignored.
     pub attempt: u32,
+    /// Whether this end drives the transfer: how many streams are used is then said here alone.
+    pub is_driver: bool,
 }
 
 /// One listed entry with what only the source needs of it.
