@@ -135,8 +135,9 @@ impl Redialler<'_> {
             let lost = match note {
                 Note::Lost(error) => self.is_missed().then_some(error),
                 Note::FirstOpened => {
+                    // Those that could not be opened have been noted as lost.
                     self.opening = 0;
-                    self.dial_wanted()
+                    None
                 }
                 Note::Want(count) => {
                     self.wanted = Some(count);
