@@ -20,16 +20,25 @@ use dray_runtime::observe::Observer;
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Connect, Role};
+use std::future::{Future, ready};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::Handle as Tokio;
+use tokio::sync::Semaphore;
 
 /// Notices of one session that are said: a source of a million changed files must not fill the log.
 const NOTICES_MAX: u32 = 100;
 
 /// Of a path that came to nothing so much is written down.
 const PATH_LETTERS_MAX: usize = 256;
+
+/// Drivers that may wait for an issuer's keys at one time. Each keeps a thread of the listener until they
+/// are there, also when it has left; it has 64 to spare (guess, revisit).
+const KEY_WAITS_MAX: usize = 32;
+
+static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);
 
 /// Where tickets are looked up.
 pub trait TicketBook: Send + Sync {
@@ -119,7 +128,10 @@ impl Passive {
             certificates: &caller.certificates,
         };
         self.tokio
-            .block_on(self.access.authenticate(credentials))
+            .block_on(as_one_of_few(
+                &KEY_WAITS,
+                self.access.authenticate(credentials),
+            ))
             .map(Right::Principal)
     }
 
@@ -261,6 +273,22 @@ const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
     }
 }
 
+/// What `work` comes to: at once, or as one of those that may wait.
+async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = ready(()) => {}
+    }
+    let _wait = waits.try_acquire().map_err(|_| {
+        Error::new(ErrorKind::Busy, End::Here, "know the caller")
+            .cause("too many wait for the keys of an issuer")
+            .remedy("run the same command again later")
+    })?;
+    work.await
+}
+
 impl Handler for Passive {
     fn admit(&self, caller: &Caller) -> Result<()> {
         self.right(caller).map(|_| ())
@@ -386,5 +414,34 @@ impl Observer for Session {
             let bytes = head.segments.iter().map(|segment| segment.range.length);
             self.seat.moving.arrived(bytes.sum());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_one_of_few;
+    use dray_core::ErrorKind;
+    use std::future::{pending, ready};
+    use tokio::sync::Semaphore;
+
+    #[test]
+    fn who_need_not_wait_is_judged_whoever_waits() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let waits = Semaphore::new(1);
+        runtime.expect("a runtime").block_on(async {
+            let waiting = as_one_of_few::<()>(&waits, pending());
+            let other = async {
+                let refused = as_one_of_few::<()>(&waits, pending()).await;
+                assert_eq!(refused.expect_err("no room").kind, ErrorKind::Busy);
+                as_one_of_few(&waits, ready(Ok(7))).await
+            };
+            tokio::select! {
+                biased;
+                _ = waiting => panic!("it waits"),
+                judged = other => assert_eq!(judged.expect("judged"), 7),
+            }
+            // Who has left waits no more.
+            assert_eq!(waits.available_permits(), 1);
+        });
     }
 }

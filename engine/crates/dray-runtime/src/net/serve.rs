@@ -113,7 +113,8 @@ pub enum Prepared<'h> {
 /// Decides what a request means. Called from many threads.
 pub trait Handler: Sync {
     /// Whether `caller` may ask at all. Called before anything of this end is told, with what
-    /// strangers send.
+    /// strangers send. A caller that was shown out meanwhile keeps its thread until this returns: whoever
+    /// waits here for somebody else does so for fewer than [`Serve::pending_max`] at a time.
     ///
     /// # Errors
     /// What the driver is refused with.
