@@ -22,6 +22,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 level=${1:-test}
+# Where the system's own folders lie: the top, but in tests.
+system=${DRAY_SYSTEM:-}
 python=
 venv=$root/.venv
 requirements=$root/tools/requirements-dev.txt
@@ -87,6 +89,9 @@ has() { command -v "$1" >/dev/null 2>&1; }
 has_postgresql() {
     has initdb || compgen -G "${DRAY_POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" >/dev/null
 }
+# Nor are the administrator's programs on the PATH of all.
+has_by_root() { PATH="$PATH:$system/usr/sbin:$system/sbin" has "$1"; }
+has_header() { [ -e "$system/usr/include/$1" ]; }
 has_c_compiler() {
     has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
 }
@@ -134,19 +139,19 @@ find_missing() {
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
         # A file system whose files can share blocks.
-        PATH="$PATH:/usr/sbin:/sbin" has mkfs.xfs || missing+=(xfsprogs)
+        has_by_root mkfs.xfs || missing+=(xfsprogs)
         # The tests start real servers and ask them by stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
-        has nginx || missing+=(nginx-light)
+        has_by_root nginx || missing+=(nginx-light)
+    elif [ "$level" = xrootd ]; then
+        has c++ || missing+=(g++)
     fi
     if [ "$level" = xrootd ] || is_for_tests; then
-        has c++ || missing+=(g++)
-        [ -e /usr/include/xrootd/XrdCl/XrdClFile.hh ] || missing+=(libxrootd-client-dev)
-        [ -e /usr/include/xrootd/XrdOfs/XrdOfsFSctl_PI.hh ] || missing+=(libxrootd-server-dev)
-        [ -e /usr/include/xrootd/private/XrdHttp/XrdHttpExtHandler.hh ] ||
-            missing+=(libxrootd-private-dev)
-        [ -e /usr/include/nlohmann/json.hpp ] || missing+=(nlohmann-json3-dev)
+        has_header xrootd/XrdCl/XrdClFile.hh || missing+=(libxrootd-client-dev)
+        has_header xrootd/XrdOfs/XrdOfsFSctl_PI.hh || missing+=(libxrootd-server-dev)
+        has_header xrootd/private/XrdHttp/XrdHttpExtHandler.hh || missing+=(libxrootd-private-dev)
+        has_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

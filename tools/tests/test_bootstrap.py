@@ -27,6 +27,13 @@ BASICS = [
     "grep",
 ]
 
+HEADERS = [
+    "xrootd/XrdCl/XrdClFile.hh",
+    "xrootd/XrdOfs/XrdOfsFSctl_PI.hh",
+    "xrootd/private/XrdHttp/XrdHttpExtHandler.hh",
+    "nlohmann/json.hpp",
+]
+
 
 class Host:
     """A pretended host: a tree with the script, a PATH that holds what a test puts there."""
@@ -35,6 +42,7 @@ class Host:
         self.tree = folder / "tree"
         self.bin = folder / "bin"
         self.home = folder / "home"
+        self.system = folder / "system"
         for path in (self.tree / "tools", self.tree / "engine", self.bin, self.home):
             path.mkdir(parents=True)
         # No Rust reaches this floor, so the one this test runs on does not count.
@@ -66,8 +74,15 @@ class Host:
 
     def complete(self) -> None:
         self.rust("99.1.0")
-        for name in ("c++", "rsync", "strace", "openssl", "valgrind"):
+        for name in ("c++", "rsync", "strace", "openssl", "valgrind", "xrootd", "xrdcp"):
             self.program(name, "exit 0")
+        for name in ("mkfs.xfs", "nginx"):
+            (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
+            self.program(name, "exit 0", self.system / "usr" / "sbin")
+        for header in HEADERS:
+            path = self.system / "usr" / "include" / header
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
         # It reads what it is given: else whoever writes to it may find the pipe closed.
         self.program("cc", "cat >/dev/null")
 
@@ -89,6 +104,7 @@ esac"""
 
     def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
         environment = {"PATH": str(self.bin), "HOME": str(self.home), "DRAY_NO_INSTALL": "1"}
+        environment["DRAY_SYSTEM"] = str(self.system)
         environment["DRAY_POSTGRESQL"] = str(self.tree / "postgresql")
         script = self.tree / "tools" / "bootstrap.sh"
         return subprocess.run(
@@ -128,8 +144,25 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "strace",
         "openssl",
         "valgrind",
+        "xfsprogs",
+        "xrootd-server",
+        "xrootd-server-plugins",
+        "xrootd-client",
+        "xrootd-client-plugins",
+        "nginx-light",
+        "libxrootd-client-dev",
+        "libxrootd-server-dev",
+        "libxrootd-private-dev",
+        "nlohmann-json3-dev",
     ]
     assert not (host.tree / ".venv").exists()
+
+
+def test_xrootds_parts_ask_for_its_headers_and_no_servers(host: Host) -> None:
+    host.complete()
+    (host.system / "usr" / "include" / HEADERS[0]).unlink()
+    (host.bin / "xrootd").unlink()
+    assert host.missing("xrootd") == ["libxrootd-client-dev"]
 
 
 def test_building_asks_for_less_than_testing(host: Host) -> None:
