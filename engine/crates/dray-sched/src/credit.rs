@@ -2,7 +2,7 @@
 //! only its own share of the sink's buffers and a fast one never waits behind it (LADS, section 4).
 
 use dray_core::{TargetId, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Fewest objects a target may have on the way, whatever the number of targets: one being written
@@ -21,60 +21,9 @@ const WINDOW_FIRST: u32 = 32;
 /// more than a quarter of it, and a pause of either end as long as the way costs nothing.
 const WAYS: u32 = 4;
 
-/// So many measures of the way come before any round. The first has in it what the sink had to decide,
-/// those with a window full of objects before them what these take: so one is taken with little on it.
-const MEASURES_ALONE: u32 = 2;
-
-/// Objects on the way that are little: one that follows does not wait long for them.
-const LITTLE: u32 = WINDOW_FIRST / 4;
-
 /// Where more than one in so many objects of a window lie at the sink on average, storage is the slower
 /// part: more on the way would lie there too.
 const LYING_PART: u64 = 4;
-
-/// How long the way takes: from a grant to an object that needed it, there and back with a read.
-/// Each measure is too long by what the sink decided first, or by what the source had to send before,
-/// and none is too short: so the least of them counts.
-#[derive(Debug, Clone, Default)]
-struct Way {
-    /// Granted since the begin.
-    granted: u64,
-    /// Of them, what was no longer on the way at the last arrival.
-    used: u64,
-    /// Grants of which nothing was used yet: what had been granted before, and when.
-    open: VecDeque<(u64, Time)>,
-    least: Option<Duration>,
-    measures: u32,
-}
-
-impl Way {
-    /// Whether a grant had better wait until little is before it, so that it measures the way alone.
-    const fn is_vague(&self) -> bool {
-        self.measures > 0 && self.measures < MEASURES_ALONE
-    }
-
-    fn on_grant(&mut self, count: u32, now: Time) {
-        self.open.push_back((self.granted, now));
-        self.granted += u64::from(count);
-    }
-
-    /// An object has arrived, and so much credit is on the way still. Whichever credit it had, as many
-    /// as are used now have reached a source.
-    fn on_arrival(&mut self, on_the_way: u32, now: Time) {
-        let used = self.granted.saturating_sub(u64::from(on_the_way));
-        if used != self.used + 1 {
-            // Some went back, or was of a source that has gone and may never have had it.
-            self.open.clear();
-        }
-        self.used = used;
-        while let Some((_, at)) = self.open.front().filter(|(before, _)| *before < used) {
-            let measured = now.since(*at);
-            self.least = Some(self.least.map_or(measured, |least| least.min(measured)));
-            self.measures = self.measures.saturating_add(1);
-            self.open.pop_front();
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Account {
@@ -91,7 +40,8 @@ struct Account {
     round_at: Option<Time>,
     /// Arrivals of this round, and the sum of what lay here at each of them.
     round_seen: (u64, u64),
-    way: Way,
+    /// From the first credit to the first object: there and back, with a read.
+    way: Option<Duration>,
     /// What its writers could take besides when one of its objects was written last.
     due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
@@ -99,7 +49,7 @@ struct Account {
 }
 
 impl Account {
-    fn new() -> Self {
+    const fn new() -> Self {
         Self {
             out: 0,
             arrived: 0,
@@ -107,7 +57,7 @@ impl Account {
             round: WINDOW_FIRST,
             round_at: None,
             round_seen: (0, 0),
-            way: Way::default(),
+            way: None,
             due: 0,
             is_quiet: false,
         }
@@ -123,24 +73,14 @@ impl Account {
         *arrivals += 1;
         *lay += u64::from(self.arrived);
         let began = *self.round_at.get_or_insert(now);
-        let was_vague = self.way.is_vague();
-        self.way
-            .on_arrival(self.out.saturating_sub(self.arrived), now);
-        if was_vague || self.way.is_vague() {
-            // A round that begins with little on the way says nothing.
-            self.round = self.window;
-            self.round_at = Some(now);
-            self.round_seen = (0, 0);
-            return;
-        }
+        let way = *self.way.get_or_insert_with(|| now.since(began));
         self.round = self.round.saturating_sub(1);
         if self.round == 0 {
             // Of what came in a burst nothing is on the way: a few say nothing.
             self.round = self.out.saturating_sub(self.arrived).max(self.window / 2);
             let is_idle = *lay * LYING_PART <= u64::from(self.window) * *arrivals;
             self.round_seen = (0, 0);
-            let ways = self.way.least.map(|way| way * WAYS);
-            if is_idle && ways.is_some_and(|ways| now.since(began) < ways) {
+            if is_idle && now.since(began) < way * WAYS {
                 self.window = self.window.saturating_mul(2);
                 // What comes by the new one tells whether that was enough.
                 self.round = self.window;
@@ -158,8 +98,6 @@ pub struct CreditLedger {
     targets: BTreeMap<TargetId, Account>,
     /// The target that was looked at last, so that a pool with fewer buffers than targets goes round.
     turn: Option<TargetId>,
-    /// Several sources share it.
-    is_shared: bool,
 }
 
 impl CreditLedger {
@@ -171,14 +109,7 @@ impl CreditLedger {
             out: 0,
             targets: BTreeMap::new(),
             turn: None,
-            is_shared: false,
         }
-    }
-
-    /// Whether several sources have its credit: one with nothing to send may keep what another waits
-    /// for, so no grant is put off there.
-    pub const fn share(&mut self, is_shared: bool) {
-        self.is_shared = is_shared;
     }
 
     /// Makes a target known, or wanted again.
@@ -258,7 +189,6 @@ impl CreditLedger {
         let share = (self.pool / count).max(WINDOW_MIN);
         let mut grants = Vec::new();
         let turn = self.turn;
-        let is_shared = self.is_shared;
         let behind = |target: &TargetId| turn.is_some_and(|turn| *target <= turn);
         for pass in [false, true] {
             for (target, account) in &mut self.targets {
@@ -270,9 +200,7 @@ impl CreditLedger {
                 // Small top-ups wait until they are worth a message.
                 let worth = (window / 8).max(1);
                 let mut grant = window.saturating_sub(account.out).min(room);
-                let on_the_way = account.out.saturating_sub(account.arrived);
-                let waits = !is_shared && account.way.is_vague() && on_the_way > LITTLE;
-                let mut is_worth = grant >= worth && !waits;
+                let mut is_worth = grant >= worth;
                 if is_congested(*target) {
                     // Once for each that is written, and by what has arrived: the way here may be
                     // long, and what is on it keeps the target busy.
@@ -282,7 +210,6 @@ impl CreditLedger {
                 }
                 if is_worth {
                     account.round_at.get_or_insert(now);
-                    account.way.on_grant(grant, now);
                     account.out += grant;
                     self.out += grant;
                     self.turn = Some(*target);
@@ -296,10 +223,9 @@ impl CreditLedger {
 
 #[cfg(test)]
 mod tests {
-    use super::{CreditLedger, Way};
+    use super::CreditLedger;
     use dray_core::{TargetId, Time};
     use proptest::prelude::*;
-    use std::time::Duration;
 
     #[test]
     fn a_slow_target_holds_its_share_only() {
@@ -423,69 +349,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sink_does_before_the_first_object_is_no_way() {
-        // It decided for 400 ms; then each credit is used 5 ms after it was granted, or as soon as the
-        // line has carried what goes before it, one object each millisecond.
-        let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
-        let mut ledger = CreditLedger::new(1024);
-        ledger.add_target(TargetId(0));
-        let mut to_come = std::collections::VecDeque::new();
-        let (mut now, mut first) = (1, 400);
-        for _ in 0..10_000 {
-            let grants = ledger.grants(at(now), |_| false);
-            let granted: u32 = grants.iter().map(|(_, count)| count).sum();
-            to_come.extend(std::iter::repeat_n(now + 5 + first, granted as usize));
-            first = 0;
-            now = to_come
-                .pop_front()
-                .expect("some is on the way")
-                .max(now + 1);
-            assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(now)));
-            ledger.free(TargetId(0));
-        }
-        let window = ledger.out();
-        assert!(window <= 64, "{window} are far more than the way holds");
-    }
-
-    #[test]
-    fn the_second_grant_waits_for_little_on_the_way_but_not_where_sources_share() {
-        for (is_shared, arrivals) in [(false, 24), (true, 4)] {
-            let mut ledger = CreditLedger::new(1024);
-            ledger.share(is_shared);
-            ledger.add_target(TargetId(0));
-            assert_eq!(ledger.grants(Time::ZERO, |_| false), [(TargetId(0), 32)]);
-            for _ in 0..arrivals {
-                assert_eq!(ledger.grants(Time::ZERO, |_| false), []);
-                assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), Time::ZERO));
-                ledger.free(TargetId(0));
-            }
-            let grants = ledger.grants(Time::ZERO, |_| false);
-            assert_eq!(grants, [(TargetId(0), arrivals)]);
-        }
-    }
-
-    #[test]
-    fn credit_of_a_source_that_has_gone_makes_no_way_short() {
-        let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
-        let mut way = Way::default();
-        way.on_grant(8, at(0));
-        way.on_arrival(7, at(100));
-        way.on_grant(8, at(110));
-        // Seven of the first never come: the next that does may have one of them.
-        way.on_arrival(7, at(111));
-        assert_eq!(way.least, Some(Duration::from_millis(100)));
-        way.on_grant(8, at(120));
-        for left in (7..15).rev() {
-            way.on_arrival(left, at(180));
-        }
-        assert_eq!(way.least, Some(Duration::from_millis(60)));
-    }
-
-    #[test]
     fn a_window_grows_to_several_times_what_the_way_holds() {
         assert_eq!(window_after(0, 0), 32);
-        // As it is seen just before a small top-up, or after it.
-        for (way, least, most) in [(1, 29, 32), (7, 29, 32), (20, 80, 256), (60, 240, 512)] {
+        for (way, least, most) in [(1, 32, 32), (7, 32, 32), (20, 80, 256), (60, 240, 512)] {
             let window = window_after(10_000, way);
             assert!((least..=most).contains(&window), "{window} for {way} ms");
         }

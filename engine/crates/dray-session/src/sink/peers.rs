@@ -227,7 +227,6 @@ impl Sink {
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();
         // In order, what has arrived may wait for what has no credit yet.
         let is_ordered = self.config.ordered_window.is_some();
-        self.ledger.share(self.peers.len() > 1);
         let congestion = &self.congestion;
         let is_congested = |target| !is_ordered && congestion.bound(target) < CONGESTED_OR_NOT;
         for (target, count) in self.ledger.grants(now, is_congested) {
