@@ -4,7 +4,7 @@ use crate::place::Sources;
 use crate::prepare::Targets;
 use crate::source::Root;
 use dray_core::{Checksum, End, Error, ErrorKind, Name, Result};
-use dray_store::Store;
+use dray_store::{ReadOnly, Store};
 use dray_store_xrootd::{Url, XrootdOptions, XrootdStore};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +74,7 @@ impl XrootdSource {
     pub fn roots(&self, targets: &Targets) -> Result<Vec<Root>> {
         let options = XrootdOptions::default();
         let store = XrootdStore::open(self.url.clone(), End::Source, options)?;
-        let store: Arc<dyn Store> = targets.limit(Arc::new(store));
+        let store: Arc<dyn Store> = targets.limit(Arc::new(ReadOnly(store)));
         Ok(vec![Root {
             store,
             path: self.url.path().clone(),

@@ -1,6 +1,6 @@
 //! Files of XRootD servers (`root://`, `roots://`), to be read.
 //!
-//! Purpose: a [`Store`](dray_store::Store) over the XRootD client, [`XrootdStore`]; what a URL of such
+//! Purpose: a [`Readable`](dray_store::Readable) over the XRootD client, [`XrootdStore`]; what a URL of such
 //! a server says, [`Url`]; the checksums that a server knows of its files, [`checksum`].
 //!
 //! Non-goals: writing (it is refused), the protocol itself (XrdCl speaks it), retries beyond those

@@ -5,13 +5,10 @@ use crate::list::RemoteLister;
 use crate::read::{Handle, RemoteReader};
 use crate::url::{Url, text};
 use dray_core::path::PATH_LENGTH_MAX;
-use dray_core::{
-    ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
-};
+use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result, TargetId};
 use dray_store::{
-    Attributes, Capabilities, ControlFile, ControlMode, FileKind, FileState, FreeSpace,
-    ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish, ReadHandle,
-    ReadPurpose, Store, SyncItem, Target, TargetMap, Targets, unsupported,
+    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, Readable,
+    Target, TargetMap, Targets,
 };
 use std::sync::Arc;
 
@@ -137,15 +134,13 @@ impl XrootdStore {
     pub(crate) fn entries(&self, folder: &RelPath) -> Result<Entries> {
         client()?.list(&self.url.login(0), &self.asked(folder)?)
     }
-
-    fn is_only_read(&self, operation: &str, path: &RelPath) -> Error {
-        let cause = "files of XRootD servers are only read";
-        unsupported(self.end, operation, path, cause)
-            .remedy("copy to a folder, or have the server's own program copy (xrdcp --tpc)")
-    }
 }
 
-impl Store for XrootdStore {
+impl Readable for XrootdStore {
+    fn kind(&self) -> &'static str {
+        "an XRootD server"
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             path_bytes_max: PATH_LENGTH_MAX,
@@ -155,14 +150,6 @@ impl Store for XrootdStore {
 
     fn targets(&self) -> Vec<Target> {
         self.targets.all()
-    }
-
-    fn layout(&self, _path: &RelPath) -> Result<Layout> {
-        Ok(Self::whole())
-    }
-
-    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
-        Err(self.is_only_read("ask for free space", path))
     }
 
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
@@ -204,83 +191,5 @@ impl Store for XrootdStore {
             inode: 0,
             device: 0,
         }))
-    }
-
-    fn known_sums(&self, _path: &RelPath) -> Result<Option<Sums>> {
-        // A server knows one of the two at the most: see `checksum`.
-        Ok(None)
-    }
-
-    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
-        Err(self.is_only_read("make the folder", path))
-    }
-
-    fn set_directory(&self, path: &RelPath, _metadata: &Metadata) -> Result<()> {
-        Err(self.is_only_read("set the folder's attributes", path))
-    }
-
-    fn make_symlink(
-        &self,
-        path: &RelPath,
-        _partial: &Name,
-        _text: &[u8],
-        _metadata: &Metadata,
-        _how: Publish,
-    ) -> Result<()> {
-        Err(self.is_only_read("make the link", path))
-    }
-
-    fn begin(
-        &self,
-        path: &RelPath,
-        _size_bytes: u64,
-        _request: &PartialRequest,
-    ) -> Result<Box<dyn Partial>> {
-        Err(self.is_only_read("write the file", path))
-    }
-
-    fn write_small(
-        &self,
-        path: &RelPath,
-        _partial: &Name,
-        _bytes: &[u8],
-        _holes: &[ByteRange],
-        _attributes: &Attributes<'_>,
-    ) -> Result<PartialId> {
-        Err(self.is_only_read("write the file", path))
-    }
-
-    fn publish_small(
-        &self,
-        path: &RelPath,
-        _partial: &Name,
-        _id: PartialId,
-        _how: Publish,
-    ) -> Result<()> {
-        Err(self.is_only_read("publish the file", path))
-    }
-
-    fn discard(&self, path: &RelPath, _partial: &Name, _only: Option<PartialId>) -> Result<()> {
-        Err(self.is_only_read("remove the partial file", path))
-    }
-
-    fn sync_each(&self, _items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
-        Err(self.is_only_read("sync", &RelPath::root()))
-    }
-
-    fn remove(&self, path: &RelPath) -> Result<()> {
-        Err(self.is_only_read("remove", path))
-    }
-
-    fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
-        Err(self.is_only_read("open the control file", path))
-    }
-
-    fn remove_control(&self, path: &RelPath) -> Result<()> {
-        Err(self.is_only_read("remove the control file", path))
-    }
-
-    fn list_control(&self, _folder: &RelPath) -> Result<Vec<Name>> {
-        Ok(Vec::new())
     }
 }

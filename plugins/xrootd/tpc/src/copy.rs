@@ -16,7 +16,7 @@ use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
 use dray_session::{Event, Failure, Progress};
 use dray_store::wrap::Around;
-use dray_store::{PosixOptions, PosixStore, ReadState, Store};
+use dray_store::{PosixOptions, PosixStore, ReadOnly, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
 use dray_wire::message::Selection;
 use std::os::unix::ffi::OsStrExt;
@@ -205,7 +205,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         Ok(Opened {
             path: source.url().path().clone(),
             origin: Arc::new(source.clone()),
-            store: Arc::new(source),
+            store: Arc::new(ReadOnly(source)),
             identity: job.identity(),
         })
     };
