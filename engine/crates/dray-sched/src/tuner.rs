@@ -37,6 +37,11 @@ const LATE_ERRORS: Duration = Duration::from_millis(500);
 /// What a step up must promise, as a part; a step that promises less is noise.
 const GAIN_MIN: f64 = 0.01;
 
+/// With fewer windows of a stage that a setting changes what was found is a guess: what was known before
+/// is as good. More than fit between two words of the other end on what bounds it, ten seconds (guess,
+/// revisit).
+const FOUND_WINDOWS: u32 = 14;
+
 /// One thing that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
@@ -83,6 +88,14 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// As much of each as can be said.
+    pub const UNBOUNDED: Self = Self {
+        streams: u32::MAX,
+        readers: u32::MAX,
+        writers: u32::MAX,
+        object_bytes: u64::MAX,
+    };
+
     /// What a knob stands at.
     #[must_use]
     pub const fn at(&self, knob: Knob) -> u64 {
@@ -105,6 +118,13 @@ impl Setting {
             Knob::ObjectBytes => self.object_bytes = value,
         }
         self
+    }
+
+    /// The smaller of each.
+    fn least_of(self, other: &Self) -> Self {
+        Knob::ALL.into_iter().fold(self, |setting, knob| {
+            setting.with(knob, setting.at(knob).min(other.at(knob)))
+        })
     }
 
     fn within(self, bounds: &Bounds) -> Self {
@@ -185,7 +205,8 @@ pub struct Sample {
 pub struct Remembered {
     /// The best it knows.
     pub setting: Setting,
-    /// What has not failed: above lies what did, or was never tried because of the bounds.
+    /// Above lies what has failed; [`Setting::UNBOUNDED`] where nothing did. Bounds are the caller's, and
+    /// another time they are others: they are not remembered.
     pub most: Setting,
 }
 
@@ -217,6 +238,8 @@ struct Known {
     ceiling: Ceiling,
     /// Whether another number was ever in force: without, nothing is known but that this one works.
     was_moved: bool,
+    /// Whether there is another number that may be said.
+    can_move: bool,
 }
 
 /// See the module's head.
@@ -232,7 +255,12 @@ pub struct Tuner {
     settles: Duration,
     late_errors: Duration,
     window: Window,
+    /// Windows that were judged while a number that may move could help: others compare nothing.
+    windows: u32,
     bottleneck: Option<Bottleneck>,
+    /// At the most, before anything failed here.
+    began: Setting,
+    recalled: Option<Remembered>,
 }
 
 impl Tuner {
@@ -244,6 +272,7 @@ impl Tuner {
             belief: Belief::new(bounds.of(knob)),
             ceiling: Ceiling::new(bounds.of(knob), start.at(knob)),
             was_moved: false,
+            can_move: bounds.of(knob).0 < bounds.of(knob).1,
         };
         Self {
             known: Knob::ALL.map(known),
@@ -254,7 +283,10 @@ impl Tuner {
             settles: SETTLES,
             late_errors: Duration::ZERO,
             window: Window::default(),
+            windows: 0,
             bottleneck: None,
+            began: Setting::UNBOUNDED.within(bounds),
+            recalled: None,
         }
     }
 
@@ -265,6 +297,7 @@ impl Tuner {
             most.with(knob, most.at(knob).min(remembered.most.at(knob)))
         });
         let mut tuner = Self::new(&Bounds { most, ..*bounds }, remembered.setting);
+        tuner.recalled = Some(*remembered);
         for knob in Knob::ALL {
             let number = tuner.now.at(knob);
             let known = tuner.known_mut(knob);
@@ -280,7 +313,7 @@ impl Tuner {
         self.now
     }
 
-    /// What is worth keeping for the next transfer of the pair: not what is just being tried.
+    /// The best that it knows, and what failed; not what is just being tried.
     #[must_use]
     pub fn remembered(&self) -> Remembered {
         let of = |value: &dyn Fn(Knob) -> u64| {
@@ -289,14 +322,47 @@ impl Tuner {
                 .fold(self.now, |setting, knob| setting.with(knob, value(knob)))
         };
         Remembered {
-            setting: of(&|knob| {
-                let (now, known) = (self.now.at(knob), self.known(knob));
-                match known.was_moved {
-                    true => known.belief.best(now, known.ceiling.tried()).number,
-                    false => now,
-                }
+            setting: of(&|knob| self.best(knob)),
+            most: of(&|knob| match self.has_failed(knob) {
+                true => self.known(knob).ceiling.most(),
+                false => self.recalled().most.at(knob),
             }),
-            most: of(&|knob| self.known(knob).ceiling.most()),
+        }
+    }
+
+    /// The same, if it is worth keeping for the next transfer of the pair: when enough was seen of the path,
+    /// or something failed.
+    #[must_use]
+    pub fn found(&self) -> Option<Remembered> {
+        let is_seen = self.windows >= FOUND_WINDOWS;
+        let has_failed = Knob::ALL.into_iter().any(|knob| self.has_failed(knob));
+        (is_seen || has_failed).then(|| self.remembered())
+    }
+
+    fn recalled(&self) -> Remembered {
+        self.recalled.unwrap_or(Remembered {
+            setting: self.now,
+            most: Setting::UNBOUNDED,
+        })
+    }
+
+    /// Whether less may be said than at the beginning.
+    const fn has_failed(&self, knob: Knob) -> bool {
+        self.known(knob).ceiling.most() < self.began.at(knob)
+    }
+
+    fn best(&self, knob: Knob) -> u64 {
+        let (now, known) = (self.now.at(knob), self.known(knob));
+        let best = match known.was_moved {
+            true => known.belief.best(now, known.ceiling.tried()).number,
+            false => now,
+        };
+        let before = self.recalled().setting.at(knob);
+        // This transfer may have less than an earlier one: that tells nothing against the larger number.
+        let is_bounded = best == self.began.at(knob) && before > best;
+        match is_bounded && !self.has_failed(knob) {
+            true => before.min(self.recalled().most.at(knob)),
+            false => best,
         }
     }
 
@@ -382,6 +448,10 @@ impl Tuner {
 
     /// A window is full.
     fn judge(&mut self, rate: f64) {
+        let may_help = tried(self.bottleneck)
+            .iter()
+            .any(|knob| self.known(*knob).can_move);
+        self.windows = self.windows.saturating_add(may_help.into());
         for knob in Knob::ALL {
             let value = self.now.at(knob);
             let moved = self.moved;

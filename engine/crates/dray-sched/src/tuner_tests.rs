@@ -1,6 +1,7 @@
 use super::dtl::{self, Dtl};
 use super::memory::{Memory, Pair};
 use super::{Bottleneck, Bounds, Errors, Knob, Remembered, Sample, Setting, Tuner};
+use dray_core::Time;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -263,28 +264,157 @@ fn dtl_keeps_to_its_prose() {
 }
 
 #[test]
-fn the_memory_keeps_pairs_apart_and_forgets_the_oldest() {
-    let pair = |source: &str, sink: &str| Pair {
+fn what_is_found_in_a_moment_is_not_kept() {
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 5, line(16));
+    assert_eq!(tuner.found(), None);
+    // But that more fails is worth a word at once.
+    tuner.told(&refused(line(16)(tuner.setting()), 9));
+    tuner.told(&refused(line(16)(tuner.setting()), 9));
+    assert!(tuner.found().is_some_and(|found| found.most.streams < 64));
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 30, line(16));
+    assert_eq!(tuner.found(), Some(tuner.remembered()));
+    // Nor what another stage bounds, where only streams may be moved: no two numbers were compared.
+    let only = |streams| Setting {
+        streams,
+        ..setting(1)
+    };
+    let bounds = Bounds {
+        least: only(2),
+        most: only(64),
+    };
+    let mut tuner = Tuner::new(&bounds, only(4));
+    run(&mut tuner, 60, |_| Sample {
+        bottleneck: Some(Bottleneck::Write),
+        ..sample(1_000_000)
+    });
+    assert_eq!(tuner.found(), None);
+    // Nor what a rate bounds.
+    let mut tuner = Tuner::new(&BOUNDS, setting(4));
+    run(&mut tuner, 60, |_| Sample {
+        bottleneck: Some(Bottleneck::Other),
+        ..sample(1_000_000)
+    });
+    assert_eq!(tuner.found(), None);
+}
+
+/// The best number of streams, and above which it fails.
+const fn streams(known: &Remembered) -> (u32, u32) {
+    (known.setting.streams, known.most.streams)
+}
+
+#[test]
+fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
+    let most = |streams| Bounds {
+        most: setting(streams),
+        ..BOUNDS
+    };
+    let mut tuner = Tuner::new(&most(8), setting(4));
+    run(&mut tuner, 60, line(40));
+    let known = tuner.remembered();
+    assert_eq!(known.most, Setting::UNBOUNDED);
+    assert_eq!(known.setting.streams, 8);
+    let mut tuner = Tuner::recall(&BOUNDS, &known);
+    assert_eq!(tuner.setting().streams, 8);
+    run(&mut tuner, 60, line(40));
+    let known = tuner.remembered();
+    assert!(known.setting.streams >= 16, "{known:?}");
+    // The next may have eight, and uses them: that says nothing against what was found.
+    let mut tuner = Tuner::recall(&most(8), &known);
+    assert_eq!(tuner.setting().streams, 8);
+    run(&mut tuner, 60, line(40));
+    assert_eq!(streams(&tuner.remembered()), streams(&known));
+    // What fails stays known, and is left out where less is allowed than that.
+    let known = Remembered {
+        setting: setting(12),
+        most: setting(14),
+    };
+    let mut tuner = Tuner::recall(&most(8), &known);
+    run(&mut tuner, 60, line(40));
+    assert_eq!(streams(&tuner.remembered()), (12, 14));
+    // That fewer carry more is news.
+    let mut tuner = Tuner::recall(&most(8), &known);
+    run(&mut tuner, 60, |setting| {
+        let streams = u64::from(setting.streams);
+        sample(2_500_000 * streams.min(3) * 3 / streams.max(3))
+    });
+    let (held, most) = streams(&tuner.remembered());
+    assert!(held < 8 && most == 14, "{held}, {most}");
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+fn day(number: u32) -> Time {
+    Time::ZERO + 10_000 * DAY + number * DAY
+}
+
+fn pair(source: &str, sink: &str) -> Pair {
+    Pair {
         source: source.to_owned(),
         sink: sink.to_owned(),
-    };
-    let known = |streams| Remembered {
+    }
+}
+
+fn known(streams: u32) -> Remembered {
+    Remembered {
         setting: setting(streams),
-        most: setting(64),
-    };
-    let mut memory = Memory::new(2);
-    memory.keep(pair("a", "b"), known(1));
-    memory.keep(pair("b", "a"), known(2));
-    memory.keep(pair("a", "b"), known(3));
-    assert_eq!(memory.of(&pair("a", "b")), Some(&known(3)));
-    assert_eq!(memory.of(&pair("b", "a")), Some(&known(2)));
-    memory.keep(pair("a", "c"), known(4));
-    assert_eq!(memory.of(&pair("b", "a")), None);
-    let mut again = Memory::new(2);
-    for (pair, known) in memory.entries() {
-        again.keep(pair.clone(), *known);
+        most: Setting::UNBOUNDED,
+    }
+}
+
+#[test]
+fn the_memory_keeps_pairs_apart_and_forgets_the_oldest() {
+    let mut memory = Memory::new(2, 30 * DAY);
+    memory.keep(pair("a", "b"), known(1), day(0));
+    memory.keep(pair("b", "a"), known(2), day(0));
+    memory.keep(pair("a", "b"), known(3), day(0));
+    assert_eq!(memory.of(&pair("a", "b"), day(0)), Some(known(3)));
+    assert_eq!(memory.of(&pair("b", "a"), day(0)), Some(known(2)));
+    memory.keep(pair("a", "c"), known(4), day(0));
+    assert_eq!(memory.of(&pair("b", "a"), day(0)), None);
+    let mut again = Memory::new(2, 30 * DAY);
+    for (pair, kept) in memory.entries() {
+        again.restore(pair.clone(), *kept, day(1));
     }
     assert_eq!(again, memory);
+}
+
+#[test]
+fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
+    let mut memory = Memory::new(9, 30 * DAY);
+    let failed = Remembered {
+        most: setting(12),
+        ..known(10)
+    };
+    memory.keep(pair("a", "b"), failed, day(0));
+    memory.keep(pair("a", "c"), known(5), day(0));
+    assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
+    assert_eq!(memory.of(&pair("a", "b"), day(31)), None);
+    // Used each day, it is known; that it was not tried again is no news of what failed.
+    memory.keep(pair("a", "b"), failed, day(20));
+    assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
+    assert_eq!(memory.of(&pair("a", "b"), day(31)), Some(known(10)));
+    // It fails at another number: that is.
+    let lower = Remembered {
+        most: setting(11),
+        ..known(10)
+    };
+    memory.keep(pair("a", "b"), lower, day(29));
+    assert_eq!(memory.of(&pair("a", "b"), day(59)), Some(lower));
+    assert_eq!(memory.entries().count(), 2);
+    memory.keep(pair("x", "y"), known(1), day(40));
+    assert_eq!(memory.entries().count(), 2, "a to c is gone");
+    // Of sessions side by side one did not know what failed, or was told by the other: no news.
+    memory.keep(pair("s", "t"), failed, day(40));
+    memory.keep(pair("s", "t"), known(30), day(50));
+    memory.keep(pair("s", "t"), failed, day(60));
+    let of = |day| memory.of(&pair("s", "t"), day).map(|known| known.most);
+    assert_eq!(of(day(70)), Some(setting(12)));
+    assert_eq!(of(day(71)), Some(Setting::UNBOUNDED));
+    // A clock that was far ahead.
+    memory.keep(pair("a", "z"), known(7), day(4_000));
+    assert_eq!(memory.of(&pair("a", "z"), day(40)), None);
 }
 
 fn any_sample() -> impl Strategy<Value = Sample> {
