@@ -32,7 +32,8 @@ pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 pub use targets::{TargetMap, Targets};
 pub use types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, ListOptions,
-    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Listed, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
+    SmallName, SyncItem, Target,
 };
 pub use wrap::{WrapOptions, wrap};
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! source  list -> open_read -> (next_data) -> read_at ... state
-//! sink    stat -> make_dir -> begin -> write_at | punch_hole ... sync -> publish | abort
+//! sink    stat -> make_dir -> begin -> write_at | punch_hole ... sync -> ready -> publish | abort
 //!         write_small ... -> sync_each -> publish_small ...     (files of at most one object)
 //!         make_symlink, set_directory, sync_each(folders)
 //! log     open_control -> read_at | append | sync | truncate | replace | try_lock
@@ -20,7 +20,8 @@
 
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
-    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile, SmallName,
+    SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
@@ -148,14 +149,14 @@ pub trait Store: Send + Sync {
     ) -> Result<()>;
 
     /// Starts, or continues, a file of `size_bytes`: a partial file with the requested name in the
-    /// folder of `path`. A new one is that long at once and reads as zeros, without taking space
-    /// unless [`PartialRequest::preallocate`]; it is readable by its owner only. What stands under
-    /// the name is never replaced: only the caller knows whether a log speaks of it.
+    /// folder of `path`. A new one is that long at once and reads as zeros, without taking space;
+    /// it is readable by its owner only. What stands under the name is never replaced: only the
+    /// caller knows whether a log speaks of it.
     ///
     /// # Errors
     /// When starting: `AlreadyExists` when the name is taken. When continuing: `NotFound` when the
     /// named partial file is gone or is not the one meant (another inode): then nothing of it is
-    /// safe. `NoSpace` when preallocation fails.
+    /// safe.
     fn begin(
         &self,
         path: &RelPath,
@@ -191,6 +192,29 @@ pub trait Store: Send + Sync {
         id: PartialId,
         how: Publish,
     ) -> Result<()>;
+
+    /// Several of [`Store::write_small`]: one answer for each, in order. A store with
+    /// [`Capabilities::takes_many`] does them at once.
+    fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
+        let write = |file: &SmallFile<'_>| {
+            let SmallFile {
+                path,
+                partial,
+                bytes,
+                holes,
+                attributes,
+            } = file;
+            self.write_small(path, partial, bytes, holes, attributes)
+        };
+        files.iter().map(write).collect()
+    }
+
+    /// Several of [`Store::publish_small`], as [`Store::write_small_each`].
+    fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
+        let publish =
+            |file: &SmallName<'_>| self.publish_small(file.path, file.partial, file.id, file.how);
+        files.iter().map(publish).collect()
+    }
 
     /// Removes the partial file of that name in the folder of `path`; with `only`, if it is that
     /// one: another's that has its name stays. One that is gone is fine.
@@ -330,6 +354,16 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
+    /// Takes the space of all `size_bytes` of a new file now, so that a full storage is known before the
+    /// bytes travel; `false` where the store was not opened for that, or cannot do it. Where nothing is
+    /// written the file reads as zeros as before, but is no hole any more.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    fn take_space(&self, _size_bytes: u64) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Whether the store writes to a file one call at a time, in memory, however many threads ask:
     /// a second one would only wait there.
     fn takes_one_writer(&self) -> bool {
@@ -360,6 +394,15 @@ pub trait Partial: Send + Sync {
     /// # Errors
     /// `Io`; the loss may be reported once only, so the caller starts the file anew.
     fn sync(&self) -> Result<()>;
+
+    /// Does what of [`Partial::publish`] takes long and nobody sees: it is called before, with the same
+    /// attributes, so that the lease can be looked at in between. A store without such does nothing.
+    ///
+    /// # Errors
+    /// As [`Partial::publish`].
+    fn ready(&self, _attributes: &Attributes<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Sets the attributes and gives the file its final name in one atomic step. Before it no
     /// reader finds the file there, after it all of it; a file that stood there is replaced or

@@ -1,7 +1,10 @@
 //! The values that go into and come out of a [`crate::Store`].
 
 use dray_core::options::Links;
-use dray_core::{EntryKind, Layout, Metadata, ModifiedTime, Name, RelPath, Sums, TargetId};
+use dray_core::{
+    ByteRange, EntryKind, Layout, Metadata, ModifiedTime, Name, RelPath, Sums, TargetId,
+};
+use std::time::Duration;
 
 /// What a store can do. Callers ask for a capability, never for a backend's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,13 @@ pub struct Capabilities {
     pub path_bytes_max: usize,
     /// What is written is gone at once: nothing of it may be called safe.
     pub keeps_nothing: bool,
+    /// Whoever keeps the files sums them too, and the store compares: [`Attributes::sums`] are wanted.
+    pub compares_sums: bool,
+    /// Each call is a way there and back: small files are handed over many at a time.
+    pub takes_many: bool,
+    /// So long after its holder lost the lease a call of its may still change a name: whoever takes
+    /// over from one that may be alive waits. Zero where the lease falls after all calls.
+    pub late_calls: Duration,
 }
 
 impl Capabilities {
@@ -57,6 +67,9 @@ impl Capabilities {
         name_bytes_max: dray_core::path::NAME_LENGTH_MAX,
         path_bytes_max: 1024,
         keeps_nothing: false,
+        compares_sums: false,
+        takes_many: false,
+        late_calls: Duration::ZERO,
     };
 }
 
@@ -205,9 +218,6 @@ pub struct PartialRequest {
     pub name: Name,
     /// Continue this very file instead of starting anew.
     pub reuse: Option<PartialId>,
-    /// Take the space now, so that a full storage is known before the bytes travel. Ignored where
-    /// the storage cannot.
-    pub preallocate: bool,
 }
 
 /// Names one partial file for good: a name may be taken by another file, an inode with its device
@@ -247,7 +257,8 @@ pub enum Publish {
 pub struct Attributes<'a> {
     /// Mode, time, extended attributes.
     pub metadata: &'a Metadata,
-    /// Checksums to be kept with the file; asked for only with [`Capabilities::xattrs`].
+    /// Checksums to be kept with the file; given only with [`Capabilities::xattrs`] or
+    /// [`Capabilities::compares_sums`].
     pub sums: Option<Sums>,
 }
 
@@ -269,6 +280,34 @@ impl<'a> Attributes<'a> {
             sums: None,
         }
     }
+}
+
+/// A small file to be written by [`crate::Store::write_small_each`].
+#[derive(Debug, Clone, Copy)]
+pub struct SmallFile<'a> {
+    /// The final path.
+    pub path: &'a RelPath,
+    /// The partial file's name in the same folder.
+    pub partial: &'a Name,
+    /// All of its content.
+    pub bytes: &'a [u8],
+    /// Where the content is zeros.
+    pub holes: &'a [ByteRange],
+    /// What it is given.
+    pub attributes: Attributes<'a>,
+}
+
+/// A small file to be published by [`crate::Store::publish_small_each`].
+#[derive(Debug, Clone, Copy)]
+pub struct SmallName<'a> {
+    /// The final path.
+    pub path: &'a RelPath,
+    /// The partial file's name in the same folder.
+    pub partial: &'a Name,
+    /// Which file is meant.
+    pub id: PartialId,
+    /// How the name is given.
+    pub how: Publish,
 }
 
 /// One thing to be made durable by [`crate::Store::sync_each`].

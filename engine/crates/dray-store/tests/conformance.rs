@@ -17,17 +17,12 @@ fn check(make: conformance::Factory<'_>, skipped: &[&str]) {
 }
 
 /// A store in a fresh folder each time; all folders go at the end.
-fn posix(openat2: bool, direct: bool) {
+fn posix(asked: &PosixOptions) {
     let folders = RefCell::new(Vec::new());
     check(
         &|| {
             let folder = tempfile::tempdir().expect("a folder");
-            let options = PosixOptions {
-                openat2,
-                direct,
-                ..PosixOptions::default()
-            };
-            let store = PosixStore::open(folder.path(), End::Sink, options).expect("opens");
+            let store = PosixStore::open(folder.path(), End::Sink, asked.clone()).expect("opens");
             folders.borrow_mut().push(folder);
             Arc::new(store)
         },
@@ -37,17 +32,31 @@ fn posix(openat2: bool, direct: bool) {
 
 #[test]
 fn posix_passes() {
-    posix(true, false);
+    posix(&PosixOptions::default());
 }
 
 #[test]
 fn posix_passes_without_openat2() {
-    posix(false, false);
+    posix(&PosixOptions {
+        openat2: false,
+        ..PosixOptions::default()
+    });
 }
 
 #[test]
 fn posix_passes_with_direct_io() {
-    posix(true, true);
+    posix(&PosixOptions {
+        direct: true,
+        ..PosixOptions::default()
+    });
+}
+
+#[test]
+fn posix_passes_with_space_taken_at_the_beginning() {
+    posix(&PosixOptions {
+        preallocates: true,
+        ..PosixOptions::default()
+    });
 }
 
 #[test]

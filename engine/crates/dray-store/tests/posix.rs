@@ -1,7 +1,7 @@
 //! What only a real file system shows.
 
 use dray_core::options::Links;
-use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath};
+use dray_core::{ByteRange, End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath};
 use dray_store::{
     Attributes, LinkScope, ListOptions, Listed, MadeDir, PartialRequest, PosixOptions, PosixStore,
     Publish, ReadPurpose, Store, StoreExt, SyncItem, TargetMap,
@@ -317,7 +317,6 @@ fn a_partial_file_in_a_folder_moved_away_is_not_published_there() {
     let request = PartialRequest {
         name: Name::new(b".dray-p").expect("good"),
         reuse: None,
-        preallocate: false,
     };
     let partial = store.begin(&path("a/file"), 1, &request).expect("begins");
     partial.write_at(0, b"x").expect("writes");
@@ -346,17 +345,11 @@ fn unfinished_files_and_folders_are_private() {
     let request = PartialRequest {
         name: Name::new(b".dray-p").expect("good"),
         reuse: None,
-        preallocate: true,
     };
     let partial = store
         .begin(&path("a/b/file"), 1 << 20, &request)
         .expect("begins");
     assert_eq!(mode("a/b/.dray-p"), 0o600);
-    let taken = fs::metadata(folder.path().join("a/b/.dray-p"))
-        .expect("there")
-        .blocks()
-        * 512;
-    assert!(taken >= 1 << 20, "preallocated {taken}");
     drop(partial);
     store
         .open_control(&path(".dray-log/log"), dray_store::ControlMode::Create)
@@ -365,12 +358,62 @@ fn unfinished_files_and_folders_are_private() {
 }
 
 #[test]
+fn the_space_of_a_file_is_taken_when_it_begins_if_asked() {
+    let blocks = |preallocates| {
+        let folder = TempDir::new().expect("a folder");
+        let options = PosixOptions {
+            preallocates,
+            ..PosixOptions::default()
+        };
+        let store = PosixStore::open(folder.path(), End::Sink, options).expect("opens");
+        let request = PartialRequest {
+            name: Name::new(b".dray-p").expect("good"),
+            reuse: None,
+        };
+        let partial = store.begin(&path("file"), 1 << 20, &request);
+        let partial = partial.expect("begins");
+        let begun = || fs::metadata(folder.path().join(".dray-p")).expect("there");
+        assert_eq!((begun().len(), begun().blocks()), (1 << 20, 0));
+        assert_eq!(partial.take_space(1 << 20), Ok(preallocates));
+        let taken = begun().blocks() * 512;
+        partial
+            .punch_hole(ByteRange::between(0, 1 << 19))
+            .expect("a hole");
+        assert_eq!(begun().len(), 1 << 20);
+        (taken, begun().blocks() * 512)
+    };
+    assert_eq!(blocks(false), (0, 0));
+    let (taken, left) = blocks(true);
+    assert!(taken >= 1 << 20, "{taken}");
+    assert!(left < taken, "{left}");
+}
+
+#[test]
+fn more_space_than_there_is_is_not_tried_to_be_taken() {
+    let folder = TempDir::new().expect("a folder");
+    let options = PosixOptions {
+        preallocates: true,
+        ..PosixOptions::default()
+    };
+    let store = PosixStore::open(folder.path(), End::Sink, options).expect("opens");
+    let request = PartialRequest {
+        name: Name::new(b".dray-p").expect("good"),
+        reuse: None,
+    };
+    let partial = store.begin(&path("file"), 1 << 20, &request);
+    let partial = partial.expect("begins");
+    let error = partial.take_space(1 << 60).expect_err("an exabyte");
+    assert_eq!(error.kind, dray_core::ErrorKind::NoSpace);
+    let begun = fs::metadata(folder.path().join(".dray-p")).expect("there");
+    assert_eq!(begun.blocks(), 0);
+}
+
+#[test]
 fn a_second_name_makes_a_partial_file_unusable() {
     let (folder, store) = sink();
     let request = PartialRequest {
         name: Name::new(b".dray-p").expect("good"),
         reuse: None,
-        preallocate: false,
     };
     let id = store
         .begin(&path("file"), 1, &request)

@@ -6,8 +6,8 @@ use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
 use dray_store::wrap::limit::LimitOptions;
 use dray_store::wrap::{Operation, trace};
 use dray_store::{
-    Attributes, MemoryStore, NullStore, NullTree, PartialRequest, Publish, ReadExt, ReadPurpose,
-    Store, StoreExt, SyncItem, TargetMap, WrapOptions, wrap,
+    Attributes, MemoryStore, NullStore, NullTree, PartialRequest, PosixOptions, PosixStore,
+    Publish, ReadExt, ReadPurpose, Store, StoreExt, SyncItem, TargetMap, WrapOptions, wrap,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,6 @@ fn write(store: &dyn Store, at: &str, bytes: &[u8]) -> dray_core::Result<()> {
     let request = PartialRequest {
         name: partial_name(),
         reuse: None,
-        preallocate: false,
     };
     let partial = store.begin(&path(at), bytes.len() as u64, &request)?;
     partial.write_at(0, bytes)?;
@@ -67,6 +66,36 @@ fn one_target_is_limited_and_the_other_is_not() {
     };
     assert!(time("slow/file") >= Duration::from_millis(170));
     assert!(time("fast/file") < Duration::from_millis(150));
+}
+
+#[test]
+fn a_file_that_takes_one_writer_does_so_past_a_hook_that_does_not_delay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let takes_one = |options: WrapOptions| {
+        let posix = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+        let store = wrap(Arc::new(posix.expect("opens")), options);
+        let request = PartialRequest {
+            name: partial_name(),
+            reuse: None,
+        };
+        let partial = store.begin(&path("a"), 1 << 20, &request).expect("begins");
+        partial.abort().expect("removed");
+        partial.takes_one_writer()
+    };
+    let plain = takes_one(WrapOptions::default());
+    let traced = takes_one(WrapOptions {
+        trace: Some(trace::json_lines(std::io::sink())),
+        ..WrapOptions::default()
+    });
+    assert_eq!(traced, plain);
+    let limited = takes_one(WrapOptions {
+        limit: Some(LimitOptions {
+            whole: Some(BytesPerSecond(1 << 30)),
+            targets: BTreeMap::new(),
+        }),
+        ..WrapOptions::default()
+    });
+    assert!(!limited);
 }
 
 #[test]
@@ -186,7 +215,6 @@ fn memory_forgets_what_was_not_synced() {
     let request = PartialRequest {
         name: partial_name(),
         reuse: None,
-        preallocate: false,
     };
     let partial = store
         .begin(&path("kept/partial"), 8, &request)

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::store::Store;
 use crate::types::{
-    Attributes, Capabilities, FileKind, ListOptions, PartialRequest, Publish, ReadPurpose,
+    Attributes, Capabilities, FileKind, ListOptions, PartialId, PartialRequest, Publish,
+    ReadPurpose, SmallFile, SmallName,
 };
 use dray_core::{ErrorKind, Metadata, ModifiedTime, RelPath, Sums};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,11 @@ pub(super) const CASES: &[Case] = &[
         run: own,
     },
     Case {
+        name: "many small files have an answer each",
+        lacks: always,
+        run: many,
+    },
+    Case {
         name: "links are kept and replaced as links",
         lacks: no_links,
         run: links,
@@ -77,7 +83,6 @@ fn unseen(store: &dyn Store) -> Outcome {
     let request = PartialRequest {
         name: own_name("p")?,
         reuse: None,
-        preallocate: false,
     };
     let partial = store.begin(&file, 3, &request)?;
     let check = |when: &str| {
@@ -104,7 +109,6 @@ fn absent_or_replace(store: &dyn Store) -> Outcome {
     let request = PartialRequest {
         name: own_name("p")?,
         reuse: None,
-        preallocate: false,
     };
     let partial = store.begin(&file, 3, &request)?;
     partial.write_at(0, b"new")?;
@@ -228,11 +232,7 @@ fn xattrs(store: &dyn Store) -> Outcome {
     let name = own_name("p")?;
     let id = store.write_small(&file, &name, b"data", &[], &attributes)?;
     store.publish_small(&file, &name, id, Publish::IfAbsent)?;
-    let request = PartialRequest {
-        name,
-        reuse: None,
-        preallocate: false,
-    };
+    let request = PartialRequest { name, reuse: None };
     let big = path("big");
     let partial = store.begin(&big, 4, &request)?;
     partial.write_at(0, b"data")?;
@@ -276,7 +276,6 @@ fn own(store: &dyn Store) -> Outcome {
     let request = PartialRequest {
         name: own_name("p")?,
         reuse: None,
-        preallocate: false,
     };
     let mine = store.begin(&file, 4, &request)?;
     mine.write_at(0, b"mine")?;
@@ -362,4 +361,56 @@ fn links(store: &dyn Store) -> Outcome {
         ErrorKind::IsADirectory,
         "a link over a folder",
     )
+}
+
+fn many(store: &dyn Store) -> Outcome {
+    let meta = metadata(5, 0);
+    let attributes = Attributes::of(&meta);
+    let paths = ["a", "b", "c", "d"].map(path);
+    let partials = [
+        own_name("a")?,
+        own_name("b")?,
+        own_name("c")?,
+        own_name("d")?,
+    ];
+    let contents: [&[u8]; 4] = [b"one", b"", b"three", b"four"];
+    // One name is taken, and that is no matter of the others.
+    let taken = store.write_small(&paths[2], &partials[2], b"before", &[], &attributes)?;
+    let files = (0..4).map(|number| SmallFile {
+        path: &paths[number],
+        partial: &partials[number],
+        bytes: contents[number],
+        holes: &[],
+        attributes,
+    });
+    let mut written = store.write_small_each(&files.collect::<Vec<_>>());
+    ensure_eq!(written.len(), 4, "answers to four files");
+    ensure_error(
+        written.remove(2),
+        ErrorKind::AlreadyExists,
+        "a name that is taken",
+    )?;
+    let mut ids = written.into_iter().collect::<Result<Vec<_>, _>>()?;
+    ids.insert(2, taken);
+    // Another's file is not published, and that is no matter of the others either.
+    ids[3] = PartialId {
+        inode: ids[3].inode.wrapping_add(1),
+        ..ids[3]
+    };
+    let names = (0..4).map(|number| SmallName {
+        path: &paths[number],
+        partial: &partials[number],
+        id: ids[number],
+        how: Publish::Replace,
+    });
+    let mut published = store.publish_small_each(&names.collect::<Vec<_>>());
+    ensure_eq!(published.len(), 4, "answers to four names");
+    ensure_error(published.remove(3), ErrorKind::NotFound, "another's file")?;
+    published.into_iter().collect::<Result<Vec<_>, _>>()?;
+    ensure_eq!(get(store, &paths[0])?, b"one", "the first");
+    ensure_eq!(get(store, &paths[1])?, b"", "an empty one");
+    ensure_eq!(get(store, &paths[2])?, b"before", "what stood there");
+    ensure_eq!(store.stat(&paths[3])?, None, "what was not published");
+    store.discard(&paths[3], &partials[3], None)?;
+    Ok(())
 }

@@ -119,7 +119,6 @@ fn sparse(store: &dyn Store) -> Outcome {
     let request = PartialRequest {
         name: own_name("p")?,
         reuse: None,
-        preallocate: false,
     };
     let partial = store.begin(&file, SIZE, &request)?;
     let data = pattern(MIB as usize, 6);
@@ -226,7 +225,6 @@ fn escape(store: &dyn Store) -> Outcome {
     let request = PartialRequest {
         name: name.clone(),
         reuse: None,
-        preallocate: false,
     };
     let (link, file, folder) = (path("link"), path("link/file"), path("link/folder"));
     for text in texts {

@@ -233,18 +233,13 @@ fn request(name: &str) -> Result<PartialRequest, Broken> {
     Ok(PartialRequest {
         name: own_name(name)?,
         reuse: None,
-        preallocate: false,
     })
 }
 
 fn any_order(store: &dyn Store) -> Outcome {
     let bytes = pattern(300_000, 1);
     let file = path("file");
-    let request = PartialRequest {
-        preallocate: true,
-        ..request("p")?
-    };
-    let partial = store.begin(&file, bytes.len() as u64, &request)?;
+    let partial = store.begin(&file, bytes.len() as u64, &request("p")?)?;
     let cuts: Vec<usize> = (0..bytes.len()).step_by(70_000).rev().collect();
     for _ in 0..2 {
         for &start in &cuts {

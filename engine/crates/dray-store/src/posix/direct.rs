@@ -131,7 +131,6 @@ mod tests {
         let request = PartialRequest {
             name: Name::new(b".part").expect("good"),
             reuse: None,
-            preallocate: false,
         };
         let partial = store.begin(&path, size as u64, &request).expect("begun");
         memory(size, 0, |bytes| {

@@ -60,6 +60,8 @@ pub struct PosixOptions {
     pub openat2: bool,
     /// Whether large files pass the page cache, where the file system lets them.
     pub direct: bool,
+    /// Whether [`crate::Partial::take_space`] takes any, where the file system can do that.
+    pub preallocates: bool,
     /// Whether files may share blocks with their copies, where the file system can do that.
     pub shares_blocks: bool,
 }
@@ -72,6 +74,7 @@ impl Default for PosixOptions {
             create: false,
             openat2: true,
             direct: false,
+            preallocates: false,
             shares_blocks: false,
         }
     }
@@ -87,6 +90,7 @@ pub struct PosixStore {
     capabilities: Capabilities,
     umask: u32,
     is_direct: bool,
+    preallocates: bool,
     shares_blocks: bool,
     /// The root's path, if the system tells.
     opened_at: Option<PathBuf>,
@@ -139,6 +143,7 @@ impl PosixStore {
             capabilities,
             umask: umask(),
             is_direct: options.direct,
+            preallocates: options.preallocates,
             shares_blocks: options.shares_blocks,
             opened_at,
         })

@@ -34,6 +34,9 @@ const POSIX: Capabilities = Capabilities {
     name_bytes_max: NAME_LENGTH_MAX,
     path_bytes_max: PATH_LENGTH_MAX,
     keeps_nothing: false,
+    compares_sums: false,
+    takes_many: false,
+    late_calls: std::time::Duration::ZERO,
 };
 
 /// The capabilities of the file system that holds `root`. A source is not written to: nothing

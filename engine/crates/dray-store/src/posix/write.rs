@@ -48,6 +48,7 @@ impl PosixStore {
             takes_one_writer: takes_one && direct.is_none(),
             direct,
             may_share: AtomicBool::new(may_share),
+            preallocates: self.preallocates,
             fd,
             id,
             name: request.name.clone(),
@@ -72,13 +73,6 @@ impl PosixStore {
         let prepare = || {
             if size_bytes > 0 {
                 rustix::fs::ftruncate(&fd, size_bytes)?;
-            }
-            if size_bytes > 0 && request.preallocate {
-                let flags = FallocateFlags::empty();
-                match rustix::fs::fallocate(&fd, flags, 0, size_bytes) {
-                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                    other => other?,
-                }
             }
             id_of(&fd)
         };
@@ -215,6 +209,7 @@ pub(super) struct PosixPartial {
     takes_one_writer: bool,
     /// Until the file system says no.
     may_share: AtomicBool,
+    preallocates: bool,
     name: Name,
     folders: Arc<Folders>,
     place: Place,
@@ -250,6 +245,28 @@ impl Partial for PosixPartial {
             self.may_share.store(false, Ordering::Relaxed);
         }
         Ok(shared)
+    }
+
+    fn take_space(&self, size_bytes: u64) -> Result<bool> {
+        // A file that shares its blocks with another needs none of its own.
+        if !self.preallocates || self.may_share.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let named = self.named("take the space of the file");
+        // Asked first: in looking for room that is not there the file system would take all there is,
+        // and for that moment nobody else could write.
+        let state = rustix::fs::fstatvfs(&self.fd).map_err(&named)?;
+        if state.f_bavail.saturating_mul(state.f_frsize) < size_bytes {
+            return Err(named(Errno::NOSPC));
+        }
+        let taken = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, size_bytes)
+        });
+        match taken {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(errno) => Err(named(errno)),
+        }
     }
 
     fn takes_one_writer(&self) -> bool {

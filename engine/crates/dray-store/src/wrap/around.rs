@@ -1,5 +1,7 @@
 //! The store that forwards every call to another, past a hook.
 
+mod control;
+
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, ListOptions, Listed,
@@ -116,6 +118,10 @@ pub struct Call<'a> {
 pub trait Hook: Send + Sync + 'static {
     /// Whether the layout of each opened file is to be looked up.
     const WANTS_LAYOUT: bool = false;
+
+    /// Whether a call takes longer for it than the store's own: then several to one file are worth
+    /// having under way, where the store by itself takes one writer.
+    const DELAYS: bool = false;
 
     /// Before the call. May wait.
     ///
@@ -516,6 +522,14 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
         })
     }
 
+    fn take_space(&self, size_bytes: u64) -> Result<bool> {
+        self.inner.take_space(size_bytes)
+    }
+
+    fn takes_one_writer(&self) -> bool {
+        !H::DELAYS && self.inner.takes_one_writer()
+    }
+
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
         // Not charged or described by its length: no bytes move.
         self.call(Operation::PunchHole, |inner| inner.punch_hole(range))
@@ -535,6 +549,10 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
         self.call(Operation::Sync, |inner| inner.sync())
     }
 
+    fn ready(&self, attributes: &Attributes<'_>) -> Result<()> {
+        self.inner.ready(attributes) // A part of publishing, which is what hooks hear of.
+    }
+
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
         let call = self.describe(Operation::Publish, 0, 0);
         let others = self.hook.to_publish(&call, attributes)?;
@@ -544,53 +562,5 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
 
     fn abort(&self) -> Result<()> {
         self.call(Operation::Discard, |inner| inner.abort())
-    }
-}
-
-impl<H: Hook> ControlFile for Handle<dyn ControlFile, H> {
-    fn len(&self) -> Result<u64> {
-        self.call(Operation::ControlRead, |inner| inner.len())
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read(Operation::ControlRead, offset, buffer, |inner, buffer| {
-            inner.read_at(offset, buffer)
-        })
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write(Operation::ControlWrite, offset, bytes, |inner, bytes| {
-            inner.write_at(offset, bytes)
-        })
-    }
-
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        self.write(Operation::ControlWrite, 0, bytes, |inner, bytes| {
-            inner.append(bytes)
-        })
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.call(Operation::ControlSync, |inner| inner.sync())
-    }
-
-    fn truncate(&self, size_bytes: u64) -> Result<()> {
-        self.call(Operation::ControlTruncate, |inner| {
-            inner.truncate(size_bytes)
-        })
-    }
-
-    fn replace(&self, bytes: &[u8]) -> Result<()> {
-        self.write(Operation::ControlReplace, 0, bytes, |inner, bytes| {
-            inner.replace(bytes)
-        })
-    }
-
-    fn try_lock(&self) -> Result<bool> {
-        self.call(Operation::ControlLock, |inner| inner.try_lock())
-    }
-
-    fn unlock(&self) -> Result<()> {
-        self.call(Operation::ControlLock, |inner| inner.unlock())
     }
 }

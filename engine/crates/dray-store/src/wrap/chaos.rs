@@ -103,6 +103,8 @@ impl Chaos {
 }
 
 impl Hook for Chaos {
+    const DELAYS: bool = true;
+
     fn before(&self, call: &Call<'_>) -> Result<()> {
         let wanted = |fault: &Fault| matches!(fault, Fault::Error(_) | Fault::Delay(_));
         for (fault, _) in self.struck(call, wanted) {

@@ -113,6 +113,7 @@ impl Limit {
 
 impl Hook for Limit {
     const WANTS_LAYOUT: bool = true;
+    const DELAYS: bool = true;
 
     fn before(&self, call: &Call<'_>) -> dray_core::Result<()> {
         let is_data = matches!(
