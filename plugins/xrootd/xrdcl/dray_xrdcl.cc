@@ -1,41 +1,54 @@
 // See dray_xrdcl.h. Nothing is decided here: each call is one call of XrdCl, its answer in plain words.
 
-#include "dray_xrdcl.h"
+#include "common.hh"
 
 #include <XProtocol/XProtocol.hh>
 #include <XrdCl/XrdClBuffer.hh>
 #include <XrdCl/XrdClDefaultEnv.hh>
-#include <XrdCl/XrdClFile.hh>
 #include <XrdCl/XrdClFileSystem.hh>
-#include <XrdCl/XrdClStatus.hh>
 #include <XrdCl/XrdClURL.hh>
-#include <XrdCl/XrdClXRootDResponses.hh>
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
-// Everything else of this library is hidden, by -fvisibility=hidden.
-#define DRAY_EXPORT __attribute__((visibility("default")))
-
-struct dray_xrdcl_file {
-	// false: client plug-ins of the host are not asked; one of ours would come round in a circle.
-	XrdCl::File file{false};
-};
-
 namespace {
 
-int32_t kind_of_answer(uint32_t number)
+// Servers give many of their system's errors one number; what they say of them is strerror's.
+int32_t kind_of_words(const std::string &words)
+{
+	if (words.find("not empty") != std::string::npos)
+		return DRAY_XRDCL_EXISTS;
+	if (words.find("read/only") != std::string::npos)
+		return DRAY_XRDCL_READ_ONLY;
+	if (words.find("ot a directory") != std::string::npos)
+		return DRAY_XRDCL_NOT_A_DIRECTORY;
+	return DRAY_XRDCL_IO;
+}
+
+int32_t kind_of_answer(uint32_t number, const std::string &words)
 {
 	switch (number) {
 	case kXR_NotFound:
 		return DRAY_XRDCL_NOT_FOUND;
 	case kXR_NotAuthorized:
-	case kXR_fsReadOnly:
 		return DRAY_XRDCL_PERMISSION_DENIED;
+	case kXR_fsReadOnly:
+		return DRAY_XRDCL_READ_ONLY;
+	case kXR_ItExists:
+		return DRAY_XRDCL_EXISTS;
+	case kXR_NoSpace:
+	case kXR_overQuota:
+		return DRAY_XRDCL_NO_SPACE;
+	case kXR_FileLocked:
+		return DRAY_XRDCL_LOCKED;
+	case kXR_AttrNotFound:
+		return DRAY_XRDCL_NO_ATTRIBUTE;
+	case kXR_ArgTooLong:
+		return DRAY_XRDCL_NAME_TOO_LONG;
 	case kXR_AuthFailed:
 	case kXR_TLSRequired:
 		return DRAY_XRDCL_UNAUTHORIZED;
@@ -44,17 +57,16 @@ int32_t kind_of_answer(uint32_t number)
 	case kXR_Unsupported:
 		return DRAY_XRDCL_UNSUPPORTED;
 	case kXR_IOError:
-	case kXR_FSError:
 		return DRAY_XRDCL_IO;
+	case kXR_FSError:
+		return kind_of_words(words);
 	case kXR_Overloaded:
 	case kXR_NoMemory:
-	case kXR_FileLocked:
 		return DRAY_XRDCL_BUSY;
 	case kXR_ChkSumErr:
 		return DRAY_XRDCL_CHECKSUM;
 	case kXR_ArgInvalid:
 	case kXR_ArgMissing:
-	case kXR_ArgTooLong:
 	case kXR_InvalidRequest:
 	case kXR_NotFile:
 		return DRAY_XRDCL_INVALID;
@@ -67,7 +79,7 @@ int32_t kind_of(const XrdCl::XRootDStatus &status)
 {
 	switch (status.code) {
 	case XrdCl::errErrorResponse:
-		return kind_of_answer(status.errNo);
+		return kind_of_answer(status.errNo, status.GetErrorMessage());
 	case XrdCl::errAuthFailed:
 	case XrdCl::errTlsError:
 	case XrdCl::errLoginFailed:
@@ -79,6 +91,8 @@ int32_t kind_of(const XrdCl::XRootDStatus &status)
 	case XrdCl::errSocketError:
 	case XrdCl::errSocketDisconnected:
 	case XrdCl::errStreamDisconnect:
+	case XrdCl::errInvalidSession: // the server is another than the one that knew us
+	case XrdCl::errOperationInterrupted:
 	case XrdCl::errConnectionError:
 	case XrdCl::errHandShakeFailed:
 	case XrdCl::errNoMoreFreeSIDs:
@@ -101,6 +115,10 @@ int32_t kind_of(const XrdCl::XRootDStatus &status)
 	}
 }
 
+} // namespace
+
+namespace dray {
+
 int32_t fail(dray_xrdcl_error *error, int32_t kind, const char *words)
 {
 	if (error) {
@@ -116,16 +134,34 @@ int32_t fail(dray_xrdcl_error *error, const XrdCl::XRootDStatus &status)
 	return fail(error, kind_of(status), status.ToStr().c_str());
 }
 
-// Nothing that XrdCl or the library of C++ throws goes further.
-template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexcept -> decltype(call())
+int32_t missing(dray_xrdcl_error *error)
 {
-	try {
-		return call();
-	} catch (const std::exception &caught) {
-		return fail(error, DRAY_XRDCL_INTERNAL, caught.what());
-	} catch (...) {
-		return fail(error, DRAY_XRDCL_INTERNAL, "the XRootD client threw something");
-	}
+	return fail(error, DRAY_XRDCL_OTHER, "the server gave no answer to what it was asked");
+}
+
+int32_t answered(const std::string &text, char *answer, uint32_t answer_bytes, dray_xrdcl_error *error)
+{
+	if (answer_bytes == 0)
+		return missing(error);
+	size_t length = std::min<size_t>(text.size(), answer_bytes - 1);
+	std::memcpy(answer, text.data(), length);
+	answer[length] = '\0';
+	return 0;
+}
+
+int32_t ask(const char *url, XrdCl::QueryCode::Code code, const char *what, char *answer,
+            uint32_t answer_bytes, dray_xrdcl_error *error)
+{
+	XrdCl::FileSystem server{XrdCl::URL(url), false};
+	XrdCl::Buffer argument;
+	argument.FromString(what);
+	Answer<XrdCl::Buffer> response;
+	auto status = server.Query(code, argument, response.info);
+	if (!status.IsOK())
+		return fail(error, status);
+	if (!response.info)
+		return missing(error);
+	return answered(response.info->ToString(), answer, answer_bytes, error);
 }
 
 void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
@@ -138,20 +174,36 @@ void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
 	if (from.TestFlags(XrdCl::StatInfo::Other))
 		state->flags |= DRAY_XRDCL_SPECIAL;
 	state->zero = 0;
+	// A number, though the client calls it a text; 0 for one that is none.
+	state->id = std::strtoull(from.GetId().c_str(), nullptr, 10);
 }
 
-// XrdCl gives out what it answers; it is ours then.
-template <typename Info> struct Answer {
-	Info *info = nullptr;
-	~Answer() { delete info; }
-};
+} // namespace dray
 
-int32_t missing(dray_xrdcl_error *error)
+namespace {
+
+// How long an opening by the key of a third-party copy may take, at the least. A server lets it wait for the
+// client's word (7 s by default, 15 at most: XrdOfsTPCConfig.hh, 5.5), and for a file that is fetched from a
+// tape as long as that takes: what XrdCl waits for any answer counts where it is more.
+constexpr int keyed_open_seconds_min = 60;
+
+uint16_t keyed_open_seconds()
 {
-	return fail(error, DRAY_XRDCL_OTHER, "the server gave no answer to what it was asked");
+	int seconds = 0;
+	XrdCl::DefaultEnv::GetEnv()->GetInt("RequestTimeout", seconds);
+	return static_cast<uint16_t>(std::clamp(seconds, keyed_open_seconds_min, 65535));
+}
+
+// Whether a URL has the key of a third-party copy.
+bool is_keyed(const std::string &url)
+{
+	const auto query = url.find('?');
+	return query != std::string::npos && url.find("tpc.key=", query) != std::string::npos;
 }
 
 } // namespace
+
+using namespace dray;
 
 extern "C" {
 
@@ -169,11 +221,31 @@ DRAY_EXPORT int32_t dray_xrdcl_set(const char *name, int32_t value)
 	});
 }
 
-DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, dray_xrdcl_file **file, dray_xrdcl_error *error)
+DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, dray_xrdcl_file **file,
+                                    dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int32_t {
 		auto opened = std::make_unique<dray_xrdcl_file>();
-		auto status = opened->file.Open(std::string(url), XrdCl::OpenFlags::Read);
+		const std::string named = url;
+		auto flags = XrdCl::OpenFlags::Read;
+		if (how & (DRAY_XRDCL_UPDATE | DRAY_XRDCL_NEW)) {
+			flags = XrdCl::OpenFlags::Update;
+			// What was written by a connection that is lost may be lost too: nobody may go on as if not.
+			opened->file.SetProperty("WriteRecovery", "false");
+		}
+		if (how & DRAY_XRDCL_NEW)
+			flags |= XrdCl::OpenFlags::New;
+		if (how & DRAY_XRDCL_SHARED)
+			flags |= XrdCl::OpenFlags::Force;
+		uint16_t seconds = 0; // XrdCl's own limit
+		if (is_keyed(named)) {
+			// What opened it once opens it no more: the server would let a second opening by the same
+			// key wait for minutes, for a client that has long given its word.
+			opened->file.SetProperty("ReadRecovery", "false");
+			seconds = keyed_open_seconds();
+		}
+		auto access = static_cast<XrdCl::Access::Mode>(mode);
+		auto status = opened->file.Open(named, flags, access, seconds);
 		if (!status.IsOK())
 			return fail(error, status);
 		*file = opened.release();
@@ -185,7 +257,7 @@ DRAY_EXPORT void dray_xrdcl_close(dray_xrdcl_file *file)
 {
 	guarded(nullptr, [&]() -> int32_t {
 		std::unique_ptr<dray_xrdcl_file> closing(file);
-		// Of a file that was only read, a close that fails loses nothing.
+		// What is to stay was synced before: a close that fails loses nothing.
 		[[maybe_unused]] auto status = closing->file.Close();
 		return 0;
 	});
@@ -221,6 +293,18 @@ DRAY_EXPORT int32_t dray_xrdcl_state_of(dray_xrdcl_file *file, int32_t anew, dra
 			return missing(error);
 		fill(*answer.info, state);
 		return 0;
+	});
+}
+
+DRAY_EXPORT int32_t dray_xrdcl_server_of(dray_xrdcl_file *file, char *answer, uint32_t answer_bytes,
+                                         dray_xrdcl_error *error)
+{
+	return guarded(error, [&]() -> int32_t {
+		std::string host;
+		if (!file->file.GetProperty("DataServer", host))
+			return missing(error);
+		XrdCl::URL url(host);
+		return answered(url.GetHostName() + ":" + std::to_string(url.GetPort()), answer, answer_bytes, error);
 	});
 }
 
@@ -274,19 +358,26 @@ DRAY_EXPORT int32_t dray_xrdcl_checksum(const char *url, const char *query, char
                                         uint32_t answer_bytes, dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int32_t {
-		XrdCl::FileSystem server{XrdCl::URL(url), false};
+		return ask(url, XrdCl::QueryCode::Checksum, query, answer, answer_bytes, error);
+	});
+}
+
+DRAY_EXPORT int32_t dray_xrdcl_ask(dray_xrdcl_file *file, const char *question, uint32_t seconds,
+                                   char *answer, uint32_t answer_bytes, dray_xrdcl_error *error)
+{
+	return guarded(error, [&]() -> int32_t {
 		XrdCl::Buffer argument;
-		argument.FromString(query);
+		argument.FromString(question);
 		Answer<XrdCl::Buffer> response;
-		auto status = server.Query(XrdCl::QueryCode::Checksum, argument, response.info);
+		// The type of a time differs between versions; no question waits for so long that it matters.
+		auto wait = static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));
+		auto status = file->file.Fcntl(argument, response.info, wait);
 		if (!status.IsOK())
 			return fail(error, status);
-		if (!response.info || answer_bytes == 0)
-			return missing(error);
-		std::string text = response.info->ToString();
-		size_t length = std::min<size_t>(text.size(), answer_bytes - 1);
-		std::memcpy(answer, text.data(), length);
-		answer[length] = '\0';
+		std::string text = response.info ? response.info->ToString() : "";
+		if (text.size() >= answer_bytes)
+			return fail(error, DRAY_XRDCL_OTHER, "the server's answer is longer than any");
+		std::memcpy(answer, text.c_str(), text.size() + 1);
 		return 0;
 	});
 }

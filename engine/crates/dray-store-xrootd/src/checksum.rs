@@ -5,7 +5,7 @@ use crate::url::{Url, text};
 use dray_core::{Checksum, ErrorKind, RelPath, Result};
 
 /// Asked for by name when a server's own choice is none that dray computes, in this order.
-const NAMES: &[&str] = &["adler32", "crc32c"];
+pub(crate) const NAMES: &[&str] = &["adler32", "crc32c"];
 
 /// Asks the server for the checksum of the file at `path`. It reads the whole file when nobody has asked
 /// before, so this may take as long. None when it has none that dray computes.
@@ -46,14 +46,16 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
 
 /// Whether a refusal may be about the algorithm.
 const fn has_none(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Unsupported | ErrorKind::InvalidRequest | ErrorKind::ChecksumMismatch
-    )
+    is_unknown(kind) || matches!(kind, ErrorKind::ChecksumMismatch)
+}
+
+/// Whether a refusal is about the algorithm, and not about this file.
+pub(crate) const fn is_unknown(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unsupported | ErrorKind::InvalidRequest)
 }
 
 /// Reads "adler32 37dc018b"; none for an algorithm that dray does not compute.
-fn read(answer: &str) -> Option<Checksum> {
+pub(crate) fn read(answer: &str) -> Option<Checksum> {
     let mut words = answer.split_ascii_whitespace();
     let (name, value) = (words.next()?, words.next()?);
     Checksum::parse(&format!("{name}:{value}"))

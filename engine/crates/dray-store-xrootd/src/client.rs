@@ -1,5 +1,11 @@
 //! The XRootD client, as plugins/xrootd/xrdcl/dray_xrdcl.h describes it. The only place that calls it.
 
+mod change;
+mod many;
+mod streams;
+
+pub(crate) use many::{Renaming, Small};
+
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
 use libloading::Library;
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
@@ -7,27 +13,51 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Names the library when it lies somewhere else than beside the program.
 pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
 
 const LIBRARY: &str = "libdray-xrdcl.so";
 /// `DRAY_XRDCL_VERSION`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 /// `DRAY_XRDCL_DIRECTORY`.
 const DIRECTORY: u32 = 1;
 /// `DRAY_XRDCL_SPECIAL`.
 const SPECIAL: u32 = 2;
+/// What stands in the place of a kind while nothing has failed.
+const NO_ERROR: i32 = -1;
+/// `DRAY_XRDCL_LOCKED`.
+const LOCKED: i32 = 17;
+/// `DRAY_XRDCL_NO_ATTRIBUTE`.
+const NO_ATTRIBUTE: i32 = 18;
 /// Bytes of `dray_xrdcl_error.words`.
 const WORDS_BYTES: usize = 1020;
+/// What is done when a file is opened, for errors.
+const OPEN: &str = "open the file";
 /// Most bytes of an answer to a question for a checksum: a name of 16, a value of 128.
 const ANSWER_BYTES: u32 = 512;
+/// Most bytes of an answer of a plug-in: servers hold no longer one (2 KiB).
+const PLUGIN_ANSWER_BYTES: u32 = 4096;
 
 /// `struct dray_xrdcl_error`.
 #[repr(C)]
 struct RawError {
     kind: i32,
     words: [u8; WORDS_BYTES],
+}
+
+impl RawError {
+    const fn none() -> Self {
+        Self {
+            kind: NO_ERROR,
+            words: [0; WORDS_BYTES],
+        }
+    }
+
+    const fn is_none(&self) -> bool {
+        self.kind == NO_ERROR
+    }
 }
 
 /// `struct dray_xrdcl_state`.
@@ -38,6 +68,7 @@ struct RawState {
     modified: i64,
     flags: u32,
     zero: u32,
+    id: u64,
 }
 
 /// `struct dray_xrdcl_file`.
@@ -55,6 +86,8 @@ pub(crate) struct Found {
     pub(crate) modified: ModifiedTime,
     pub(crate) is_folder: bool,
     pub(crate) is_special: bool,
+    /// Number of the file at its server; 0 where it is not told.
+    pub(crate) id: u64,
 }
 
 impl Found {
@@ -67,6 +100,7 @@ impl Found {
             },
             is_folder: raw.flags & DIRECTORY != 0,
             is_special: raw.flags & SPECIAL != 0,
+            id: raw.id,
         }
     }
 }
@@ -80,14 +114,47 @@ type Words<'a> = *const c_char;
 pub(crate) struct Client {
     _library: Library,
     set: unsafe extern "C" fn(Words<'_>, i32) -> i32,
-    open: unsafe extern "C" fn(Words<'_>, *mut *mut RawFile, *mut RawError) -> i32,
+    open: unsafe extern "C" fn(Words<'_>, u32, u32, *mut *mut RawFile, *mut RawError) -> i32,
     close: unsafe extern "C" fn(*mut RawFile),
     read: unsafe extern "C" fn(*mut RawFile, u64, *mut c_void, u32, i32, *mut RawError) -> i64,
     state_of: unsafe extern "C" fn(*mut RawFile, i32, *mut RawState, *mut RawError) -> i32,
+    server_of: unsafe extern "C" fn(*mut RawFile, *mut c_char, u32, *mut RawError) -> i32,
     look: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut RawState, *mut RawError) -> i32,
     list: unsafe extern "C" fn(Words<'_>, Words<'_>, Take, *mut c_void, *mut RawError) -> i32,
-    checksum: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut c_char, u32, *mut RawError) -> i32,
+    ask: unsafe extern "C" fn(*mut RawFile, Words<'_>, u32, *mut c_char, u32, *mut RawError) -> i32,
+    checksum: Asked,
+    config: Asked,
+    space: Asked,
+    write: unsafe extern "C" fn(*mut RawFile, u64, *const c_void, u32, i32, *mut RawError) -> i32,
+    sync: unsafe extern "C" fn(*mut RawFile, *mut RawError) -> i32,
+    truncate: unsafe extern "C" fn(*mut RawFile, u64, *mut RawError) -> i32,
+    make_dir: unsafe extern "C" fn(Words<'_>, Words<'_>, u32, i32, *mut RawError) -> i32,
+    remove: unsafe extern "C" fn(Words<'_>, Words<'_>, i32, *mut RawError) -> i32,
+    set_mode: unsafe extern "C" fn(Words<'_>, Words<'_>, u32, *mut RawError) -> i32,
+    set_attribute:
+        unsafe extern "C" fn(Words<'_>, Words<'_>, Words<'_>, Words<'_>, *mut RawError) -> i32,
+    attribute: unsafe extern "C" fn(
+        Words<'_>,
+        Words<'_>,
+        Words<'_>,
+        *mut c_char,
+        u64,
+        *mut RawError,
+    ) -> i64,
+    write_small: unsafe extern "C" fn(*mut many::RawSmall, u64, *mut RawError) -> i32,
+    move_each: unsafe extern "C" fn(Words<'_>, *mut many::RawRenaming, u64, *mut RawError) -> i32,
+    sync_each: unsafe extern "C" fn(
+        *const *mut RawFile,
+        *const u64,
+        *mut RawError,
+        u64,
+        *mut RawError,
+    ) -> i32,
 }
+
+/// A question that is answered by a text.
+type Asked =
+    unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, u32, *mut RawError) -> i32;
 
 static CLIENT: OnceLock<Result<Client>> = OnceLock::new();
 
@@ -100,13 +167,13 @@ pub(crate) fn client() -> Result<&'static Client> {
 }
 
 /// Has the client use so many data connections for each connection it logs in by, where the server
-/// allows it; before the first URL is used. 0 means one for all.
+/// allows it; before the first URL is used. With 0 or 1 the one that it logs in by is all.
 ///
 /// # Errors
 /// When the client cannot be loaded.
 pub fn set_substreams(count: u32) -> Result<()> {
     let name = words("SubStreamsPerChannel")?;
-    let count = i32::try_from(count.max(1)).unwrap_or(i32::MAX);
+    let count = streams::of_channel(count);
     let client = client()?;
     // SAFETY: the text lives until the call returns.
     unsafe { (client.set)(name.as_ptr(), count) };
@@ -181,9 +248,24 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
         close: entry!(b"dray_xrdcl_close"),
         read: entry!(b"dray_xrdcl_read"),
         state_of: entry!(b"dray_xrdcl_state_of"),
+        server_of: entry!(b"dray_xrdcl_server_of"),
         look: entry!(b"dray_xrdcl_look"),
         list: entry!(b"dray_xrdcl_list"),
         checksum: entry!(b"dray_xrdcl_checksum"),
+        ask: entry!(b"dray_xrdcl_ask"),
+        config: entry!(b"dray_xrdcl_config"),
+        space: entry!(b"dray_xrdcl_space"),
+        write: entry!(b"dray_xrdcl_write"),
+        sync: entry!(b"dray_xrdcl_sync"),
+        truncate: entry!(b"dray_xrdcl_truncate"),
+        make_dir: entry!(b"dray_xrdcl_make_dir"),
+        remove: entry!(b"dray_xrdcl_remove"),
+        set_mode: entry!(b"dray_xrdcl_set_mode"),
+        set_attribute: entry!(b"dray_xrdcl_set_attribute"),
+        attribute: entry!(b"dray_xrdcl_attribute"),
+        write_small: entry!(b"dray_xrdcl_write_small"),
+        move_each: entry!(b"dray_xrdcl_move_each"),
+        sync_each: entry!(b"dray_xrdcl_sync_each"),
         _library: library,
     };
     Ok(client)
@@ -198,10 +280,7 @@ fn words(text: &str) -> Result<CString> {
 
 /// Calls the client with room for an error, and makes what came of it ours.
 fn call(operation: &str, call: impl FnOnce(*mut RawError) -> i64) -> Result<u64> {
-    let mut raw = RawError {
-        kind: 0,
-        words: [0; WORDS_BYTES],
-    };
+    let mut raw = RawError::none();
     let answer = call(&raw mut raw);
     u64::try_from(answer).map_err(|_| failed(operation, &raw))
 }
@@ -221,6 +300,12 @@ fn failed(operation: &str, raw: &RawError) -> Error {
         11 => ErrorKind::ChecksumMismatch,
         12 => ErrorKind::InvalidRequest,
         13 => ErrorKind::Internal,
+        14 => ErrorKind::AlreadyExists,
+        15 => ErrorKind::NoSpace,
+        16 => ErrorKind::ReadOnly,
+        LOCKED => ErrorKind::Busy,
+        NO_ATTRIBUTE => ErrorKind::NotFound,
+        19 => ErrorKind::NameTooLong,
         _ => ErrorKind::Other,
     };
     let said = CStr::from_bytes_until_nul(&raw.words).map(CStr::to_string_lossy);
@@ -238,25 +323,97 @@ fn failed(operation: &str, raw: &RawError) -> Error {
         ErrorKind::Unreachable | ErrorKind::TimedOut => {
             error.remedy("look at the server and the network, then run the same command again")
         }
+        ErrorKind::NoSpace => error.remedy(
+            "free some space at the server and run the same command again; what is safe is not sent again",
+        ),
+        ErrorKind::ReadOnly | ErrorKind::PermissionDenied => {
+            error.remedy("have the server let this user do it, or name another place")
+        }
         _ => error,
     }
 }
 
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To be read. A file that somebody writes is refused ([`ErrorKind::Busy`]).
+    Read,
+    /// To be read, whoever writes it.
+    ReadShared,
+    /// To be read and written, alone: a file that anybody has open is refused.
+    Update,
+    /// To be read and written, whoever has it open.
+    UpdateShared,
+    /// Made, with these permission bits; it must not be there.
+    New(u32),
+}
+
+impl Mode {
+    /// The header's numbers: how, and permission bits.
+    const fn numbers(self) -> (u32, u32) {
+        match self {
+            Self::Read => (0, 0),
+            Self::ReadShared => (4, 0),
+            Self::Update => (1, 0),
+            Self::UpdateShared => (1 | 4, 0),
+            // Whether it is there is said by the making itself, and not by who has it open.
+            Self::New(mode) => (2 | 4, mode),
+        }
+    }
+}
+
+/// What came of opening a file alone.
+pub(crate) enum Alone {
+    Opened(RemoteFile),
+    /// Others have it open; in the server's words, who.
+    Locked(String),
+}
+
 impl Client {
-    /// Opens a file for reading.
-    pub(crate) fn open(&'static self, url: &str) -> Result<RemoteFile> {
+    /// Opens a file. Of one that is to be made and that somebody has open it says that it is there.
+    pub(crate) fn open(&'static self, url: &str, how: Mode) -> Result<RemoteFile> {
+        match self.open_raw(url, how)? {
+            Ok(file) => Ok(file),
+            Err(raw) => {
+                let mut error = failed(OPEN, &raw);
+                if raw.kind == LOCKED && matches!(how, Mode::New(_)) {
+                    error.kind = ErrorKind::AlreadyExists;
+                    error.status = error.kind.default_status();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a file to write, alone. Only a file that others have open is locked: a server that has too
+    /// much to do says nothing of that.
+    pub(crate) fn open_alone(&'static self, url: &str) -> Result<Alone> {
+        match self.open_raw(url, Mode::Update)? {
+            Ok(file) => Ok(Alone::Opened(file)),
+            Err(raw) if raw.kind == LOCKED => Ok(Alone::Locked(failed(OPEN, &raw).cause)),
+            Err(raw) => Err(failed(OPEN, &raw)),
+        }
+    }
+
+    /// The handle, or the client's own answer.
+    fn open_raw(
+        &'static self,
+        url: &str,
+        how: Mode,
+    ) -> Result<std::result::Result<RemoteFile, Box<RawError>>> {
         let url = words(url)?;
         let mut file = std::ptr::null_mut();
-        call("open the file", |error| {
-            // SAFETY: text and room for the answers live until the call returns.
-            unsafe { (self.open)(url.as_ptr(), &raw mut file, error).into() }
-        })?;
+        let (how, mode) = how.numbers();
+        let mut raw = Box::new(RawError::none());
+        // SAFETY: text and room for the answers live until the call returns.
+        let opened = unsafe { (self.open)(url.as_ptr(), how, mode, &raw mut file, &raw mut *raw) };
+        if opened < 0 {
+            return Ok(Err(raw));
+        }
         match NonNull::new(file) {
-            Some(file) => Ok(RemoteFile { client: self, file }),
-            None => Err(
-                Error::new(ErrorKind::Internal, End::Source, "open the file")
-                    .cause("the XRootD client gave no handle"),
-            ),
+            Some(file) => Ok(Ok(RemoteFile { client: self, file })),
+            None => Err(Error::new(ErrorKind::Internal, End::Source, OPEN)
+                .cause("the XRootD client gave no handle")),
         }
     }
 
@@ -294,19 +451,27 @@ impl Client {
 
     /// What the server answers to a question for a checksum: "NAME VALUE".
     pub(crate) fn checksum(&self, server: &str, query: &str) -> Result<String> {
-        let (server, query) = (words(server)?, words(query)?);
-        let mut answer = vec![0_u8; ANSWER_BYTES as usize];
-        call("ask for the checksum", |error| {
-            let to = answer.as_mut_ptr().cast();
-            // SAFETY: `answer` has ANSWER_BYTES bytes; the texts live until the call returns.
-            let asked = unsafe {
-                (self.checksum)(server.as_ptr(), query.as_ptr(), to, ANSWER_BYTES, error)
-            };
-            asked.into()
-        })?;
-        let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
-        Ok(text.unwrap_or_default().trim().to_owned())
+        ask("ask for the checksum", self.checksum, server, query)
     }
+}
+
+/// Asks something that is answered by a text.
+fn ask(operation: &str, asked: Asked, server: &str, query: &str) -> Result<String> {
+    let (server, query) = (words(server)?, words(query)?);
+    said(operation, |to, error| {
+        // SAFETY: `to` has ANSWER_BYTES bytes; the texts live until the call returns.
+        unsafe { asked(server.as_ptr(), query.as_ptr(), to, ANSWER_BYTES, error) }
+    })
+}
+
+/// Calls the client with room for ANSWER_BYTES bytes of a text.
+fn said(operation: &str, ask: impl FnOnce(*mut c_char, *mut RawError) -> i32) -> Result<String> {
+    let mut answer = vec![0_u8; ANSWER_BYTES as usize];
+    call(operation, |error| {
+        ask(answer.as_mut_ptr().cast(), error).into()
+    })?;
+    let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
+    Ok(text.unwrap_or_default().trim().to_owned())
 }
 
 /// Puts an entry of a folder into the vector that `context` is.
@@ -362,6 +527,14 @@ impl RemoteFile {
             .min(buffer.len()))
     }
 
+    /// The server that has it, as host and port.
+    pub(crate) fn server(&self) -> Result<String> {
+        said("ask which server has the file", |to, error| {
+            // SAFETY: the handle is open; `to` has ANSWER_BYTES bytes.
+            unsafe { (self.client.server_of)(self.file.as_ptr(), to, ANSWER_BYTES, error) }
+        })
+    }
+
     /// Size and time, `anew` from the server.
     pub(crate) fn state(&self, anew: bool) -> Result<Found> {
         let mut state = RawState::default();
@@ -373,6 +546,25 @@ impl RemoteFile {
             looked.into()
         })?;
         Ok(Found::of(&state))
+    }
+}
+
+impl RemoteFile {
+    /// Asks the server something that a plug-in of it may understand.
+    pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
+        let question = words(question)?;
+        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+        let mut answer = vec![0_u8; PLUGIN_ANSWER_BYTES as usize];
+        call("ask the server about the file", |error| {
+            let (file, to) = (self.file.as_ptr(), answer.as_mut_ptr().cast());
+            let (text, room) = (question.as_ptr(), PLUGIN_ANSWER_BYTES);
+            // SAFETY: the handle is open; `answer` has as many bytes as are said; the text lives until
+            // the call returns.
+            let asked = unsafe { (self.client.ask)(file, text, seconds, to, room, error) };
+            asked.into()
+        })?;
+        let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
+        Ok(text.unwrap_or_default().trim().to_owned())
     }
 }
 

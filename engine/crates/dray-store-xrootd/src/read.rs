@@ -1,6 +1,7 @@
 //! Reading one file by several connections.
 
-use crate::client::{Found, RemoteFile, client};
+use crate::client::{Found, Mode, RemoteFile, client};
+use crate::key;
 use crate::url::Url;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
@@ -58,7 +59,11 @@ impl RemoteReader {
         path: &RelPath,
         (connections, pages, is_once): (u32, bool, bool),
     ) -> Result<Self> {
-        let first = Arc::new(client()?.open(&url.at(path, 0)?)?);
+        let at = url.at(path, 0)?;
+        let first = Arc::new(match is_once {
+            true => key::open(&at)?,
+            false => client()?.open(&at, Mode::Read)?,
+        });
         let found = first.state(false)?;
         if found.is_folder {
             return Err(Error::new(
@@ -113,7 +118,7 @@ impl RemoteReader {
         if self.is_once {
             return Err(lost());
         }
-        let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?)?);
+        let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, Mode::Read)?);
         // It came with the opening: nothing more is asked.
         if !is_same(&opened.state(false)?, &self.seen().found) {
             // The first still reads what it has opened; and of a cluster's replicas each has its own time.
@@ -201,6 +206,14 @@ impl RemoteReader {
         }
         seen.at = asked;
         Ok(seen.found)
+    }
+
+    /// Asks the server something about the file, by the first connection's opening of it.
+    pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
+        let Some(file) = self.file(0, &self.slots[0])? else {
+            return Err(lost());
+        };
+        file.ask(question, wait)
     }
 
     /// Asks by one connection for size and time, and compares with those of the opening.

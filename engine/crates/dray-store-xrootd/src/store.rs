@@ -11,6 +11,7 @@ use dray_store::{
     Target, TargetMap, Targets,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How often what authorises a reader may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,6 +92,19 @@ impl XrootdStore {
             size: found.size,
             modified: found.modified,
         })
+    }
+
+    /// Asks the server something about the file at `path` that only a plug-in of it understands. It is
+    /// asked by an open file, so whoever answers knows that the server lets this reader have it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when it has no such plug-in; of the opening, and of the server.
+    pub fn ask(&self, path: &RelPath, question: &str, wait: Duration) -> Result<String> {
+        let answer = match &self.one {
+            Some(one) => one.ask(question, wait),
+            None => self.reader(path, false)?.ask(question, wait),
+        };
+        answer.map_err(|error| error.file(path).at(self.end))
     }
 
     /// The URL it was opened by.

@@ -83,10 +83,33 @@ impl Url {
         self
     }
 
+    /// Another path of the same server.
+    #[must_use]
+    pub fn with_path(&self, path: &RelPath) -> Self {
+        Self {
+            path: path.clone(),
+            ..self.clone()
+        }
+    }
+
     /// The server, as `host[:port]`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The server without its port.
+    pub(crate) fn host_name(&self) -> &str {
+        if let Some((inside, _)) = self
+            .host
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+        {
+            return inside;
+        }
+        self.host
+            .split_once(':')
+            .map_or(&*self.host, |(name, _)| name)
     }
 
     /// The path beneath the server's root.

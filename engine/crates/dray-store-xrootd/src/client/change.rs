@@ -1,0 +1,128 @@
+//! What changes a server's files.
+
+use super::{Client, RemoteFile, ask, call, words};
+use dray_core::{ErrorKind, Result};
+use std::ffi::c_char;
+
+/// Bytes of an attribute that is ours, at the most.
+const ATTRIBUTE_BYTES: u64 = 512;
+
+impl Client {
+    /// What the server says of itself under this name.
+    pub(crate) fn config(&self, server: &str, name: &str) -> Result<String> {
+        ask("ask what the server can do", self.config, server, name)
+    }
+
+    /// What the server says of the space beneath a path.
+    pub(crate) fn space(&self, server: &str, path: &str) -> Result<String> {
+        ask("ask for the free space", self.space, server, path)
+    }
+
+    /// Makes a folder; with `above` those above it too, and one that is there is fine.
+    pub(crate) fn make_dir(&self, server: &str, path: &str, mode: u32, above: bool) -> Result<()> {
+        let (server, path) = (words(server)?, words(path)?);
+        call("make the folder", |error| {
+            // SAFETY: the texts and room for the error live until the call returns.
+            unsafe { (self.make_dir)(server.as_ptr(), path.as_ptr(), mode, above.into(), error) }
+                .into()
+        })
+        .map(|_| ())
+    }
+
+    /// Removes a file, or with `folder` an empty folder. One that is gone is fine.
+    pub(crate) fn remove(&self, server: &str, path: &str, folder: bool) -> Result<()> {
+        let (server, path) = (words(server)?, words(path)?);
+        let removed = call("remove", |error| {
+            // SAFETY: the texts and room for the error live until the call returns.
+            unsafe { (self.remove)(server.as_ptr(), path.as_ptr(), folder.into(), error) }.into()
+        });
+        match removed {
+            Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets permission bits.
+    pub(crate) fn set_mode(&self, server: &str, path: &str, mode: u32) -> Result<()> {
+        let (server, path) = (words(server)?, words(path)?);
+        call("set the permissions", |error| {
+            // SAFETY: the texts and room for the error live until the call returns.
+            unsafe { (self.set_mode)(server.as_ptr(), path.as_ptr(), mode, error) }.into()
+        })
+        .map(|_| ())
+    }
+
+    /// Sets an attribute.
+    pub(crate) fn set_attribute(
+        &self,
+        server: &str,
+        path: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<()> {
+        let (server, path) = (words(server)?, words(path)?);
+        let (name, value) = (words(name)?, words(value)?);
+        call("set the attribute", |error| {
+            let (server, path) = (server.as_ptr(), path.as_ptr());
+            // SAFETY: the texts and room for the error live until the call returns.
+            unsafe { (self.set_attribute)(server, path, name.as_ptr(), value.as_ptr(), error) }
+                .into()
+        })
+        .map(|_| ())
+    }
+
+    /// An attribute; [`ErrorKind::NotFound`] without it.
+    pub(crate) fn attribute(&self, server: &str, path: &str, name: &str) -> Result<Vec<u8>> {
+        let (server, path, name) = (words(server)?, words(path)?, words(name)?);
+        let mut value = vec![0_u8; ATTRIBUTE_BYTES as usize];
+        let to: *mut c_char = value.as_mut_ptr().cast();
+        let length = call("read the attribute", |error| {
+            let (server, path) = (server.as_ptr(), path.as_ptr());
+            // SAFETY: `value` has ATTRIBUTE_BYTES bytes; the texts live until the call returns.
+            unsafe { (self.attribute)(server, path, name.as_ptr(), to, ATTRIBUTE_BYTES, error) }
+        })?;
+        value.truncate(usize::try_from(length).unwrap_or(0));
+        Ok(value)
+    }
+}
+
+impl RemoteFile {
+    /// Writes all of it. With `pages` each page of 4 KiB goes with a checksum.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8], pages: bool) -> Result<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let piece = &bytes[at..bytes.len().min(at + WRITE_BYTES_MAX)];
+            let length = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            let (handle, from) = (self.file.as_ptr(), piece.as_ptr().cast());
+            let offset = offset + at as u64;
+            call("write the file", |error| {
+                // SAFETY: the handle is open; `piece` has `length` bytes until the call returns.
+                unsafe { (self.client.write)(handle, offset, from, length, pages.into(), error) }
+                    .into()
+            })?;
+            at += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written by this handle.
+    pub(crate) fn sync(&self) -> Result<()> {
+        call("make the file durable", |error| {
+            // SAFETY: the handle is open; room for the error lives until the call returns.
+            unsafe { (self.client.sync)(self.file.as_ptr(), error) }.into()
+        })
+        .map(|_| ())
+    }
+
+    /// Makes the file so long.
+    pub(crate) fn truncate(&self, bytes: u64) -> Result<()> {
+        call("set the file's length", |error| {
+            // SAFETY: the handle is open; room for the error lives until the call returns.
+            unsafe { (self.client.truncate)(self.file.as_ptr(), bytes, error) }.into()
+        })
+        .map(|_| ())
+    }
+}
+
+/// Bytes of one write at the most; objects are smaller.
+const WRITE_BYTES_MAX: usize = 1 << 30;

@@ -1,0 +1,162 @@
+//! Many small files, many names and many syncs at once.
+
+use super::{Client, RawError, RawFile, RemoteFile, Words, call, failed, words};
+use dray_core::{Error, Result};
+use std::ffi::{CString, c_char, c_void};
+
+/// `struct dray_xrdcl_small`.
+#[repr(C)]
+pub(super) struct RawSmall {
+    url: *const c_char,
+    bytes: *const c_void,
+    size: u64,
+    attribute: *const c_char,
+    value: *const c_char,
+    mode: u32,
+    is_made: u32,
+    id: u64,
+    is_plain: u32,
+    zero: u32,
+    error: RawError,
+}
+
+/// `struct dray_xrdcl_renaming`.
+#[repr(C)]
+pub(super) struct RawRenaming {
+    from: *const c_char,
+    to: *const c_char,
+    id: u64,
+    if_absent: i32,
+    error: RawError,
+}
+
+/// A small file to be written.
+pub(crate) struct Small<'a> {
+    /// It must not be there.
+    pub(crate) url: String,
+    pub(crate) bytes: &'a [u8],
+    /// Name of the attribute that it gets.
+    pub(crate) attribute: &'a str,
+    /// Its value, which a blank and the file's time at the server follow.
+    pub(crate) value: String,
+    pub(crate) mode: u32,
+}
+
+/// A file that was written.
+pub(crate) struct Written {
+    /// Its number at the server.
+    pub(crate) id: u64,
+    /// Whether the server has compared no sum of it on its way.
+    pub(crate) is_plain: bool,
+}
+
+/// A file that was not written, and which one is left under its name, if that is known.
+pub(crate) struct NotWritten {
+    pub(crate) error: Error,
+    pub(crate) left: Option<u64>,
+}
+
+/// A name to be given.
+pub(crate) struct Renaming {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// The file that is meant; 0 for any.
+    pub(crate) id: u64,
+    pub(crate) if_absent: bool,
+}
+
+impl Client {
+    /// Writes small files, each page checked on its way where the server does that, makes them durable and
+    /// lets go of them. An answer for each.
+    pub(crate) fn write_small(
+        &self,
+        files: &[Small<'_>],
+    ) -> Result<Vec<std::result::Result<Written, NotWritten>>> {
+        let text = |file: &Small<'_>| -> Result<[CString; 3]> {
+            Ok([
+                words(&file.url)?,
+                words(file.attribute)?,
+                words(&file.value)?,
+            ])
+        };
+        let texts: Vec<[CString; 3]> = files.iter().map(text).collect::<Result<_>>()?;
+        let raw = files.iter().zip(&texts);
+        let raw = raw.map(|(file, [url, attribute, value])| RawSmall {
+            url: url.as_ptr(),
+            bytes: file.bytes.as_ptr().cast(),
+            size: file.bytes.len() as u64,
+            attribute: attribute.as_ptr(),
+            value: value.as_ptr(),
+            mode: file.mode,
+            is_made: 0,
+            id: 0,
+            is_plain: 0,
+            zero: 0,
+            error: RawError::none(),
+        });
+        let mut raw: Vec<RawSmall> = raw.collect();
+        call("write the files", |error| {
+            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            unsafe { (self.write_small)(raw.as_mut_ptr(), raw.len() as u64, error) }.into()
+        })?;
+        let answer = |raw: &RawSmall| match raw.error.is_none() {
+            true => Ok(Written {
+                id: raw.id,
+                is_plain: raw.is_plain != 0,
+            }),
+            false => Err(NotWritten {
+                error: failed("write the file", &raw.error),
+                left: (raw.is_made != 0 && raw.id != 0).then_some(raw.id),
+            }),
+        };
+        Ok(raw.iter().map(answer).collect())
+    }
+
+    /// Makes durable what was written to each of these files, which are so long. An answer for each.
+    pub(crate) fn sync_each(&self, files: &[(&RemoteFile, u64)]) -> Result<Vec<Result<()>>> {
+        let handles = files.iter().map(|(file, _)| file.file.as_ptr());
+        let handles: Vec<*mut RawFile> = handles.collect();
+        let bytes: Vec<u64> = files.iter().map(|(_, bytes)| *bytes).collect();
+        let mut errors: Vec<RawError> = files.iter().map(|_| RawError::none()).collect();
+        call("make the files durable", |error| {
+            let (handles, count) = (handles.as_ptr(), handles.len() as u64);
+            let (bytes, errors) = (bytes.as_ptr(), errors.as_mut_ptr());
+            // SAFETY: the handles are open, and as many as said; there is a length and an error for each.
+            unsafe { (self.sync_each)(handles, bytes, errors, count, error) }.into()
+        })?;
+        let answer = |raw: &RawError| match raw.is_none() {
+            true => Ok(()),
+            false => Err(failed("make the file durable", raw)),
+        };
+        Ok(errors.iter().map(answer).collect())
+    }
+
+    /// Gives files other names. An answer for each.
+    pub(crate) fn move_each(&self, server: &str, each: &[Renaming]) -> Result<Vec<Result<()>>> {
+        let server = words(server)?;
+        let text =
+            |one: &Renaming| -> Result<[CString; 2]> { Ok([words(&one.from)?, words(&one.to)?]) };
+        let texts: Vec<[CString; 2]> = each.iter().map(text).collect::<Result<_>>()?;
+        let raw = each
+            .iter()
+            .zip(&texts)
+            .map(|(one, [from, to])| RawRenaming {
+                from: from.as_ptr(),
+                to: to.as_ptr(),
+                id: one.id,
+                if_absent: one.if_absent.into(),
+                error: RawError::none(),
+            });
+        let mut raw: Vec<RawRenaming> = raw.collect();
+        let named: Words<'_> = server.as_ptr();
+        call("give the files their names", |error| {
+            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            unsafe { (self.move_each)(named, raw.as_mut_ptr(), raw.len() as u64, error) }.into()
+        })?;
+        let answer = |raw: &RawRenaming| match raw.error.is_none() {
+            true => Ok(()),
+            false => Err(failed("give the file its name", &raw.error)),
+        };
+        Ok(raw.iter().map(answer).collect())
+    }
+}

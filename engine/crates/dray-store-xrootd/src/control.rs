@@ -1,0 +1,264 @@
+//! Log and lease at a server.
+//!
+//! The lock is the server's own rule that a file has one writer, or readers: who opens a file to write, and
+//! alone, holds it until the handle falls, and that falls with the connection, and so with the process.
+//! Readers look past it. A handle is opened only when it is used, since an open one is in the way of whoever
+//! wants the lock.
+
+use crate::client::{Alone, Mode, RemoteFile};
+use crate::server::{OWN_MODE, Server, folder_of, lock};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_store::{ControlFile, ControlMode, Publish};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a lock is tried again while others only look at the file, and how often. A look is one
+/// question and its answer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+/// How the file is open.
+enum Handle {
+    None,
+    Reading(Arc<RemoteFile>),
+    Writing(Arc<RemoteFile>),
+    /// To write, alone.
+    Locked(Arc<RemoteFile>),
+}
+
+/// See the module's head.
+pub(crate) struct RemoteControl {
+    server: Arc<Server>,
+    path: RelPath,
+    handle: Mutex<Handle>,
+}
+
+impl RemoteControl {
+    /// Opens a control file, or makes it.
+    pub(crate) fn open(server: &Arc<Server>, path: &RelPath, mode: ControlMode) -> Result<Self> {
+        let make = || server.open_file(path, 0, Mode::New(OWN_MODE));
+        match mode {
+            ControlMode::CreateNew => drop(make()?),
+            ControlMode::Existing | ControlMode::ReadOnly => {
+                if server.look(path)?.is_none() {
+                    let error = Server::error(ErrorKind::NotFound, "open the control file", path);
+                    return Err(error.cause("it is not there"));
+                }
+            }
+            ControlMode::Create => {
+                if server.look(path)?.is_none() {
+                    match make() {
+                        // Somebody else has just made it.
+                        Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(Self {
+            server: Arc::clone(server),
+            path: path.clone(),
+            handle: Mutex::new(Handle::None),
+        })
+    }
+
+    fn about<T>(&self, result: Result<T>) -> Result<T> {
+        Server::about(&self.path, result)
+    }
+
+    fn reader(&self) -> Result<Arc<RemoteFile>> {
+        let mut handle = lock(&self.handle);
+        if let Handle::Reading(file) | Handle::Writing(file) | Handle::Locked(file) = &*handle {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(self.named(Mode::ReadShared)?);
+        *handle = Handle::Reading(Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn writer(&self) -> Result<Arc<RemoteFile>> {
+        let mut handle = lock(&self.handle);
+        if let Handle::Writing(file) | Handle::Locked(file) = &*handle {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(self.named(Mode::UpdateShared)?);
+        *handle = Handle::Writing(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Opens the file that has the name now. A server gives whoever opens a name the handle that it has by
+    /// that name, also of a file that was replaced since, as long as somebody else keeps that one open.
+    fn named(&self, how: Mode) -> Result<RemoteFile> {
+        let until = Instant::now() + LOOK_PATIENCE;
+        loop {
+            let file = self.server.open_file(&self.path, 0, how)?;
+            if self.has_name(&file)? {
+                return Ok(file);
+            }
+            drop(file);
+            if Instant::now() >= until {
+                let error = Server::error(ErrorKind::Busy, "open the control file", &self.path);
+                return Err(error
+                    .cause("the server gives out one that was replaced, which somebody has open")
+                    .remedy("run the same command again"));
+            }
+            sleep(LOOK_PAUSE);
+        }
+    }
+
+    fn has_name(&self, file: &RemoteFile) -> Result<bool> {
+        let opened = self.about(file.state(true))?;
+        let Some(found) = self.server.look(&self.path)? else {
+            let error = Server::error(ErrorKind::NotFound, "open the control file", &self.path);
+            return Err(error.cause("it is not there any more"));
+        };
+        Ok(Server::is_that(&found, Server::id(&opened)))
+    }
+
+    /// Opens it to write, alone; none while somebody else has it, or when it is gone.
+    fn take(&self) -> Result<Option<RemoteFile>> {
+        let until = Instant::now() + LOOK_PATIENCE;
+        loop {
+            match self.server.open_alone(&self.path) {
+                Ok(Alone::Opened(file)) => return Ok(Some(file)),
+                // Who held it has removed it meanwhile.
+                Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+                // Writers hold it; readers are gone in a moment.
+                Ok(Alone::Locked(who)) if !who.contains("reader") => return Ok(None),
+                Ok(Alone::Locked(_)) if Instant::now() >= until => return Ok(None),
+                Ok(Alone::Locked(_)) => {}
+            }
+            sleep(LOOK_PAUSE);
+        }
+    }
+
+    /// A server may be told to let everybody write everything (`nolock`): then nobody is kept out.
+    fn check_locks(&self) -> Result<()> {
+        let mut has_locks = lock(&self.server.has_locks);
+        if *has_locks {
+            return Ok(());
+        }
+        match self.server.open_alone(&self.path)? {
+            Alone::Locked(_) => {
+                *has_locks = true;
+                Ok(())
+            }
+            Alone::Opened(_) => {
+                Err(
+                    Server::error(ErrorKind::Unsupported, "lock the control file", &self.path)
+                        .cause("the server lets two write to one file at once")
+                        .remedy("have its path exported without `nolock`"),
+                )
+            }
+        }
+    }
+}
+
+impl ControlFile for RemoteControl {
+    fn len(&self) -> Result<u64> {
+        let found = self.reader()?.state(true);
+        self.about(found).map(|found| found.size)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let read = self.reader()?.read(offset, buffer, false);
+        self.about(read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.writer()?.write(offset, bytes, self.server.pages);
+        self.about(written)
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        let file = self.writer()?;
+        let end = self.about(file.state(true))?.size;
+        self.about(file.write(end, bytes, self.server.pages))
+    }
+
+    fn sync(&self) -> Result<()> {
+        // By the handle that has written: a server makes nothing durable by another.
+        match &*lock(&self.handle) {
+            Handle::Writing(file) | Handle::Locked(file) => self.about(file.sync()),
+            Handle::None | Handle::Reading(_) => Ok(()),
+        }
+    }
+
+    fn truncate(&self, size_bytes: u64) -> Result<()> {
+        let cut = self.writer()?.truncate(size_bytes);
+        self.about(cut)
+    }
+
+    fn replace(&self, bytes: &[u8]) -> Result<()> {
+        let other = beside(&self.path)?;
+        let asked = self.server.asked(&other)?;
+        let client = Server::client()?;
+        // One that an earlier run did not come to rename.
+        self.about(client.remove(&self.server.login(), &asked, false))?;
+        let file = self.server.open_file(&other, 0, Mode::New(OWN_MODE))?;
+        let written = file
+            .write(0, bytes, self.server.pages)
+            .and_then(|()| file.sync());
+        self.about(written)?;
+        let which = Server::id(&self.about(file.state(true))?);
+        drop(file);
+        let mut handle = lock(&self.handle);
+        // What is opened next is the new one.
+        *handle = Handle::None;
+        self.server
+            .give_name(&self.path, &other, which, Publish::Replace)?;
+        drop(handle);
+        self.server.settle_names([&folder_of(&self.path)])
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        let mut handle = lock(&self.handle);
+        if matches!(*handle, Handle::Locked(_)) {
+            return Ok(true);
+        }
+        *handle = Handle::None;
+        let Some(file) = self.take()? else {
+            return Ok(false);
+        };
+        // Of one that was replaced or removed the lock keeps nobody out.
+        match self.has_name(&file) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        *handle = Handle::Locked(Arc::new(file));
+        if let Err(error) = self.check_locks() {
+            *handle = Handle::None;
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    fn unlock(&self) -> Result<()> {
+        let mut handle = lock(&self.handle);
+        if matches!(*handle, Handle::Locked(_)) {
+            *handle = Handle::None;
+        }
+        Ok(())
+    }
+}
+
+/// The name under which a control file's next content is written.
+fn beside(path: &RelPath) -> Result<RelPath> {
+    let name = path.name().ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidName,
+            End::Sink,
+            "replace the control file",
+        )
+        .file(path)
+    })?;
+    let name = Name::new(&[name.as_bytes(), b".next"].concat())?;
+    folder_of(path).join(&name)
+}

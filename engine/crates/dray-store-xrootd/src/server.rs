@@ -1,0 +1,429 @@
+//! The server that a sink writes to: paths beneath the destination folder, and what is asked of it.
+
+use crate::barrier::Barrier;
+use crate::checksum;
+use crate::client::{Alone, Client, Found, Mode, RemoteFile, client};
+use crate::note::{ATTRIBUTE, BIRTH, Note};
+use crate::partial::Open;
+use crate::url::{Url, text};
+use dray_core::connections::{Direction, Flow, Rule};
+use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums};
+use dray_store::PartialId;
+use dray_store::connections::{ConnectionOptions, Connections};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Bytes on their way to the server. Each call is answered before its thread makes the next.
+pub(crate) const WRITES: Flow = Flow {
+    direction: Direction::Write,
+    waits: true,
+};
+
+/// Calls open on one connection: the client sends them one behind the other (guess, revisit).
+const DEPTH: u32 = 16;
+
+/// How often a server is asked for the sum of one file: it may take hours to read it (guess, revisit).
+const QUESTIONS_MAX: u32 = 16;
+
+/// The mode that a file has unless its source has another: what a store without modes lists.
+pub(crate) const FILE_MODE: u32 = 0o644;
+/// The mode of a file of dray's own, and of one that is not whole: its owner's alone.
+pub(crate) const OWN_MODE: u32 = 0o600;
+/// The same as the first of folders.
+pub(crate) const FOLDER_MODE: u32 = 0o755;
+
+/// A server, and the folder that is written to.
+pub(crate) struct Server {
+    url: Url,
+    base: RelPath,
+    /// Which of the client's logins carries a write; each is a connection of its own.
+    pub(crate) logins: Connections<usize>,
+    /// How many they are.
+    pub(crate) connections: usize,
+    pub(crate) pages: bool,
+    /// The checksum that the server computes, if it is one that dray knows.
+    algorithm: Option<&'static str>,
+    /// Partial files with bytes that are not durable yet.
+    pub(crate) dirty: Mutex<HashMap<RelPath, Arc<Open>>>,
+    /// Partial files that are open.
+    pub(crate) begun: Mutex<HashMap<RelPath, Weak<Open>>>,
+    /// Partial files whose bytes were made durable by this process.
+    pub(crate) clean: Mutex<HashSet<RelPath>>,
+    /// By the number of their file system.
+    pub(crate) barriers: Mutex<HashMap<u32, Barrier>>,
+    /// Which server has the files, as host and port.
+    data_server: Mutex<Option<String>>,
+    /// Whether the server was seen to refuse a second writer.
+    pub(crate) has_locks: Mutex<bool>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a URL names may be no one server.
+fn not_one(url: &Url, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, End::Sink, "write to the server")
+        .cause(format!("{} {what}", url.server()))
+        .remedy("name one of its data servers by itself: `xrdfs HOST locate '*'` shows them")
+}
+
+/// A manager sends each file to whichever server it likes, and a proxy's files are elsewhere: a file, its
+/// partial file and its log belong on one, and what that says is synced must be there.
+fn check_role(url: &Url, role: &str) -> Result<()> {
+    match role.trim() {
+        "server" | "none" => Ok(()),
+        role if role.contains("manager") || role.contains("supervisor") => {
+            Err(not_one(url, "is a cluster's manager and keeps no files"))
+        }
+        role => Err(not_one(
+            url,
+            &format!("says that it is a {role:?}, which is no server of files of its own"),
+        )),
+    }
+}
+
+/// Each login asks for the name's addresses by itself and takes any: of several hosts one would sync what
+/// another has written. One host may have an address of each kind.
+fn check_name(url: &Url) -> Result<()> {
+    let found = (url.host_name(), 0).to_socket_addrs();
+    // A name that is not known here the client would not find either; it has just found it.
+    let found: HashSet<IpAddr> = found.into_iter().flatten().map(|at| at.ip()).collect();
+    check_addresses(url, &found)
+}
+
+fn check_addresses(url: &Url, found: &HashSet<IpAddr>) -> Result<()> {
+    let of_v4 = found.iter().filter(|address| address.is_ipv4()).count();
+    if of_v4 > 1 || found.len() - of_v4 > 1 {
+        return Err(not_one(
+            url,
+            "has several addresses, which may be several servers",
+        ));
+    }
+    Ok(())
+}
+
+impl Server {
+    /// The server of `url`, and the folder there. It is asked what it is.
+    pub(crate) fn open(url: Url, connections: usize, pages: bool) -> Result<Self> {
+        let client = client()?;
+        let role = client.config(&url.login(0), "role")?;
+        check_role(&url, &role)?;
+        check_name(&url)?;
+        let offered = client.config(&url.login(0), "chksum").unwrap_or_default();
+        let algorithm = checksum::NAMES.iter().find(|name| offered.contains(**name));
+        let options = ConnectionOptions {
+            most: connections,
+            depth: DEPTH,
+            rule: Rule::Automatic,
+        };
+        Ok(Self {
+            base: url.path().clone(),
+            url,
+            // The client connects by itself, at the first call.
+            logins: Connections::new(&options, Ok),
+            connections: connections.max(1),
+            pages,
+            algorithm: algorithm.copied(),
+            dirty: Mutex::default(),
+            begun: Mutex::default(),
+            clean: Mutex::default(),
+            barriers: Mutex::default(),
+            data_server: Mutex::default(),
+            has_locks: Mutex::default(),
+        })
+    }
+
+    pub(crate) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn client() -> Result<&'static Client> {
+        client()
+    }
+
+    pub(crate) fn login(&self) -> String {
+        self.url.login(0)
+    }
+
+    pub(crate) const fn has_checksums(&self) -> bool {
+        self.algorithm.is_some()
+    }
+
+    /// The client's answers are fewer than its questions.
+    pub(crate) fn unanswered() -> Error {
+        Error::new(ErrorKind::Internal, End::Sink, "write the files").cause("no answer came")
+    }
+
+    /// The path from the server's root.
+    pub(crate) fn full(&self, path: &RelPath) -> Result<RelPath> {
+        self.base.join_path(path)
+    }
+
+    /// The URL of a path, for one of the logins.
+    pub(crate) fn at(&self, path: &RelPath, login: usize) -> Result<String> {
+        self.url.at(&self.full(path)?, login)
+    }
+
+    /// A path as the server's file system calls take it.
+    pub(crate) fn asked(&self, path: &RelPath) -> Result<String> {
+        self.with(path, None)
+    }
+
+    fn with(&self, path: &RelPath, question: Option<&str>) -> Result<String> {
+        let full = self.full(path)?;
+        let mut asked = format!("/{}", text(&full)?);
+        let cgi = (!self.url.cgi().is_empty()).then_some(self.url.cgi());
+        for (count, part) in question.into_iter().chain(cgi).enumerate() {
+            asked.push(if count == 0 { '?' } else { '&' });
+            asked.push_str(part);
+        }
+        Ok(asked)
+    }
+
+    /// Tells of a failure with a path of this sink.
+    pub(crate) fn error(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
+        Error::new(kind, End::Sink, operation).file(path)
+    }
+
+    /// What a call of the client's says, about a path of this sink.
+    pub(crate) fn about<T>(path: &RelPath, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.file(path).at(End::Sink))
+    }
+
+    pub(crate) fn open_file(&self, path: &RelPath, login: usize, how: Mode) -> Result<RemoteFile> {
+        let opened = self
+            .at(path, login)
+            .and_then(|url| client()?.open(&url, how));
+        Self::about(path, opened.and_then(|file| self.check_server(file)))
+    }
+
+    /// A file that was opened must be at the same server as the first.
+    fn check_server(&self, file: RemoteFile) -> Result<RemoteFile> {
+        let server = file.server()?;
+        let mut known = lock(&self.data_server);
+        match known.as_ref() {
+            Some(known) if *known != server => Err(not_one(
+                &self.url,
+                &format!("has files at {known} and at {server}"),
+            )),
+            _ => {
+                *known = Some(server);
+                Ok(file)
+            }
+        }
+    }
+
+    /// Opens a file to write, alone.
+    pub(crate) fn open_alone(&self, path: &RelPath) -> Result<Alone> {
+        let opened = self.at(path, 0).and_then(|url| client()?.open_alone(&url));
+        Self::about(path, opened).and_then(|alone| match alone {
+            Alone::Opened(file) => self.check_server(file).map(Alone::Opened),
+            locked @ Alone::Locked(_) => Ok(locked),
+        })
+    }
+
+    /// What stands at a path.
+    pub(crate) fn look(&self, path: &RelPath) -> Result<Option<Found>> {
+        let asked = self.asked(path)?;
+        match client()?.look(&self.login(), &asked) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.file(path).at(End::Sink)),
+        }
+    }
+
+    /// The note of a file that was found, if it has one that counts. A server that keeps none has none.
+    pub(crate) fn note(&self, path: &RelPath, found: &Found) -> Result<Option<Note>> {
+        let asked = self.asked(path)?;
+        match client()?.attribute(&self.login(), &asked, ATTRIBUTE) {
+            Ok(value) => Ok(Note::read(&value, found.size, found.modified.seconds)),
+            Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Notes what a file is a copy of, beside its size and time at the server.
+    pub(crate) fn set_note(
+        &self,
+        path: &RelPath,
+        found: &Found,
+        (modified, sums): (ModifiedTime, Option<Sums>),
+    ) -> Result<()> {
+        let note = Note {
+            size: found.size,
+            modified,
+            sums,
+        };
+        let text = format!("{} {}", note.text(), found.modified.seconds);
+        let asked = self.asked(path)?;
+        match client()?.set_attribute(&self.login(), &asked, ATTRIBUTE, &text) {
+            Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
+            // A server without attributes keeps the file all the same; a later copy sends it again.
+            _ => Ok(()),
+        }
+    }
+
+    /// The question for a file's checksum, where the server computes one.
+    fn question(&self, path: &RelPath) -> Result<Option<String>> {
+        let name = self.algorithm.map(|name| format!("cks.type={name}"));
+        name.map(|name| self.with(path, Some(&name))).transpose()
+    }
+
+    /// Has the server sum a file, and compares.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ChecksumMismatch`].
+    pub(crate) fn compare(&self, path: &RelPath, sums: &Sums) -> Result<()> {
+        let Some(question) = self.question(path)? else {
+            return Ok(());
+        };
+        let mut questions = 1;
+        loop {
+            match client()?.checksum(&self.login(), &question) {
+                Ok(answer) => return compare_answer(path, &answer, sums),
+                // It does not know this one after all: nothing is compared.
+                Err(error) if checksum::is_unknown(error.kind) => return Ok(()),
+                // It is still reading: the client waits half an hour for each answer.
+                Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
+                    questions += 1;
+                }
+                Err(error) => return Err(error.file(path).at(End::Sink)),
+            }
+        }
+    }
+
+    /// Which file was found, as a log notes it. The number of its file system is another after the
+    /// server's host has begun anew, so it is left out.
+    pub(crate) const fn id(found: &Found) -> PartialId {
+        id_of(found.id)
+    }
+
+    /// Number of the file system that has what was found, while the server's host runs.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    pub(crate) const fn device(found: &Found) -> u32 {
+        found.id as u32
+    }
+
+    /// Whether it is the file that is meant, as its number tells. A server that tells none tells nothing.
+    pub(crate) fn is_that(found: &Found, id: PartialId) -> bool {
+        let inode = Self::id(found).inode;
+        inode != 0 && inode == id.inode
+    }
+
+    /// What a file was marked with when it was begun; 0 for one without, or at a server that keeps no
+    /// attributes.
+    pub(crate) fn birth(&self, path: &RelPath) -> Result<u64> {
+        let asked = self.asked(path)?;
+        match client()?.attribute(&self.login(), &asked, BIRTH) {
+            Ok(value) => {
+                let digits = std::str::from_utf8(&value).unwrap_or_default();
+                Ok(u64::from_str_radix(digits, 16).unwrap_or(0))
+            }
+            Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Marks a file that was just begun, so that another with its number later is not taken for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the server does not tell files apart at all.
+    pub(crate) fn mark(&self, path: &RelPath, found: &Found) -> Result<PartialId> {
+        let id = Self::id(found);
+        if id.inode == 0 {
+            let error = Self::error(ErrorKind::Unsupported, "begin the file", path);
+            return Err(error
+                .cause("the server does not tell which file it is")
+                .remedy("write to a server that does"));
+        }
+        let birth = random().max(1);
+        let asked = self.asked(path)?;
+        let marked =
+            client()?.set_attribute(&self.login(), &asked, BIRTH, &format!("{birth:016x}"));
+        match marked {
+            Ok(()) => Ok(PartialId { born: birth, ..id }),
+            Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
+            Err(_) => Ok(id),
+        }
+    }
+
+    /// Whether a file with the number that is meant also has its mark.
+    pub(crate) fn has_mark(&self, path: &RelPath, id: PartialId) -> Result<bool> {
+        Ok(id.born == 0 || self.birth(path)? == id.born)
+    }
+}
+
+/// Differs each time; not for secrets.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+pub(crate) fn folder_of(path: &RelPath) -> RelPath {
+    path.parent().unwrap_or_else(RelPath::root)
+}
+
+/// A file's number at its server: the upper half is the inode's, the lower one its file system's.
+pub(crate) const fn id_of(number: u64) -> PartialId {
+    PartialId {
+        inode: number >> 32,
+        device: 0,
+        born: 0,
+    }
+}
+
+/// As [`id_of`], the other way; 0 for a file whose number is not known.
+pub(crate) const fn number_of(id: PartialId) -> u64 {
+    id.inode << 32
+}
+
+/// Whether an error says that the way to the server is gone.
+pub(crate) const fn is_lost(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut)
+}
+
+/// Compares what a server answers, "adler32 37dc018b", with what was written.
+fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
+    let Some(known) = checksum::read(answer) else {
+        return Ok(());
+    };
+    if known.matches(sums) {
+        return Ok(());
+    }
+    let ours: Checksum = known.same_algorithm(sums);
+    let cause = format!("its server says {known}, and {ours} was sent");
+    Err(
+        Server::error(ErrorKind::ChecksumMismatch, "write the file", path)
+            .cause(cause)
+            .remedy("run the same command again; if it stays, look at the server's storage"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_addresses, check_role};
+    use crate::url::Url;
+    use std::net::IpAddr;
+
+    #[test]
+    fn only_one_server_of_files_is_written_to() {
+        let url = Url::parse("root://host//d").expect("a good URL");
+        for role in ["server", "none\n"] {
+            check_role(&url, role).expect("keeps files");
+        }
+        for role in ["manager", "proxy server", "supervisor", "role", ""] {
+            assert!(check_role(&url, role).is_err(), "{role}");
+        }
+        let is_one = |addresses: &[&str]| {
+            let found = addresses.iter().map(|text| text.parse::<IpAddr>());
+            let found = found.collect::<Result<_, _>>().expect("addresses");
+            check_addresses(&url, &found).is_ok()
+        };
+        assert!(is_one(&["127.0.0.1", "::1"]));
+        assert!(is_one(&["127.0.0.1"]));
+        assert!(!is_one(&["192.0.2.1", "192.0.2.2"]));
+        assert!(!is_one(&["2001:db8::1", "192.0.2.1", "2001:db8::2"]));
+    }
+}

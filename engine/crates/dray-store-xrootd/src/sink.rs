@@ -1,0 +1,491 @@
+//! A folder of a server as a store to write to.
+
+use crate::client::{Mode, RemoteFile};
+use crate::control::RemoteControl;
+use crate::note::Note;
+use crate::partial::{self, Open, RemotePartial, open_same};
+use crate::server::{FILE_MODE, FOLDER_MODE, OWN_MODE, Server, folder_of, is_lost, lock};
+use crate::small::{self, beside};
+use crate::store::{XrootdOptions, XrootdStore};
+use crate::url::Url;
+use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
+use dray_store::{
+    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
+    FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
+    ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem, Target,
+    unsupported,
+};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How a server is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkOptions {
+    /// Connections at the most.
+    pub connections: usize,
+    /// Whether each page of 4 KiB goes with a checksum that the server compares.
+    pub pages: bool,
+}
+
+impl Default for SinkOptions {
+    fn default() -> Self {
+        Self {
+            connections: 4,
+            pages: false,
+        }
+    }
+}
+
+/// A change of names is given up by the client after `CHANGE_SECONDS` (plugins/xrootd/xrdcl/common.hh), which
+/// it looks for every 15 seconds. Until then it may ask again after a lost connection, when the lease has
+/// fallen with that.
+const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
+
+/// A folder of a server, to be written to.
+pub struct XrootdSink {
+    server: Arc<Server>,
+    /// The same server from its root down.
+    reader: XrootdStore,
+}
+
+impl XrootdSink {
+    /// The folder that `url` names. The server is asked what it is; the folder need not be there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the XRootD client cannot be loaded, or the server only sends
+    /// clients elsewhere; of the server.
+    pub fn open(url: Url, options: SinkOptions) -> Result<Self> {
+        let reader = XrootdStore::open(url.clone(), End::Sink, XrootdOptions::default())?;
+        let server = Server::open(url, options.connections, options.pages);
+        Ok(Self {
+            server: Arc::new(server.map_err(|error| error.at(End::Sink))?),
+            reader,
+        })
+    }
+
+    /// The same server from another folder down.
+    ///
+    /// # Errors
+    /// As [`XrootdSink::open`].
+    pub fn elsewhere(&self, folder: &RelPath, options: SinkOptions) -> Result<Self> {
+        Self::open(self.server.url().with_path(folder), options)
+    }
+
+    /// Makes the folder and those above it, where they are missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotADirectory`] when something else stands there; of the server.
+    pub fn make_root(&self) -> Result<()> {
+        let root = RelPath::root();
+        match self.server.look(&root)? {
+            Some(found) if found.is_folder => return Ok(()),
+            Some(_) => {
+                return Err(not_a_folder(
+                    "open the destination",
+                    &self.server.full(&root)?,
+                ));
+            }
+            None => {}
+        }
+        let asked = self.server.asked(&root)?;
+        let made = Server::client()?.make_dir(&self.server.login(), &asked, FOLDER_MODE, true);
+        Server::about(&self.server.full(&root)?, made)
+    }
+
+    fn note_of(&self, path: &RelPath) -> Result<Option<Note>> {
+        match self.server.look(path)? {
+            Some(found) if !found.is_folder => self.server.note(path, &found),
+            Some(_) => Ok(None),
+            None => Err(Server::error(
+                ErrorKind::NotFound,
+                "read the note of the file",
+                path,
+            )),
+        }
+    }
+
+    /// A partial file that another process has written, to be made durable.
+    fn adopted(&self, path: &RelPath, partial: &RelPath) -> Result<Arc<Open>> {
+        let known = lock(&self.server.begun)
+            .get(partial)
+            .and_then(Weak::upgrade);
+        let open = match known {
+            Some(open) => open,
+            None => {
+                let file = self
+                    .server
+                    .open_file(partial, 0, Mode::UpdateShared)
+                    .map_err(|error| error.file(path))?;
+                let found = Server::about(path, file.state(false))?;
+                let which = (Server::id(&found), found.size);
+                Open::new(&self.server, (path, partial), which, file)
+            }
+        };
+        open.soil();
+        Ok(open)
+    }
+}
+
+impl Drop for XrootdSink {
+    fn drop(&mut self) {
+        // Each holds the server in turn.
+        lock(&self.server.dirty).clear();
+    }
+}
+
+fn not_a_folder(operation: &str, path: &RelPath) -> Error {
+    Server::error(ErrorKind::NotADirectory, operation, path)
+        .cause("something else stands there")
+        .remedy("move it away, or choose another destination")
+}
+
+impl Store for XrootdSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_write: true,
+            atomic_rename: true,
+            publish_replace: true,
+            can_hold_log: true,
+            compares_sums: self.server.has_checksums(),
+            takes_many: true,
+            late_calls: LATE_CALLS,
+            ..Capabilities::MINIMAL
+        }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.reader.targets()
+    }
+
+    fn layout(&self, _path: &RelPath) -> Result<Layout> {
+        Ok(XrootdStore::whole())
+    }
+
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
+        let asked = self.server.asked(path)?;
+        let said = Server::client()?.space(&self.server.login(), &asked);
+        let said = Server::about(path, said)?;
+        let number = |name: &str| {
+            let mut pairs = said.split('&').filter_map(|pair| pair.split_once('='));
+            pairs
+                .find(|(key, _)| *key == name)
+                .and_then(|(_, value)| value.parse().ok())
+        };
+        Ok(FreeSpace {
+            free_bytes: number("oss.free").unwrap_or(0),
+            total_bytes: number("oss.space").unwrap_or(0),
+        })
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        let options = ListOptions {
+            contents: options.contents || top.is_root(),
+            ..*options
+        };
+        self.reader.list(&self.server.full(top)?, &options)
+    }
+
+    fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        let file = self.server.open_file(path, 0, Mode::ReadShared)?;
+        let found = Server::about(path, file.state(false))?;
+        if found.is_folder {
+            let error = Server::error(ErrorKind::IsADirectory, "open the file", path);
+            return Err(error.cause("a folder stands there"));
+        }
+        Ok(Box::new(Reading {
+            file,
+            path: path.clone(),
+        }))
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        let Some(found) = self.server.look(path)? else {
+            return Ok(None);
+        };
+        let kind = match (found.is_folder, found.is_special) {
+            (true, _) => FileKind::Directory,
+            (false, true) => FileKind::Special,
+            (false, false) => FileKind::File,
+        };
+        let is_ours = path.name().is_some_and(|name| name.is_reserved());
+        let note = match kind {
+            FileKind::File if !is_ours => self.server.note(path, &found)?,
+            _ => None,
+        };
+        let id = Server::id(&found);
+        Ok(Some(FileState {
+            kind,
+            size: found.size,
+            modified: note.map_or(found.modified, |note| note.modified),
+            mode: if found.is_folder {
+                FOLDER_MODE
+            } else {
+                FILE_MODE
+            },
+            inode: id.inode,
+            device: id.device,
+        }))
+    }
+
+    fn born(&self, path: &RelPath) -> Result<u64> {
+        self.server.birth(path)
+    }
+
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
+        Ok(self.note_of(path)?.and_then(|note| note.sums))
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        // A server calls it done when there is one already.
+        match self.server.look(path)? {
+            Some(found) if found.is_folder => return Ok(MadeDir::Existed),
+            Some(_) => return Err(not_a_folder("make the folder", path)),
+            None => {}
+        }
+        let asked = self.server.asked(path)?;
+        let made = Server::client()?.make_dir(&self.server.login(), &asked, FOLDER_MODE, false);
+        Server::about(path, made).map(|()| MadeDir::Created)
+    }
+
+    fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        // The server's own user is never shut out.
+        let mode = (metadata.mode & 0o777) | 0o700;
+        if mode == FOLDER_MODE {
+            return Ok(());
+        }
+        let asked = self.server.asked(path)?;
+        let set = Server::client()?.set_mode(&self.server.login(), &asked, mode);
+        Server::about(path, set)
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _text: &[u8],
+        _metadata: &Metadata,
+        _how: Publish,
+    ) -> Result<()> {
+        let cause = "an XRootD server cannot be asked for a symbolic link";
+        Err(unsupported(End::Sink, "make the link", path, cause)
+            .remedy("copy what links lead to with --links follow, or leave them out"))
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        let partial = beside(path, &request.name)?;
+        if let Some(id) = request.reuse {
+            // With what this process has written and not made durable, if there is any.
+            if let Some(open) = lock(&self.server.dirty).get(&partial)
+                && open.id().is(&id)
+            {
+                return Ok(Box::new(RemotePartial(Arc::clone(open))));
+            }
+            let file = open_same(&self.server, path, &partial, id, 0)?;
+            let open = Open::new(&self.server, (path, &partial), (id, size_bytes), file);
+            return Ok(Box::new(RemotePartial(open)));
+        }
+        let made = self.server.open_file(&partial, 0, Mode::New(OWN_MODE));
+        let file = made.map_err(|error| error.file(path))?;
+        let found = Server::about(path, file.state(false))?;
+        let id = self
+            .server
+            .mark(&partial, &found)
+            .map_err(|error| error.file(path))?;
+        let open = Open::new(&self.server, (path, &partial), (id, 0), file);
+        let begun = RemotePartial(open);
+        if size_bytes > 0
+            && let Err(error) = begun.set_len(size_bytes)
+        {
+            // Nobody else knows of it.
+            let _ = begun.abort();
+            return Err(error);
+        }
+        Ok(Box::new(begun))
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        holes: &[ByteRange],
+        attributes: &Attributes<'_>,
+    ) -> Result<PartialId> {
+        let file = SmallFile {
+            path,
+            partial,
+            bytes,
+            holes,
+            attributes: *attributes,
+        };
+        only(path, self.write_small_each(&[file]))
+    }
+
+    fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
+        small::write(&self.server, files)
+    }
+
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        let file = SmallName {
+            path,
+            partial,
+            id,
+            how,
+        };
+        only(path, self.publish_small_each(&[file]))
+    }
+
+    fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
+        small::publish(&self.server, files)
+    }
+
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
+        let at = beside(path, partial)?;
+        self.server.discard(path, &at, only)?;
+        lock(&self.server.dirty).remove(&at);
+        lock(&self.server.clean).remove(&at);
+        Ok(())
+    }
+
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        let mut answers = Vec::with_capacity(items.len());
+        let mut written: Vec<Arc<Open>> = Vec::new();
+        let mut changed = BTreeSet::new();
+        for item in items {
+            answers.push(match item {
+                SyncItem::Partial { path, name } => {
+                    let at = beside(path, name)?;
+                    let (open, is_clean) = {
+                        let dirty = lock(&self.server.dirty);
+                        let is_clean = lock(&self.server.clean).contains(&at);
+                        (dirty.get(&at).cloned(), is_clean)
+                    };
+                    let open = match open {
+                        None if !is_clean => self.adopted(path, &at).map(Some),
+                        open => Ok(open),
+                    };
+                    match open {
+                        Err(error) if is_lost(&error) => return Err(error),
+                        Err(error) => Err(error),
+                        Ok(open) => {
+                            // Named twice it is still one file.
+                            let open = open.filter(|open| {
+                                let is_it = |other: &Arc<Open>| Arc::ptr_eq(other, open);
+                                !written.iter().any(is_it)
+                            });
+                            written.extend(open);
+                            Ok(())
+                        }
+                    }
+                }
+                // What was published was durable before; only its name may not be.
+                SyncItem::File(path) => {
+                    changed.insert(folder_of(path));
+                    Ok(())
+                }
+                SyncItem::Folder(folder) => {
+                    changed.insert((*folder).clone());
+                    Ok(())
+                }
+            });
+        }
+        partial::sync_all(&written)?;
+        self.server.settle_names(&changed)?;
+        Ok(answers)
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        let asked = self.server.asked(path)?;
+        let (client, login) = (Server::client()?, self.server.login());
+        let removed = match client.remove(&login, &asked, false) {
+            Err(error) if error.kind == ErrorKind::IsADirectory => {
+                client.remove(&login, &asked, true)
+            }
+            other => other,
+        };
+        Server::about(path, removed)
+    }
+
+    fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        Ok(Box::new(RemoteControl::open(&self.server, path, mode)?))
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        self.remove(path)?;
+        self.server.settle_names([&folder_of(path)])
+    }
+
+    fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
+        let full = self.server.full(folder)?;
+        let (entries, error) = match self.reader.entries(&full) {
+            Ok(listed) => listed,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Server::about(folder, Err(error)),
+        };
+        if let Some(error) = error {
+            return Server::about(folder, Err(error));
+        }
+        if entries.len() > CONTROL_NAMES_MAX {
+            return Err(
+                Server::error(ErrorKind::LimitExceeded, "list the folder", folder)
+                    .cause(format!("more than {CONTROL_NAMES_MAX} names")),
+            );
+        }
+        // A name that none of ours can be is nobody's log.
+        Ok(entries
+            .into_iter()
+            .filter_map(|(name, _)| name.ok())
+            .collect())
+    }
+}
+
+/// The answer to the one file that was asked about.
+fn only<T>(path: &RelPath, answers: Vec<Result<T>>) -> Result<T> {
+    let missing = || Server::error(ErrorKind::Internal, "write the file", path);
+    let mut answers = answers.into_iter();
+    answers.next().unwrap_or_else(|| Err(missing()))
+}
+
+/// A file that is read back.
+struct Reading {
+    file: RemoteFile,
+    path: RelPath,
+}
+
+impl ReadHandle for Reading {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        Server::about(&self.path, self.file.read(offset, buffer, false))
+    }
+
+    fn state(&self) -> Result<ReadState> {
+        let found = Server::about(&self.path, self.file.state(true))?;
+        Ok(ReadState {
+            size: found.size,
+            modified: found.modified,
+        })
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        let size = self.state()?.size;
+        Ok((offset < size).then(|| ByteRange::between(offset, size)))
+    }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        Ok(None)
+    }
+}

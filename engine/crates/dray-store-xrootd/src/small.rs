@@ -1,0 +1,165 @@
+//! Small files, many at a time; names; what goes away.
+
+use crate::client::{Renaming, Small};
+use crate::note::{ATTRIBUTE, Note};
+use crate::partial::file_mode;
+use crate::server::{Server, folder_of, id_of, lock, number_of};
+use dray_core::{Name, RelPath, Result};
+use dray_store::{PartialId, Publish, SmallFile, SmallName};
+
+/// Where the partial file of `path` lies.
+pub(crate) fn beside(path: &RelPath, partial: &Name) -> Result<RelPath> {
+    folder_of(path).join(partial)
+}
+
+/// The good ones of these, and for each what is left to be said: that it was bad, or that the answer
+/// follows.
+fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
+    let mut good = Vec::with_capacity(made.len());
+    let said = made
+        .into_iter()
+        .map(|made| made.map(|made| good.push(made)));
+    let said = said.collect();
+    (good, said)
+}
+
+/// Puts answers where they belong.
+fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
+    let mut answers = answers.into_iter();
+    let each = said.into_iter().map(|said| {
+        said?;
+        // As many were asked for.
+        answers.next().unwrap_or_else(|| Err(Server::unanswered()))
+    });
+    each.collect()
+}
+
+/// Writes small files: each is durable then.
+pub(crate) fn write(server: &Server, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
+    let made = files.iter().enumerate().map(|(count, file)| {
+        let at = beside(file.path, file.partial)?;
+        let attributes = &file.attributes;
+        let note = Note {
+            size: file.bytes.len() as u64,
+            modified: attributes.metadata.modified,
+            sums: attributes.sums,
+        };
+        let small = Small {
+            url: server.at(&at, count % server.connections)?,
+            bytes: file.bytes,
+            attribute: ATTRIBUTE,
+            value: note.text(),
+            mode: file_mode(attributes.metadata.mode),
+        };
+        Ok((file, at, small))
+    });
+    let (good, said) = sift(made.collect());
+    let (about, small): (Vec<_>, Vec<_>) = good
+        .into_iter()
+        .map(|(file, at, small)| ((file, at), small))
+        .unzip();
+    let written = match Server::client().and_then(|client| client.write_small(&small)) {
+        Ok(written) => written,
+        Err(error) => {
+            return files
+                .iter()
+                .map(|file| Server::about(file.path, Err(error.clone())))
+                .collect();
+        }
+    };
+    let answers = about.into_iter().zip(written);
+    let answers = answers.map(|((file, at), written)| match written {
+        Ok(written) => {
+            let id = id_of(written.id);
+            // What nobody has summed on its way is summed where it lies.
+            if let (true, Some(sums)) = (written.is_plain, &file.attributes.sums)
+                && let Err(error) = server.compare(&at, sums)
+            {
+                let _ = server.discard(file.path, &at, Some(id));
+                return Err(error.file(file.path));
+            }
+            lock(&server.clean).insert(at);
+            Ok(id)
+        }
+        Err(failed) => {
+            if let Some(number) = failed.left {
+                // The first reason counts. Without its number it stays: another's may have the name.
+                let _ = server.discard(file.path, &at, Some(id_of(number)));
+            }
+            Server::about(file.path, Err(failed.error))
+        }
+    });
+    unsift(said, answers.collect())
+}
+
+/// Gives small files their names.
+pub(crate) fn publish(server: &Server, files: &[SmallName<'_>]) -> Vec<Result<()>> {
+    let made = files.iter().map(|file| {
+        let at = beside(file.path, file.partial)?;
+        let renaming = Renaming {
+            from: server.asked(&at)?,
+            to: server.asked(file.path)?,
+            id: number_of(file.id),
+            if_absent: file.how == Publish::IfAbsent,
+        };
+        Ok((file, at, renaming))
+    });
+    let (good, said) = sift(made.collect());
+    let (about, each): (Vec<_>, Vec<_>) = good
+        .into_iter()
+        .map(|(file, at, renaming)| ((file, at), renaming))
+        .unzip();
+    let moved = match Server::client().and_then(|client| client.move_each(&server.login(), &each)) {
+        Ok(moved) => moved,
+        Err(error) => {
+            return files
+                .iter()
+                .map(|file| Server::about(file.path, Err(error.clone())))
+                .collect();
+        }
+    };
+    let answers = about.into_iter().zip(moved).map(|((file, at), moved)| {
+        Server::about(file.path, moved)?;
+        lock(&server.clean).remove(&at);
+        Ok(())
+    });
+    unsift(said, answers.collect())
+}
+
+impl Server {
+    /// Gives a file another name in its folder; `id` is of the one that is meant.
+    pub(crate) fn give_name(
+        &self,
+        path: &RelPath,
+        partial: &RelPath,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        let renaming = Renaming {
+            from: self.asked(partial)?,
+            to: self.asked(path)?,
+            id: number_of(id),
+            if_absent: how == Publish::IfAbsent,
+        };
+        let moved = Self::client()?.move_each(&self.login(), &[renaming]);
+        let moved = moved.and_then(|each| each.into_iter().collect::<Result<()>>());
+        Self::about(path, moved)
+    }
+
+    /// Removes a partial file, if it is the one that is meant.
+    pub(crate) fn discard(
+        &self,
+        path: &RelPath,
+        partial: &RelPath,
+        only: Option<PartialId>,
+    ) -> Result<()> {
+        if let Some(only) = only {
+            match self.look(partial)? {
+                Some(found) if Self::is_that(&found, only) => {}
+                _ => return Ok(()),
+            }
+        }
+        let asked = self.asked(partial)?;
+        Self::about(path, Self::client()?.remove(&self.login(), &asked, false))
+    }
+}
