@@ -2,7 +2,8 @@
 
 use crate::credentials::Credentials;
 use crate::names::Capitals;
-use crate::url::{HttpUrl, Origin, encode};
+use crate::place::Place;
+use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use std::io::Read;
 use std::path::Path;
@@ -32,57 +33,6 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Bytes of an error's page that are looked at for the cause.
 const REASON_BYTES: u64 = 512;
 
-/// Something on a server, as a request names it.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    pub(crate) origin: Origin,
-    /// Path and query.
-    target: String,
-}
-
-impl Place {
-    pub(crate) fn new(origin: &Origin, path: &RelPath, query: Option<&str>) -> Self {
-        let target = match query {
-            Some(query) => format!("/{}?{query}", encode(path)),
-            None => format!("/{}", encode(path)),
-        };
-        Self {
-            origin: origin.clone(),
-            target,
-        }
-    }
-
-    /// With a slash at the end of the path, as a folder is named.
-    pub(crate) fn into_folder(mut self) -> Self {
-        let at = self.target.find('?').unwrap_or(self.target.len());
-        if !self.target[..at].ends_with('/') {
-            self.target.insert(at, '/');
-        }
-        self
-    }
-
-    /// Where a redirect leads.
-    fn redirected(&self, location: &str) -> Option<Self> {
-        if location.starts_with('/') && !location.starts_with("//") {
-            return Some(Self {
-                origin: self.origin.clone(),
-                target: location.to_owned(),
-            });
-        }
-        let url = HttpUrl::read(location.as_bytes()).ok()??;
-        let rest = location.split_once("://")?.1;
-        let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let target = rest[at..].split('#').next().unwrap_or_default();
-        Some(Self {
-            origin: url.origin,
-            target: match target.starts_with('/') {
-                true => target.to_owned(),
-                false => format!("/{target}"),
-            },
-        })
-    }
-}
-
 /// One request.
 pub(crate) struct Ask<'a> {
     pub(crate) method: &'static str,
@@ -106,6 +56,12 @@ impl Answer {
     /// A header's text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// Whether XRootD's own server gives it.
+    fn is_of_xrootd(&self) -> bool {
+        let server = self.header("server").unwrap_or_default();
+        server.to_ascii_lowercase().starts_with("xrootd")
     }
 
     /// The length of the whole body as announced.
@@ -180,15 +136,38 @@ impl Client {
         let mut place = ask.place.clone();
         for _ in 0..=REDIRECTS_MAX {
             let answer = once(ask, place)?;
+            if answer.is_of_xrootd() && answer.place.named().contains(&b'?') {
+                return Err(self
+                    .fault(ErrorKind::Unsupported, ask)
+                    .cause(format!(
+                        "{} takes what follows a question mark for parameters: another file",
+                        answer.place.origin
+                    ))
+                    .remedy("give the file a name without a question mark"));
+            }
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
-            let location = answer.header("location").unwrap_or_default();
-            let next = answer.place.redirected(location).ok_or_else(|| {
+            let location = answer.response.headers().get("location");
+            let location = location.map(http::HeaderValue::as_bytes);
+            let location = answer.place.meant(location.unwrap_or_default());
+            let next = answer.place.redirected(&location).ok_or_else(|| {
                 self.fault(ErrorKind::Protocol, ask)
                     .cause(format!("{} redirects to nowhere", answer.place.origin))
                     .remedy("name the file where it lies")
             })?;
+            if answer.is_of_xrootd()
+                && answer.place.may_be_confused()
+                && !answer.place.names_as(&next)
+            {
+                return Err(self
+                    .fault(ErrorKind::Unsupported, ask)
+                    .cause(format!(
+                        "{} redirects to another name, and does not say what in it is an escape",
+                        answer.place.origin
+                    ))
+                    .remedy("name the file at the server where it lies"));
+            }
             let is_elsewhere = !next.origin.is(&answer.place.origin);
             if is_elsewhere && next.origin.leads_here() && !self.home.leads_here() {
                 return Err(self
@@ -401,14 +380,19 @@ fn authorities() -> Vec<Certificate<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Ask, Client, Place, reason};
+    use super::{Answer, Ask, Client, reason};
     use crate::credentials::Credentials;
+    use crate::place::Place;
     use crate::url::{HttpUrl, Origin};
     use dray_core::{End, ErrorKind, RelPath, Result};
     use ureq::http;
 
     /// Asks a server that redirects to `to`, which answers; nobody is connected to.
     fn redirected(from: &str, to: &str) -> Result<u16> {
+        redirected_by("a server", from, to)
+    }
+
+    fn redirected_by(server: &str, from: &str, to: &str) -> Result<u16> {
         let url = HttpUrl::read(from.as_bytes()).expect("good").expect("web");
         let home: Origin = url.origin.clone();
         let client = Client::new(home.clone(), Credentials::none(), End::Source);
@@ -426,6 +410,7 @@ mod tests {
             let response = http::Response::builder().status(status);
             let response = response
                 .header("Location", to)
+                .header("Server", server)
                 .body(ureq::Body::builder().data(""));
             Ok(Answer {
                 status,
@@ -458,25 +443,20 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_leads_to_a_server_or_another_path() {
-        let url = HttpUrl::read(b"https://h:1/a/b?q")
-            .expect("good")
-            .expect("web");
-        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
-        let to = |text: &str| {
-            let next = place.redirected(text)?;
-            Some(format!("{}{}", next.origin, next.target))
-        };
-        assert_eq!(to("/c?x#y").as_deref(), Some("https://h:1/c?x#y"));
-        assert_eq!(
-            to("http://i/c%20d?x#y").as_deref(),
-            Some("http://i/c%20d?x")
-        );
-        assert_eq!(to("http://i?x").as_deref(), Some("http://i/?x"));
-        for nowhere in ["", "c", "//i/c", "ftp://i/c", "http://", "http://u@i/"] {
-            assert_eq!(to(nowhere), None, "{nowhere}");
+    fn a_redirect_of_xrootd_to_a_sibling_is_not_followed() {
+        for (asked, to, is_followed) in [
+            ("http://h/my%2520file", "http://b:1/my%20file", true),
+            ("http://h/my%2520file", "http://b:1/x/my%20file", false),
+            ("http://h/run%231", "http://b:1/x/run#1", false),
+            ("http://h/my%20file", "http://b:1/x/my file", true),
+            ("http://h/a%3Fb", "http://b:1/a?b", false),
+        ] {
+            for (server, is_xrootd) in [("XrootD/v5.5.3", true), ("dCache/9.2", false)] {
+                let answered = redirected_by(server, asked, to);
+                let wanted = is_followed || !is_xrootd;
+                assert_eq!(answered.is_ok(), wanted, "{asked} to {to} by {server}");
+            }
         }
-        assert_eq!(place.into_folder().target, "/a/b/?q");
     }
 
     #[test]

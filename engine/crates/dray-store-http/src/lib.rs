@@ -11,13 +11,14 @@
 //!
 //! Invariant owned here: bytes of two versions of a file are never taken for one. Every answer is
 //! compared with what was known when the file was opened; where answers say nothing of the version,
-//! the server is asked again after each read.
+//! the server is asked again: once a second while others read, and after the last of the reads.
 
 mod client;
 mod credentials;
 mod dav;
 mod list;
 mod names;
+mod place;
 mod put;
 mod read;
 mod store;

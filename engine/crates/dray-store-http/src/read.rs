@@ -1,11 +1,19 @@
 //! One file, read by ranges. Every answer says which version of the file it is of.
 
-use crate::client::{Answer, Ask, Place};
+use crate::client::{Answer, Ask};
+use crate::place::Place;
 use crate::store::{Known, Server};
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
 use std::io::Read;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How old the server's word on size and time may be while more of the file is read, where its answers
+/// do not carry them: asking after each object would cost a round trip each. After the last of the
+/// reads it is always asked (guess, revisit).
+const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.
 pub(crate) struct HttpFile {
@@ -14,6 +22,10 @@ pub(crate) struct HttpFile {
     /// What was known when it was opened.
     known: Known,
     last: Mutex<Last>,
+    /// Reads under way.
+    busy: AtomicU32,
+    /// Reads that have ended.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -23,6 +35,17 @@ struct Last {
     /// Whether the answers so far, all of them, have said which version they are of; none without
     /// an answer. Many threads read by one handle: none may be excused by what another one's said.
     are_known: Option<bool>,
+    /// What the server was last asked for, if it was.
+    asked: Option<Asked>,
+}
+
+/// What the server has said of size and time when it was asked.
+#[derive(Clone, Copy)]
+struct Asked {
+    state: ReadState,
+    at: Instant,
+    /// Reads that had ended before.
+    ended: u64,
 }
 
 impl HttpFile {
@@ -32,6 +55,8 @@ impl HttpFile {
             path,
             known,
             last: Mutex::default(),
+            busy: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
         }
     }
 
@@ -108,10 +133,22 @@ impl HttpFile {
             .cause(cause)
             .remedy("run the same command again once the file is left alone")
     }
-}
 
-impl ReadHandle for HttpFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// What the server has said already, where that is enough. What is not `opened` stays: of what was
+    /// read nobody can tell which version it is of.
+    fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
+        let asked = self.last().asked?;
+        if asked.state != opened {
+            return Some(asked.state);
+        }
+        // Whoever reads asks at the end.
+        let are_others = self.busy.load(Ordering::SeqCst) > 0;
+        let is_judged = self.ended.load(Ordering::SeqCst) == asked.ended;
+        let is_young = asked.at.elapsed() < STATE_AGE;
+        (is_young && (are_others || is_judged)).then_some(asked.state)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = self.known.size.saturating_sub(offset);
         let wanted = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         let buffer = &mut buffer[..wanted];
@@ -182,6 +219,17 @@ impl ReadHandle for HttpFile {
         let _ = body.read(&mut [0]);
         Ok(filled)
     }
+}
+
+impl ReadHandle for HttpFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        let read = self.read(offset, buffer);
+        // Before it counts as idle: whoever finds all idle knows of all that was read.
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+        read
+    }
 
     fn is_direct(&self) -> bool {
         true
@@ -197,6 +245,10 @@ impl ReadHandle for HttpFile {
             return Ok(opened);
         }
         // Answers without time and tag (XRootD's among them) leave no way but to ask.
+        if let Some(state) = self.still_holds(opened) {
+            return Ok(state);
+        }
+        let (at, ended) = (Instant::now(), self.ended.load(Ordering::SeqCst));
         let now = self.server.look(&self.path, "read the file")?;
         let now = ReadState {
             size: now.size.unwrap_or_default(),
@@ -204,6 +256,12 @@ impl ReadHandle for HttpFile {
         };
         if now != opened {
             self.server.forget(&self.path);
+        }
+        let mut last = self.last();
+        // Nor does a word that comes late take back another's.
+        if last.asked.is_none_or(|asked| asked.state == opened) {
+            let state = now;
+            last.asked = Some(Asked { state, at, ended });
         }
         Ok(now)
     }
@@ -242,13 +300,16 @@ pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
 
 #[cfg(test)]
 mod tests {
-    use super::read_content_range;
+    use super::{Asked, HttpFile, read_content_range};
     use crate::store::Known;
     use crate::{Credentials, HttpStore, HttpUrl};
     use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
-    use dray_store::{ReadHandle, ReadPurpose, Readable as _};
+    use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
 
     const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
@@ -337,6 +398,67 @@ mod tests {
             store.server().recall(&RelPath::parse(b"a").expect("good")),
             None
         );
+    }
+
+    #[test]
+    fn who_answers_without_a_version_is_asked_once_after_the_last_read() {
+        let no = || "405 No".to_owned();
+        let first = |time| part(0, &format!("\r\nLast-Modified: {time}"));
+        let store = serve(vec![
+            part(0, ""),
+            // No PROPFIND; then HEAD is refused each time, and the first byte tells.
+            no(),
+            no(),
+            first(OLD),
+            part(1, ""),
+            no(),
+            first(NEW),
+        ]);
+        let file = open(&store);
+        let modified = || file.state().expect("known").modified.seconds;
+        assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
+        // The second needs no answer.
+        assert_eq!((modified(), modified()), (784_111_777, 784_111_777));
+        assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
+        // Nor does what has changed become what it was.
+        assert_eq!((modified(), modified()), (784_111_778, 784_111_778));
+    }
+
+    #[test]
+    fn while_others_read_the_last_word_is_enough() {
+        let store = serve(vec![
+            "405 No".to_owned(),
+            "405 No".to_owned(),
+            part(0, &format!("\r\nLast-Modified: {OLD}")),
+        ]);
+        let path = RelPath::parse(b"a").expect("good");
+        let known = store.server().look(&path, "open the file").expect("known");
+        let known = store
+            .server()
+            .as_file(known, "open the file")
+            .expect("a file");
+        let opened = ReadState {
+            size: known.size,
+            modified: known.modified.expect("known"),
+        };
+        let file = HttpFile::new(Arc::clone(store.server()), path, known);
+        let asked = |ago: u64| {
+            let at = Instant::now().checked_sub(Duration::from_millis(ago));
+            Some(Asked {
+                state: opened,
+                at: at.expect("the host runs longer"),
+                ended: 0,
+            })
+        };
+        assert_eq!(file.still_holds(opened), None);
+        file.last().asked = asked(0);
+        assert_eq!(file.still_holds(opened), Some(opened));
+        file.ended.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(file.still_holds(opened), None, "another read has ended");
+        file.busy.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(file.still_holds(opened), Some(opened), "it will ask");
+        file.last().asked = asked(1001);
+        assert_eq!(file.still_holds(opened), None, "too old");
     }
 
     #[test]

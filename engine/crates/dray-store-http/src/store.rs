@@ -1,9 +1,10 @@
 //! A web server as a store: what it says of a path, and which question it answers.
 
-use crate::client::{Answer, Ask, Client, Place};
+use crate::client::{Answer, Ask, Client};
 use crate::credentials::Credentials;
 use crate::dav::{self, Found};
 use crate::list::Walk;
+use crate::place::Place;
 use crate::read::{HttpFile, or_unknown, read_content_range};
 use crate::url::{HttpUrl, Origin};
 use dray_core::path::PATH_LENGTH_MAX;
@@ -292,7 +293,7 @@ impl HttpStore {
         }
     }
 
-    pub(crate) fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 

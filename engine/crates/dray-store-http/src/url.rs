@@ -27,6 +27,16 @@ impl Origin {
         }
     }
 
+    /// `host:port`, the port also where none is written.
+    #[must_use]
+    pub fn server(&self) -> String {
+        let after = self.authority.rsplit(']').next().unwrap_or_default();
+        match after.rsplit_once(':') {
+            Some((_, port)) if !port.is_empty() => self.authority.clone(),
+            _ => format!("{}:{}", self.authority.trim_end_matches(':'), self.port()),
+        }
+    }
+
     /// Whether it is this host, so that nobody else can listen.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
@@ -184,7 +194,8 @@ fn is_authority(text: &str) -> bool {
     };
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
     let is_port = match port.strip_prefix(':') {
-        Some(port) => port.parse::<u16>().is_ok(),
+        // An empty port is the scheme's (RFC 3986, section 3.2.3).
+        Some(port) => port.is_empty() || port.parse::<u16>().is_ok(),
         None => port.is_empty(),
     };
     !host.is_empty() && host.bytes().all(is_host) && is_port
@@ -228,17 +239,41 @@ pub(crate) fn encode(path: &RelPath) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
             text.push(char::from(*byte));
         } else {
-            text.push('%');
-            text.push(char::from(HEX[usize::from(byte >> 4)]));
-            text.push(char::from(HEX[usize::from(byte & 15)]));
+            escape(&mut text, *byte);
         }
     }
     text
 }
 
+/// An address that a server gives, as it should have been written: XRootD's, up to 5.5, redirects to
+/// names as they are. What is an escape already stays one.
+pub(crate) fn mended(location: &[u8]) -> String {
+    let mut text = String::with_capacity(location.len());
+    for (at, byte) in location.iter().enumerate() {
+        let digits = location.get(at + 1..at + 3).unwrap_or_default();
+        let is_escape = digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
+        let is_good = match byte {
+            b'%' => is_escape,
+            b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => false,
+            byte => byte.is_ascii_graphic(),
+        };
+        match is_good {
+            true => text.push(char::from(*byte)),
+            false => escape(&mut text, *byte),
+        }
+    }
+    text
+}
+
+fn escape(text: &mut String, byte: u8) {
+    text.push('%');
+    text.push(char::from(HEX[usize::from(byte >> 4)]));
+    text.push(char::from(HEX[usize::from(byte & 15)]));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::HttpUrl;
+    use super::{HttpUrl, mended};
 
     fn read(text: &str) -> HttpUrl {
         let url = HttpUrl::read(text.as_bytes()).expect(text);
@@ -257,6 +292,30 @@ mod tests {
         assert!(read("http://h").is_folder && read("http://h/a/").is_folder);
         assert_eq!(HttpUrl::read(b"root://h//f"), Ok(None));
         assert_eq!(HttpUrl::read(b"./http://h"), Ok(None));
+    }
+
+    #[test]
+    fn an_address_with_bare_names_is_mended() {
+        for (given, wanted) in [
+            ("http://[::1]:8/a%20b?c=d%2F", "http://[::1]:8/a%20b?c=d%2F"),
+            ("http://h/50% off + 1", "http://h/50%25%20off%20+%201"),
+            ("http://h/\u{e4}{1}%", "http://h/%C3%A4%7B1%7D%25"),
+        ] {
+            assert_eq!(mended(given.as_bytes()), wanted);
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_with_its_port() {
+        for (written, server) in [
+            ("https://H/f", "h:443"),
+            ("http://h:/f", "h:80"),
+            ("davs://h:8443/f", "h:8443"),
+            ("http://[::1]/f", "[::1]:80"),
+            ("https://[::1]:1094/f", "[::1]:1094"),
+        ] {
+            assert_eq!(read(written).origin.server(), server, "{written}");
+        }
     }
 
     #[test]

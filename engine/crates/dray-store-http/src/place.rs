@@ -1,0 +1,158 @@
+//! What a request names, and where a redirect leads.
+
+use crate::url::{HttpUrl, Origin, decode, encode, mended};
+use dray_core::RelPath;
+
+/// Something on a server, as a request names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) origin: Origin,
+    /// Path and query.
+    pub(crate) target: String,
+}
+
+impl Place {
+    pub(crate) fn new(origin: &Origin, path: &RelPath, query: Option<&str>) -> Self {
+        let target = match query {
+            Some(query) => format!("/{}?{query}", encode(path)),
+            None => format!("/{}", encode(path)),
+        };
+        Self {
+            origin: origin.clone(),
+            target,
+        }
+    }
+
+    /// With a slash at the end of the path, as a folder is named.
+    pub(crate) fn into_folder(mut self) -> Self {
+        let at = self.target.find('?').unwrap_or(self.target.len());
+        if !self.target[..at].ends_with('/') {
+            self.target.insert(at, '/');
+        }
+        self
+    }
+
+    /// The path's bytes.
+    pub(crate) fn named(&self) -> Vec<u8> {
+        let path = self.target.split('?').next().unwrap_or_default();
+        decode(path.as_bytes()).unwrap_or_default()
+    }
+
+    /// Whether it names the same file, of whatever server.
+    pub(crate) fn names_as(&self, other: &Self) -> bool {
+        self.named() == other.named()
+    }
+
+    /// Whether its name, written as it is, is an address of another file.
+    pub(crate) fn may_be_confused(&self) -> bool {
+        let name = self.named();
+        let is_escape = |part: &[u8]| {
+            part.len() == 3 && part[0] == b'%' && part[1..].iter().all(u8::is_ascii_hexdigit)
+        };
+        name.windows(3).any(is_escape) || name.contains(&b'#')
+    }
+
+    /// A redirect's location as it was meant: XRootD's servers, up to 5.5, give names as they are. Where
+    /// that is the very name that was asked for, none of its bytes is an escape or a border.
+    pub(crate) fn meant(&self, location: &[u8]) -> String {
+        let (head, rest) = location.split_at(start_of_path(location));
+        let named = self.named();
+        match rest.strip_prefix(named.as_slice()) {
+            Some(query) if named.len() > 1 && matches!(query.first(), None | Some(b'?')) => {
+                let path = self.target.split('?').next().unwrap_or_default();
+                format!("{}{path}{}", mended(head), mended(query))
+            }
+            _ => mended(location),
+        }
+    }
+
+    /// Where a redirect leads.
+    pub(crate) fn redirected(&self, location: &str) -> Option<Self> {
+        if location.starts_with('/') && !location.starts_with("//") {
+            return Some(Self {
+                origin: self.origin.clone(),
+                target: location.to_owned(),
+            });
+        }
+        let url = HttpUrl::read(location.as_bytes()).ok()??;
+        let rest = location.split_once("://")?.1;
+        let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let target = rest[at..].split('#').next().unwrap_or_default();
+        Some(Self {
+            origin: url.origin,
+            target: match target.starts_with('/') {
+                true => target.to_owned(),
+                false => format!("/{target}"),
+            },
+        })
+    }
+}
+
+/// Where the path begins in an address.
+fn start_of_path(location: &[u8]) -> usize {
+    let scheme = location.windows(3).position(|part| part == b"://");
+    // Of a bare path all is the path, whatever stands in its name.
+    let Some(scheme) = scheme.filter(|_| !location.starts_with(b"/")) else {
+        return 0;
+    };
+    let host = scheme + 3;
+    let path = location[host..].iter().position(|byte| *byte == b'/');
+    path.map_or(location.len(), |path| host + path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+    use crate::url::HttpUrl;
+
+    #[test]
+    fn a_redirect_to_a_bare_name_leads_to_that_name() {
+        for (asked, location, wanted) in [
+            // A server that escapes, and one that does not.
+            ("/my%2520file", "http://b:1/my%2520file", "/my%2520file"),
+            ("/my%2520file", "http://b:1/my%20file", "/my%2520file"),
+            ("/my%20file", "http://b:1/my file?x=%2F", "/my%20file?x=%2F"),
+            ("/my%20file", "http://b:1/my%20file", "/my%20file"),
+            ("/run%231", "http://b:1/run#1?authz=a", "/run%231?authz=a"),
+            ("/run%231", "/run#1", "/run%231"),
+            ("/d/a%3Fb", "http://b:1/d/a?b", "/d/a%3Fb"),
+            ("/d%25/", "http://b:1/d%/", "/d%25/"),
+            ("/a", "http://b:1/other/b%20c?q#z", "/other/b%20c?q"),
+            ("/a", "http://b:1/ab", "/ab"),
+        ] {
+            let url = HttpUrl::read(b"http://h/").expect("good").expect("web");
+            let place = Place {
+                origin: url.origin,
+                target: asked.to_owned(),
+            };
+            let next = place.redirected(&place.meant(location.as_bytes()));
+            assert_eq!(
+                next.expect(location).target,
+                wanted,
+                "{asked} at {location}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_redirect_leads_to_a_server_or_another_path() {
+        let url = HttpUrl::read(b"https://h:1/a/b?q")
+            .expect("good")
+            .expect("web");
+        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
+        let to = |text: &str| {
+            let next = place.redirected(text)?;
+            Some(format!("{}{}", next.origin, next.target))
+        };
+        assert_eq!(to("/c?x#y").as_deref(), Some("https://h:1/c?x#y"));
+        assert_eq!(
+            to("http://i/c%20d?x#y").as_deref(),
+            Some("http://i/c%20d?x")
+        );
+        assert_eq!(to("http://i?x").as_deref(), Some("http://i/?x"));
+        for nowhere in ["", "c", "//i/c", "ftp://i/c", "http://", "http://u@i/"] {
+            assert_eq!(to(nowhere), None, "{nowhere}");
+        }
+        assert_eq!(place.into_folder().target, "/a/b/?q");
+    }
+}
