@@ -38,8 +38,9 @@ def settings(ended: Ended) -> list[tuple[float, int]]:
 @pytest.mark.parametrize("reads_here", [True, False], ids=["push", "pull"])
 @pytest.mark.parametrize("how", [[], ["--clear-data"]], ids=["tls", "clear"])
 def test_streams_grow_until_the_far_side_takes_no_more(
-    bench: Bench, how: list[Word], *, reads_here: bool
+    bench: Bench, how: list[Word], monkeypatch: pytest.MonkeyPatch, *, reads_here: bool
 ) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(bench.folder / "state"))
     source, sink = bench.folder / "source", bench.folder / "sink"
     sink.mkdir()
     source.mkdir()
@@ -69,5 +70,16 @@ def test_streams_grow_until_the_far_side_takes_no_more(
         assert proxy.refused <= 2 * STREAMS_MAX
         differences = tree.differences(tree.describe(source), tree.describe(sink))
         assert [line for line in differences if "b''" not in line] == []
+        # The next copy begins with what this one found.
+        kept = bench.folder / "state" / "dray" / "tuner.json"
+        (pair,) = json.loads(kept.read_text(encoding="utf-8"))["pairs"]
+        print(pair)
+        assert 2 * STREAMS_FIRST <= pair["streams"] <= STREAMS_MAX
+        assert (pair["source"] == "here") == reads_here
+        before = sum(each.is_data for each in proxy.connections)
+        ends = [source / "00", f"{far}new"] if reads_here else [f"{far}00", sink / "new"]
+        bench.cp(*ends, *how, *bench.peer(server)).expect(0)
+        begun = sum(each.is_data for each in proxy.connections) - before
+        assert begun >= pair["streams"]
     finally:
         proxy.close()

@@ -7,8 +7,10 @@
 //! Non-goals: which transfer runs, and when a lost one is tried again after its session's own tries.
 
 mod counts;
+mod handle;
 
-use crate::link::{SinkEvent, SourceEvent};
+pub use handle::Handle;
+
 use crate::local;
 use crate::net::{self, Dial, Growth};
 use crate::null::Unkept;
@@ -17,18 +19,19 @@ use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content};
 use crate::sink::Destination;
 use crate::source::Root;
-use crate::tune::{self, Machine, Tuned};
+use crate::tune::{self, Found, Machine, Tuned};
 use crate::{sink, source};
 use counts::{Arrivals, Sent};
-use crossbeam_channel::Sender;
 use dray_core::options::Options;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
+use dray_sched::tuner::Remembered;
 use dray_session::{Event, Outcome, Progress};
 use dray_store::Capabilities;
 use dray_wire::message::{Connect, Role, Selection};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use handle::Live;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Waits between sessions: doubling from the first to the last, 50 to 100 % of each.
 const BACKOFF: Duration = Duration::from_secs(1);
@@ -52,11 +55,16 @@ pub struct Task {
     pub pool_bytes: u64,
     /// Data streams.
     pub streams: StreamCount,
+    /// Where their number is found while it runs.
+    pub tuning: Tuning,
     /// Whether data runs in clear.
     pub clear_data: bool,
     /// Sessions in a row that may be lost without anything new being safe, before it is given up.
     pub retries: u32,
 }
+
+/// Data streams of a transfer of which nobody says how many.
+pub const STREAMS_USUAL: u16 = 4;
 
 /// How many data streams a transfer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +73,41 @@ pub enum StreamCount {
     Fixed(u16),
     /// Found while it runs.
     Tuned,
+}
+
+/// What the number of streams is found within, and from where on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// At the most so many; the other end may grant fewer.
+    pub streams_most: u16,
+    /// What an earlier transfer between the same two found.
+    pub known: Option<Remembered>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            streams_most: tune::STREAMS_MOST,
+            known: None,
+        }
+    }
+}
+
+impl Task {
+    /// So many streams are asked for. Of a tuned transfer no more than there are buffers here: others would
+    /// have nothing to carry.
+    fn streams_most(&self, buffers: Buffers) -> u16 {
+        match self.streams {
+            StreamCount::Fixed(count) => count,
+            StreamCount::Tuned => {
+                let buffers = u16::try_from(buffers.count).unwrap_or(u16::MAX);
+                self.tuning
+                    .streams_most
+                    .clamp(1, tune::STREAMS_MOST)
+                    .min(buffers)
+            }
+        }
+    }
 }
 
 /// Somebody who watches a transfer over all its sessions.
@@ -126,151 +169,8 @@ pub struct Ended {
     pub ending: Ending,
     /// Counters of the last session; what was sent and read, and where the time went, of all.
     pub progress: Progress,
-}
-
-/// A running session's ear.
-#[derive(Clone)]
-enum Live {
-    Source(Sender<SourceEvent>),
-    Sink(Sender<SinkEvent>),
-}
-
-#[derive(Default)]
-struct Wishes {
-    /// Whether it is to stop, and then whether partial data go too.
-    stop: Option<bool>,
-    /// The rate, once somebody has said one.
-    rate: Option<Option<u64>>,
-    live: Option<Live>,
-}
-
-/// Changes a running transfer from another thread.
-#[derive(Clone, Default)]
-pub struct Handle(Arc<(Mutex<Wishes>, Condvar)>);
-
-impl Handle {
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks to stop; what is safe stays safe, unless `purge`.
-    pub fn cancel(&self, purge: bool) {
-        let mut wishes = self.wishes();
-        wishes.stop = Some(purge);
-        if let Some(live) = &wishes.live {
-            live.cancel(purge);
-        }
-        self.0.1.notify_all();
-    }
-
-    /// Ends the session that runs now, keeping what is safe; the other end hears why. No
-    /// cancellation: a driver may come again, unless the error tells it not to.
-    pub fn leave(&self, error: Error) {
-        match &self.wishes().live {
-            Some(Live::Source(events)) => {
-                let leave = dray_session::source::Input::Leave(error);
-                let _ = events.send(SourceEvent::Input(leave));
-            }
-            Some(Live::Sink(events)) => {
-                let leave = dray_session::sink::Input::Leave(error);
-                let _ = events.send(SinkEvent::Input(leave));
-            }
-            None => {}
-        }
-    }
-
-    /// Bytes per second from now on; `None` lifts the limit, 0 stops it within an object and keeps the
-    /// session.
-    pub fn set_rate(&self, rate: Option<u64>) {
-        let mut wishes = self.wishes();
-        wishes.rate = Some(rate);
-        if let Some(live) = &wishes.live {
-            live.set_rate(rate);
-        }
-    }
-
-    /// What was said last of its rate, if anything was.
-    #[must_use]
-    pub fn rate(&self) -> Option<Option<u64>> {
-        self.wishes().rate
-    }
-
-    /// Whether somebody asked to stop.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.wishes().stop.is_some()
-    }
-
-    /// A session's conductor listens: it hears what was wished before it began.
-    fn attach(&self, live: Live) {
-        let mut wishes = self.wishes();
-        if let Some(rate) = wishes.rate {
-            live.set_rate(rate);
-        }
-        if let Some(purge) = wishes.stop {
-            live.cancel(purge);
-        }
-        wishes.live = Some(live);
-    }
-
-    /// The same for a copy on this host.
-    pub fn attach_local(&self, stopper: &local::Stopper) {
-        self.attach(Live::Source(stopper.events().clone()));
-    }
-
-    /// The same for a session that another host drives and this end reads for.
-    pub fn attach_source(&self, events: &Sender<SourceEvent>) {
-        self.attach(Live::Source(events.clone()));
-    }
-
-    /// The same where this end writes.
-    pub fn attach_sink(&self, events: &Sender<SinkEvent>) {
-        self.attach(Live::Sink(events.clone()));
-    }
-
-    /// Waits; false when somebody asked to stop.
-    fn sleep(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
-        let mut wishes = self.wishes();
-        while wishes.stop.is_none() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            let waited = self.0.1.wait_timeout(wishes, left);
-            wishes = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        false
-    }
-}
-
-impl Live {
-    fn cancel(&self, purge: bool) {
-        // A conductor that has ended does not listen.
-        match self {
-            Self::Source(events) => {
-                let cancel = dray_session::source::Input::Cancel { purge };
-                let _ = events.send(SourceEvent::Input(cancel));
-            }
-            Self::Sink(events) => {
-                let cancel = dray_session::sink::Input::Cancel { purge };
-                let _ = events.send(SinkEvent::Input(cancel));
-            }
-        }
-    }
-
-    fn set_rate(&self, rate: Option<u64>) {
-        match self {
-            Self::Source(events) => {
-                let set = dray_session::source::Input::SetRate(rate);
-                let _ = events.send(SourceEvent::Input(set));
-            }
-            Self::Sink(events) => {
-                let set = dray_session::sink::Input::SetRate(rate);
-                let _ = events.send(SinkEvent::Input(set));
-            }
-        }
-    }
+    /// What the next transfer between the same two may begin with.
+    pub found: Option<Remembered>,
 }
 
 /// Local source, remote sink. `to` is the destination folder there, then what will be written in it;
@@ -288,13 +188,10 @@ pub fn push(
 ) -> Result<Ended> {
     let roots = open()?;
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
-    let mut dial = dial.clone();
-    let found = tune::Found::default();
-    if task.streams == StreamCount::Tuned {
-        dial.streams_first = tune::STREAMS_FIRST;
-    }
-    sessions(task, handle, watch, |number| {
-        let dialled = net::push(&dial, connect(task, number, Role::Sink, to))?;
+    let found = Found::new(task.tuning.known);
+    let ended = sessions(task, handle, watch, |number| {
+        let (dial, streams) = begins(task, dial, buffers, &found);
+        let dialled = net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
         let keeps_nothing = dialled.agreed.keeps_nothing();
         let events = dialled.link.events_in.clone();
         let growth = dialled.growth.clone();
@@ -319,10 +216,17 @@ pub fn push(
         let (outcome, progress) = match task.streams {
             StreamCount::Fixed(_) => source::run(setup, dialled.link, told)?,
             StreamCount::Tuned => {
-                let ways = (Machine::Source(events), dialled.growth);
-                let granted = dialled.streams;
-                let tuned = Tuned::new(told, &task.options, ways, granted, &found);
-                source::run(setup, dialled.link, &tuned)?
+                let session = tune::Session {
+                    machine: Machine::Source(events),
+                    growth: dialled.growth,
+                    granted: dialled.streams,
+                    handle,
+                    options: &task.options,
+                };
+                let tuned = Tuned::new(told, session, &found);
+                let ran = source::run(setup, dialled.link, &tuned);
+                tuned.finish();
+                ran?
             }
         };
         let outcome = had_streams(outcome, &growth)?;
@@ -330,7 +234,21 @@ pub fn push(
             true => (outcome, Unkept::of(&progress)),
             false => (outcome, progress),
         })
+    })?;
+    Ok(Ended {
+        found: found.kept(),
+        ..ended
     })
+}
+
+/// How the next session is dialled, and how many streams it asks for.
+fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &Found) -> (Dial, u16) {
+    let mut dial = dial.clone();
+    let streams = task.streams_most(buffers);
+    if task.streams == StreamCount::Tuned {
+        dial.streams_first = found.first(streams, &task.options);
+    }
+    (dial, streams)
 }
 
 /// Remote source, local sink. `from` is what to read there; `open` gives the destination, for each
@@ -348,14 +266,11 @@ pub fn pull(
 ) -> Result<Ended> {
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
     let pool = Arc::new(Pool::new(buffers.count, buffers.bytes));
-    let mut dial = dial.clone();
-    let found = tune::Found::default();
-    if task.streams == StreamCount::Tuned {
-        dial.streams_first = tune::STREAMS_FIRST;
-    }
-    sessions(task, handle, watch, |number| {
+    let found = Found::new(task.tuning.known);
+    let ended = sessions(task, handle, watch, |number| {
         // The other end first: without it nothing is made here.
-        let connect = connect(task, number, Role::Source, from);
+        let (dial, streams) = begins(task, dial, buffers, &found);
+        let connect = connect(task, number, Role::Source, from, streams);
         let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
         let (destination, can) = open()?;
         for notice in destination.notices() {
@@ -369,7 +284,7 @@ pub fn pull(
         let setup = sink::Setup {
             destination,
             machine: prepare::sink_config(options, content, buffers, &limits, ends, number),
-            writers_per_target: prepare::THREADS_PER_TARGET,
+            writers_per_target: prepare::writers(&can),
         };
         if setup.destination.keeps_nothing() {
             watch.event(&nothing_kept());
@@ -379,23 +294,31 @@ pub fn pull(
             let outcome = had_streams(outcome, &growth)?;
             return Ok((outcome, Unkept::of(&arrivals.complete(progress))));
         }
-        let ways = match task.streams {
-            StreamCount::Fixed(_) => None,
-            StreamCount::Tuned => {
-                let machine = Machine::Sink(dialled.link.events_in.clone());
-                Some((machine, dialled.growth))
-            }
-        };
-        let granted = dialled.streams;
-        let tuned = ways.map(|ways| Tuned::new(watch, &task.options, ways, granted, &found));
+        let tuned = (task.streams == StreamCount::Tuned).then(|| {
+            let session = tune::Session {
+                machine: Machine::Sink(dialled.link.events_in.clone()),
+                growth: dialled.growth,
+                granted: dialled.streams,
+                handle,
+                options: &task.options,
+            };
+            Tuned::new(watch, session, &found)
+        });
         let told: &dyn Observer = match &tuned {
             Some(tuned) => tuned,
             None => watch,
         };
         let arrivals = Arrivals::new(told);
         let (outcome, progress) = sink::run(setup, &pool, dialled.link, &arrivals);
-        let outcome = had_streams(outcome, &growth)?;
-        Ok((outcome, arrivals.complete(progress)))
+        let progress = arrivals.complete(progress);
+        if let Some(tuned) = tuned {
+            tuned.finish();
+        }
+        Ok((had_streams(outcome, &growth)?, progress))
+    })?;
+    Ok(Ended {
+        found: found.kept(),
+        ..ended
     })
 }
 
@@ -433,6 +356,7 @@ pub fn copy(
     Ok(Ended {
         ending: Ending::of(outcome, progress.files_failed),
         progress,
+        found: None,
     })
 }
 
@@ -517,7 +441,13 @@ fn draw() -> u32 {
     (RandomState::new().hash_one(0) >> 32) as u32
 }
 
-fn connect(task: &Task, number: u32, passive_role: Role, paths: &[Vec<u8>]) -> Connect {
+fn connect(
+    task: &Task,
+    number: u32,
+    passive_role: Role,
+    paths: &[Vec<u8>],
+    streams: u16,
+) -> Connect {
     Connect {
         transfer: task.transfer.clone(),
         attempt: number,
@@ -526,50 +456,8 @@ fn connect(task: &Task, number: u32, passive_role: Role, paths: &[Vec<u8>]) -> C
         selection: task.selection.clone(),
         options: task.options.clone(),
         demanded: task.content.demanded,
-        streams: match task.streams {
-            StreamCount::Fixed(count) => count,
-            StreamCount::Tuned => tune::STREAMS_MOST,
-        },
+        streams,
         clear_data: task.clear_data,
         addresses: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Handle;
-    use crate::link::SourceEvent;
-    use dray_session::source::Input;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn wishes_from_before_a_session_reach_it() {
-        let handle = Handle::default();
-        handle.set_rate(Some(7));
-        handle.cancel(true);
-        let (events_in, events) = crossbeam_channel::unbounded();
-        handle.attach_source(&events_in);
-        let heard: Vec<_> = events.try_iter().collect();
-        assert!(matches!(
-            heard.as_slice(),
-            [
-                SourceEvent::Input(Input::SetRate(Some(7))),
-                SourceEvent::Input(Input::Cancel { purge: true })
-            ]
-        ));
-    }
-
-    #[test]
-    fn a_stop_ends_a_wait() {
-        let handle = Handle::default();
-        let other = handle.clone();
-        let began = Instant::now();
-        let stopper = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            other.cancel(false);
-        });
-        assert!(!handle.sleep(Duration::from_secs(60)));
-        assert!(began.elapsed() < Duration::from_secs(30));
-        stopper.join().expect("ran");
     }
 }

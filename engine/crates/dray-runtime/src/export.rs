@@ -115,6 +115,7 @@ impl Export {
                 &self.root.join(OsStr::from_bytes(path.as_bytes())),
             )?,
             direct: self.targets.direct,
+            preallocates: self.targets.preallocates,
             ..dray_store::PosixOptions::default()
         };
         let store = dray_store::PosixStore::open(&held, End::Sink, options)?;

@@ -1,10 +1,11 @@
 //! The checksum that the server of a single file offers: asked for beside the copy, and compared before
 //! the copy gets its name. What the caller demands is another thing: that decides what is adopted as well.
 
+use crate::caught::caught;
 use crate::place::Sources;
 use crate::{web, xrootd};
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 type Said = Result<Option<Checksum>>;
 
+/// What ends the waiting.
+enum Word {
+    /// The server has answered.
+    Said(Said),
+    /// The copy is to stop.
+    Stop,
+}
+
 /// What a server says of its file.
 pub(crate) struct Offer {
-    said: Mutex<Receiver<Said>>,
+    words: Mutex<Receiver<Word>>,
+    /// The same channel's other end, for whoever stops the copy.
+    stop: Sender<Word>,
     heard: OnceLock<Said>,
     patience: Duration,
 }
@@ -35,35 +46,46 @@ impl Offer {
     }
 
     fn of(patience: Duration, ask: impl FnOnce() -> Said + Send + 'static) -> Arc<Self> {
-        let (tell, said) = channel();
+        let (tell, words) = channel();
+        let stop = tell.clone();
         std::thread::spawn(move || {
+            let said = caught("ask for the checksum", ask).and_then(|said| said);
             // Nobody waits for it any more when the copy has ended.
-            let _ = tell.send(ask());
+            let _ = tell.send(Word::Said(said));
         });
         Arc::new(Self {
-            said: Mutex::new(said),
+            words: Mutex::new(words),
+            stop,
             heard: OnceLock::new(),
             patience,
         })
     }
 
+    /// The copy is to stop: nobody waits for the answer any more, and what was not compared by now gets
+    /// no name.
+    pub(crate) fn give_up(&self) {
+        // Its other end lives as long as this.
+        let _ = self.stop.send(Word::Stop);
+    }
+
     fn hear(&self) -> &Said {
         self.heard.get_or_init(|| {
-            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            let cause = match said.recv_timeout(self.patience) {
-                Ok(said) => return said,
-                Err(RecvTimeoutError::Timeout) => "the server has not answered yet",
-                Err(RecvTimeoutError::Disconnected) => "the question came to no end",
+            let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+            let (kind, cause) = match words.recv_timeout(self.patience) {
+                Ok(Word::Said(said)) => return said,
+                Ok(Word::Stop) => (ErrorKind::Cancelled, "the copy is to stop"),
+                Err(_) => (ErrorKind::TimedOut, "the server has not answered yet"),
             };
-            let operation = "ask for the checksum";
-            Err(Error::new(ErrorKind::TimedOut, End::Source, operation).cause(cause))
+            Err(Error::new(kind, End::Source, "ask for the checksum").cause(cause))
         })
     }
 
     /// Compares, once the server has answered or [`PATIENCE`] is over.
     pub(crate) fn compare(&self, sums: &Sums) -> Result<()> {
-        let Ok(Some(known)) = self.hear() else {
-            return Ok(());
+        let known = match self.hear() {
+            Ok(Some(known)) => known,
+            Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
+            Ok(None) | Err(_) => return Ok(()),
         };
         if known.matches(sums) {
             return Ok(());
@@ -113,6 +135,29 @@ mod tests {
         let other = Offer::of(LONG, || Ok(Some(Checksum::Adler32(1))));
         let error = other.compare(&sums).expect_err("another");
         assert_eq!(error.kind, ErrorKind::ChecksumMismatch);
+    }
+
+    #[test]
+    fn who_is_stopped_waits_no_longer_and_gives_no_name() {
+        let (silence, never) = channel::<()>();
+        let silent = Offer::of(Duration::from_secs(86_400), move || {
+            let _ = never.recv();
+            Ok(None)
+        });
+        let waiting = std::thread::spawn({
+            let silent = std::sync::Arc::clone(&silent);
+            move || silent.compare(&Sums::of(b"1"))
+        });
+        silent.give_up();
+        let error = waiting.join().expect("no panic").expect_err("stopped");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+        drop(silence);
+        // An answer that was heard before counts.
+        let sums = Sums::of(b"123456789");
+        let heard = Offer::of(LONG, || Ok(Some(Checksum::Adler32(0x091e_01de))));
+        heard.compare(&sums).expect("the same");
+        heard.give_up();
+        heard.compare(&sums).expect("the same still");
     }
 
     #[test]

@@ -5,12 +5,13 @@ mod sources;
 
 use crate::null::Null;
 use crate::web;
-use crate::xrootd::XrootdSource;
+use crate::xrootd::{self, XrootdSource};
 use dray_core::options::Links;
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::TargetMap;
 use dray_store_http::HttpUrl;
+use dray_store_xrootd::Url;
 use sources::ReadSources;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -82,6 +83,8 @@ pub enum Folder {
     Local(PathBuf),
     /// Of another host.
     Remote(Remote),
+    /// Of an XRootD server: its URL.
+    Xrootd(Url),
     /// Nowhere.
     Null,
     /// Nowhere, on another host: its `host:port`. Whoever keeps what it is sent is not meant.
@@ -130,12 +133,14 @@ impl Places {
             ));
         }
         let read = ReadSources::of(sources, written)?;
-        XrootdSource::refuse_destination(destination)?;
         web::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
         let is_null = |path: &[u8]| null_destination(written, path);
         let (folder, rename) = match remote(destination)? {
+            None if Url::is_meant(destination.as_bytes()) => {
+                xrootd::destination(destination, !single)?
+            }
             None if is_null(destination.as_bytes())? => (Folder::Null, None),
             None => local_destination(destination, is_folder)?,
             Some(remote) if is_null(&remote.path)? => (Folder::RemoteNull(remote.address), None),

@@ -9,6 +9,7 @@ use crate::extent::Extent;
 use crate::lock::lock;
 use crate::zones::node_here;
 use dray_core::BufferId;
+use memmap2::MmapMut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -18,10 +19,35 @@ const PAGE: usize = 4096;
 /// machine of the last ten years. Guess, revisit.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
+/// From here on a buffer is a mapping of its own. What an allocator gives out again it clears, all of a pool
+/// for the smallest copy: in an endpoint that was up to 0.2 s of processor time for each session. Smaller
+/// buffers would be too many mappings for one process (guess, revisit).
+const MAPPED_BYTES: usize = 512 << 10;
+
+/// Where a buffer's bytes are.
+enum Memory {
+    Mapped(MmapMut),
+    /// From a page's boundary on.
+    Allocated(Vec<u8>, usize),
+}
+
+impl Memory {
+    fn new(bytes: usize) -> Self {
+        let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes));
+        // A process may have so many mappings and no more.
+        if let Some(Ok(mapped)) = mapped {
+            return Self::Mapped(mapped);
+        }
+        // Of ordinary alignment: asked for with the page's it would be cleared by hand, always.
+        let memory = vec![0; bytes + PAGE];
+        let address = memory.as_ptr().addr();
+        Self::Allocated(memory, address.next_multiple_of(PAGE) - address)
+    }
+}
+
 /// A page-aligned piece of memory.
 pub struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
+    memory: Memory,
     bytes: usize,
     /// Where its bytes lie as well. Of no meaning to a link that sends the bytes.
     pub(crate) extent: Option<Extent>,
@@ -30,13 +56,8 @@ pub struct Buffer {
 impl Buffer {
     fn new(bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(PAGE);
-        // Zeroed memory of ordinary alignment comes from the system untouched; asked for with the
-        // page's alignment it would be cleared by hand at once, all of the pool for the smallest copy.
-        let memory = vec![0; bytes + PAGE];
-        let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
         Self {
-            memory,
-            start,
+            memory: Memory::new(bytes),
             bytes,
             extent: None,
         }
@@ -45,12 +66,18 @@ impl Buffer {
     /// The memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.bytes]
+        match &self.memory {
+            Memory::Mapped(memory) => memory,
+            Memory::Allocated(memory, start) => &memory[*start..start + self.bytes],
+        }
     }
 
     /// The memory, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.bytes]
+        match &mut self.memory {
+            Memory::Mapped(memory) => memory,
+            Memory::Allocated(memory, start) => &mut memory[*start..*start + self.bytes],
+        }
     }
 }
 
@@ -173,6 +200,30 @@ mod tests {
             pool.give(taken[0]);
             pool.give(taken[1]);
         }
+    }
+
+    /// Bytes of memory that this process has.
+    fn resident() -> u64 {
+        let said = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages = said.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        pages.map_or(0, |pages: u64| pages * 4096)
+    }
+
+    #[test]
+    fn a_pool_after_another_touches_no_more_than_it_uses() {
+        let mut between = Vec::new();
+        for round in 0..6 {
+            let before = resident();
+            let pool = Pool::new(96, 1 << 20);
+            let taken = pool.take().expect("one");
+            pool.buffer(taken).expect("known").bytes_mut().fill(round);
+            let more = resident().saturating_sub(before);
+            assert!(more < 48 << 20, "{} MiB in round {round}", more >> 20);
+            // Others hold memory beside it that stays, so that what is given back is given out again.
+            between.push(vec![round; 600_000]);
+            assert_eq!(pool.buffer(taken).expect("known").bytes()[4096], round);
+        }
+        assert_eq!(between.len(), 6);
     }
 
     #[test]

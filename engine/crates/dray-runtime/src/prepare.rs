@@ -10,7 +10,7 @@ use crate::offered::Offer;
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
-use crate::web;
+use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
@@ -38,6 +38,17 @@ const BUFFERS_MAX: u64 = 1 << 20;
 /// Reads, and writes, that may be under way on one storage target (LADS runs a handful of I/O
 /// threads for each OST; guess, revisit).
 pub const THREADS_PER_TARGET: u32 = 4;
+
+/// Writes that may be under way to a server: each waits for the way there and back (guess, revisit).
+const THREADS_TO_SERVER: u32 = 16;
+
+/// Writes that may be under way to one target of a store that can do so much.
+pub(crate) const fn writers(can: &Capabilities) -> u32 {
+    match can.takes_many {
+        true => THREADS_TO_SERVER,
+        false => THREADS_PER_TARGET,
+    }
+}
 
 /// Entries announced and not closed at the most: files of one sync group and more, in about
 /// 32 MiB of bookkeeping at both ends together (guess, revisit).
@@ -83,6 +94,8 @@ pub struct Targets {
     pub limits: Vec<(String, RateInTime)>,
     /// Whether large files pass the page cache, where the file system lets them.
     pub direct: bool,
+    /// Whether the space of large files is taken when they begin, where the file system can do that.
+    pub preallocates: bool,
     /// Whether files may share blocks with their copies, where the file system can do that.
     pub shares_blocks: bool,
 }
@@ -104,6 +117,7 @@ impl Targets {
             targets: place::target_map(&self.folders, root)?,
             create,
             direct: self.direct,
+            preallocates: self.preallocates,
             shares_blocks: self.shares_blocks,
             ..PosixOptions::default()
         };
@@ -348,6 +362,7 @@ pub fn open_folder(
 ) -> Result<(Destination, Capabilities)> {
     match &places.folder {
         Folder::Local(folder) => open_destination(folder, places, targets, transfer, options),
+        Folder::Xrootd(url) => xrootd::open_destination(url, places, targets, transfer, options),
         Folder::Null if options.verify => Err(invalid(
             "a null end cannot be read back",
             "leave --verify out",
@@ -455,7 +470,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
             (can, source_can),
             1,
         ),
-        writers_per_target: THREADS_PER_TARGET,
+        writers_per_target: writers(&can),
     };
     Ok((source, sink))
 }

@@ -9,6 +9,7 @@ mod hold;
 mod inspect;
 mod log_file;
 mod look;
+mod many;
 mod names;
 mod other_logs;
 mod peek;
@@ -138,6 +139,8 @@ fn conduct_all(
         };
         conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
         let outcome = conduct::run(&mut conductor, &link.events, observer);
+        // However it ended: its threads are about to be waited for.
+        space.hurry();
         let progress = *conductor.machine.progress();
         (outcome, progress)
     })
@@ -193,6 +196,9 @@ impl Conduct for Conductor<'_, '_> {
                 });
                 self.machine.handle(Input::Prepared(index, result), now);
             }
+        }
+        if self.machine.is_stopping() {
+            self.space.hurry();
         }
     }
 

@@ -1,27 +1,32 @@
 //! Tunes the streams of a transfer that this end drives: tells the tuner what came through, and does what
 //! it says. An end that writes opens streams as one that reads does, and has the other end use so many.
 //!
+//! Goals: what was found is there for further sessions, and for whoever keeps it.
+//!
 //! Non-goals: what to say ([`dray_sched::tuner`]); readers, writers and the size of objects, which stay
 //! as they are.
 
+mod held;
+
+use crate::drive::Handle;
 use crate::link::{SinkEvent, SourceEvent};
 use crate::lock::lock;
 use crate::net::Growth;
 use crate::observe::Observer;
 use crossbeam_channel::Sender;
 use dray_core::options::Options;
-use dray_core::profile::{Stage, Times};
 use dray_core::{Result, StreamId};
 use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
 use dray_session::sink;
 use dray_session::source::{self, Listed};
 use dray_session::{Event, Progress};
-use dray_wire::message::{BlockHead, Totals};
+use dray_wire::message::{BlockHead, Role, Totals};
+use held::{Held, Seen};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Streams of a transfer that is tuned, when it begins: as many as one that is not has.
-pub const STREAMS_FIRST: u16 = 4;
+pub const STREAMS_FIRST: u16 = crate::drive::STREAMS_USUAL;
 
 /// Most streams that a tuner asks for: as many as an end grants unless it is told otherwise.
 pub const STREAMS_MOST: u16 = 64;
@@ -40,7 +45,51 @@ const DRAINS_THERE: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// What was found, over all sessions of a transfer.
-pub(crate) type Found = Mutex<Option<Remembered>>;
+pub(crate) struct Found {
+    /// What the next session begins with.
+    next: Mutex<Option<Remembered>>,
+    /// What is worth keeping beyond the transfer.
+    kept: Mutex<Option<Remembered>>,
+}
+
+impl Found {
+    /// What was known before.
+    pub(crate) const fn new(known: Option<Remembered>) -> Self {
+        Self {
+            next: Mutex::new(known),
+            kept: Mutex::new(None),
+        }
+    }
+
+    /// What is worth keeping.
+    pub(crate) fn kept(&self) -> Option<Remembered> {
+        *lock(&self.kept)
+    }
+
+    /// How many streams the next session begins with, of so many.
+    pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
+        let streams = self.tuner(streams_most, options).setting().streams;
+        u16::try_from(streams).unwrap_or(streams_most)
+    }
+
+    fn tuner(&self, streams_most: u16, options: &Options) -> Tuner {
+        let setting = |streams| Setting {
+            streams,
+            readers: 1,
+            writers: 1,
+            object_bytes: options.object_bytes,
+        };
+        let most = u32::from(streams_most);
+        let bounds = Bounds {
+            least: setting(STREAMS_LEAST.min(most)),
+            most: setting(most),
+        };
+        match &*lock(&self.next) {
+            Some(known) => Tuner::recall(&bounds, known),
+            None => Tuner::new(&bounds, setting(STREAMS_FIRST.into())),
+        }
+    }
+}
 
 /// The machine that is told.
 pub(crate) enum Machine {
@@ -51,6 +100,13 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
+    const fn role(&self) -> Role {
+        match self {
+            Self::Source(_) => Role::Source,
+            Self::Sink(_) => Role::Sink,
+        }
+    }
+
     fn set_streams(&self, streams: u32) {
         // One that has ended hears nothing.
         let _ = match self {
@@ -66,67 +122,100 @@ impl Machine {
     }
 }
 
+/// The session that is tuned.
+pub(crate) struct Session<'a> {
+    /// Its machine at this end.
+    pub(crate) machine: Machine,
+    /// Its streams.
+    pub(crate) growth: Growth,
+    /// As many as it may have.
+    pub(crate) granted: u16,
+    /// Who says its rate.
+    pub(crate) handle: &'a Handle,
+    /// How the transfer goes.
+    pub(crate) options: &'a Options,
+}
+
 struct State {
     tuner: Tuner,
     streams: u32,
     at: Instant,
     written: u64,
     errors: u32,
-    times: Times,
+    held: Held,
     drains_until: Option<Instant>,
+    /// Whether it ever said another number than the first.
+    has_moved: bool,
+    /// As many streams as were alive at once.
+    live_most: u32,
+}
+
+/// What was found, with no more streams than there ever were: the tuner hears once that one could not be
+/// made, and a number that was said is not yet one that was had. What this session was not allowed stays.
+fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
+    let streams = &mut found.setting.streams;
+    if *streams <= u32::from(granted) {
+        *streams = (*streams).min(live_most.max(1));
+    }
+    found
+}
+
+/// Errors of streams that say something of how many there are. When all have broken off at once, so would one
+/// have: a cable, the other end's restart.
+const fn of_the_number(errors: u32, live: u32) -> u32 {
+    match live {
+        0 => 0,
+        _ => errors,
+    }
 }
 
 /// Watches one session for its streams, and passes all on to whoever watches the transfer.
 pub(crate) struct Tuned<'a> {
     watch: &'a dyn Observer,
-    machine: Machine,
-    growth: Growth,
-    has_rate: bool,
+    session: Session<'a>,
     found: &'a Found,
     state: Mutex<State>,
 }
 
 impl<'a> Tuned<'a> {
-    /// Begins with what an earlier session found.
-    pub(crate) fn new(
-        watch: &'a dyn Observer,
-        options: &Options,
-        (machine, growth): (Machine, Growth),
-        granted: u16,
-        found: &'a Found,
-    ) -> Self {
-        let setting = |streams| Setting {
-            streams,
-            readers: 1,
-            writers: 1,
-            object_bytes: options.object_bytes,
-        };
-        let most = u32::from(granted);
-        let bounds = Bounds {
-            least: setting(STREAMS_LEAST.min(most)),
-            most: setting(most),
-        };
-        let tuner = match &*lock(found) {
-            Some(known) => Tuner::recall(&bounds, known),
-            None => Tuner::new(&bounds, setting(STREAMS_FIRST.into())),
-        };
+    /// Begins with what was found before.
+    pub(crate) fn new(watch: &'a dyn Observer, session: Session<'a>, found: &'a Found) -> Self {
+        let tuner = found.tuner(session.granted, session.options);
         let state = State {
-            streams: u32::from(STREAMS_FIRST.min(granted)),
+            streams: tuner.setting().streams,
             tuner,
             at: Instant::now(),
             written: 0,
-            errors: growth.errors(),
-            times: Times::default(),
+            errors: session.growth.errors(),
+            held: Held::new(session.machine.role()),
             drains_until: None,
+            has_moved: false,
+            live_most: 0,
         };
         Self {
             watch,
-            machine,
-            growth,
-            has_rate: options.rate.is_some(),
+            session,
             found,
             state: Mutex::new(state),
         }
+    }
+
+    /// The session is over: what was found stays.
+    pub(crate) fn finish(self) {
+        let state = lock(&self.state);
+        let had = |found| had(found, self.session.granted, state.live_most);
+        if state.has_moved {
+            *lock(&self.found.next) = Some(had(state.tuner.remembered()));
+        }
+        if let Some(found) = state.tuner.found() {
+            *lock(&self.found.kept) = Some(had(found));
+        }
+    }
+
+    /// Bytes per second that the session may have, by whoever drives it and by the request.
+    fn rate(&self) -> Option<u64> {
+        let given = self.session.handle.rate().flatten();
+        given.into_iter().chain(self.session.options.rate).min()
     }
 
     fn look(&self, progress: &Progress) {
@@ -135,20 +224,27 @@ impl<'a> Tuned<'a> {
         if took < SAMPLE {
             return;
         }
-        let errors = self.growth.errors();
-        let sample = Sample {
+        let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
+        state.live_most = state.live_most.max(live);
+        let errors = self.session.growth.errors();
+        let seen = Seen {
             bytes: progress.bytes_written.saturating_sub(state.written),
             took,
+            rate: self.rate(),
+        };
+        let bottleneck = state.held.look(progress, &seen);
+        let sample = Sample {
+            bytes: seen.bytes,
+            took,
             errors: Errors {
-                streams: errors.wrapping_sub(state.errors),
+                streams: of_the_number(errors.wrapping_sub(state.errors), live),
                 ..Errors::default()
             },
             bottleneck: match state.drains_until {
                 Some(until) if Instant::now() < until => Some(Bottleneck::Other),
-                _ => self.bottleneck(progress, &state.times),
+                _ => bottleneck,
             },
         };
-        state.times = *self.times(progress);
         state.at += took;
         state.written = progress.bytes_written;
         state.errors = errors;
@@ -158,50 +254,20 @@ impl<'a> Tuned<'a> {
                 state.drains_until = Some(Instant::now() + self.drains(progress, &sample));
             }
             state.streams = wanted;
-            *lock(self.found) = Some(state.tuner.remembered());
-            self.machine.set_streams(wanted);
-            self.growth.want(wanted);
+            state.has_moved = true;
+            self.session.machine.set_streams(wanted);
+            self.session.growth.want(wanted);
         }
     }
 
     /// How long what was handed to streams that are used no more may take to come.
     fn drains(&self, progress: &Progress, sample: &Sample) -> Duration {
-        if matches!(self.machine, Machine::Sink(_)) {
+        if matches!(self.session.machine, Machine::Sink(_)) {
             return DRAINS_THERE;
         }
         let on_the_way = progress.bytes_sent.saturating_sub(progress.bytes_written);
         let share = on_the_way as f64 / sample.bytes.max(1) as f64;
         Duration::from_secs_f64((share * sample.took.as_secs_f64()).min(DRAINS_MOST.as_secs_f64()))
-    }
-
-    /// Where this end's time went.
-    const fn times<'p>(&self, progress: &'p Progress) -> &'p Times {
-        match self.machine {
-            Machine::Source(_) => &progress.profile.source,
-            Machine::Sink(_) => &progress.profile.sink,
-        }
-    }
-
-    /// What held this end up most since the last sample. Not known where a source waited for credit, for a
-    /// slow sink or for answers that are long on the way; and where a sink waited for objects, for a slow
-    /// source or for the network.
-    fn bottleneck(&self, progress: &Progress, before: &Times) -> Option<Bottleneck> {
-        let resumed = progress
-            .bytes_resumed
-            .saturating_add(progress.bytes_written);
-        let is_at_the_end = progress.listing_done && resumed >= progress.bytes_listed;
-        if self.has_rate || progress.is_held_there || is_at_the_end {
-            return Some(Bottleneck::Other);
-        }
-        let times = self.times(progress).since(before);
-        let (most, _) = times.iter().max_by_key(|(_, time)| *time)?;
-        match most {
-            Stage::Network => Some(Bottleneck::Network),
-            Stage::Read => Some(Bottleneck::Read),
-            Stage::Write | Stage::Sync => Some(Bottleneck::Write),
-            Stage::Credit | Stage::Arrival => None,
-            _ => Some(Bottleneck::Other),
-        }
     }
 }
 
@@ -211,11 +277,11 @@ impl Observer for Tuned<'_> {
     }
 
     fn progress(&self, progress: &Progress) {
-        match self.machine {
+        match self.session.machine {
             Machine::Source(_) => self.watch.progress(progress),
             // A sink has what comes, by whatever stream; how many there are is known here.
             Machine::Sink(_) => {
-                let live = u32::try_from(self.growth.live()).unwrap_or(u32::MAX);
+                let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
                 let mut told = *progress;
                 told.streams = lock(&self.state).streams.min(live);
                 self.watch.progress(&told);
@@ -234,5 +300,63 @@ impl Observer for Tuned<'_> {
 
     fn store_verdict(&self, totals: &Totals) -> Result<()> {
         self.watch.store_verdict(totals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, STREAMS_FIRST, had, of_the_number};
+    use dray_core::options::Options;
+    use dray_sched::tuner::{Remembered, Setting};
+
+    #[test]
+    fn a_number_that_was_said_and_never_had_is_not_found() {
+        let of = |streams| Setting {
+            streams,
+            readers: 1,
+            writers: 1,
+            object_bytes: 7,
+        };
+        let found = |streams| Remembered {
+            setting: of(streams),
+            most: of(13),
+        };
+        assert_eq!(had(found(13), 64, 12), found(12), "one could not be made");
+        assert_eq!(had(found(9), 64, 12), found(9));
+        assert_eq!(had(found(13), 8, 8), found(13), "known from before");
+        assert_eq!(had(found(4), 64, 0), found(1));
+    }
+
+    #[test]
+    fn a_break_of_all_streams_tells_nothing_against_their_number() {
+        assert_eq!(of_the_number(12, 0), 0);
+        assert_eq!(of_the_number(3, 9), 3);
+        assert_eq!(of_the_number(0, 0), 0);
+    }
+
+    #[test]
+    fn a_session_begins_with_what_is_known_within_what_it_may_have() {
+        let options = Options::default();
+        let first = |known: Option<(u32, u32)>, most| {
+            let of = |streams| Setting {
+                streams,
+                readers: 1,
+                writers: 1,
+                object_bytes: 7,
+            };
+            let known = known.map(|(streams, most)| Remembered {
+                setting: of(streams),
+                most: of(most),
+            });
+            Found::new(known).first(most, &options)
+        };
+        assert_eq!(first(None, 64), STREAMS_FIRST);
+        assert_eq!(first(None, 3), 3);
+        assert_eq!(first(None, 1), 1);
+        assert_eq!(first(Some((20, u32::MAX)), 64), 20);
+        assert_eq!(first(Some((20, u32::MAX)), 16), 16);
+        assert_eq!(first(Some((20, 12)), 64), 12, "more fails");
+        // Another is needed to tell that one stands still.
+        assert_eq!(first(Some((1, 1)), 64), 2);
     }
 }

@@ -1,14 +1,20 @@
-//! An XRootD server as the source of a transfer.
+//! An XRootD server as the source or the sink of a transfer.
 
-use crate::place::Sources;
+use crate::place::{Folder, Places, Sources, own_name, refuse_reserved};
 use crate::prepare::Targets;
+use crate::sink::{Destination, DestinationRequest};
 use crate::source::Root;
-use dray_core::{Checksum, End, Error, ErrorKind, Name, Result};
-use dray_store::{ReadOnly, Store};
-use dray_store_xrootd::{Url, XrootdOptions, XrootdStore};
+use dray_core::options::{Durability, Options};
+use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
+use dray_store::{Capabilities, ReadOnly, Store, StoreExt};
+use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+
+/// Whose a log at such a server is. A number of a user here says nothing there: whom the server lets open the
+/// log, by its credentials, goes on with it.
+const OWNER: &[u8] = b"xrootd";
 
 /// A file or folder of an XRootD server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,26 +45,8 @@ impl XrootdSource {
             let cause = "a file of an XRootD server beside other sources";
             return Err(usage(cause, "copy them one by one"));
         }
-        let text = source.to_str();
-        let text = text.ok_or_else(|| usage("a URL that is no text", "write it in UTF-8"))?;
-        let url = Url::parse(text)?;
-        let place = text.split_once('?').map_or(text, |(place, _)| place);
-        let contents = place.ends_with('/') || url.path().is_root();
+        let (url, contents) = read(source)?;
         Ok(Some(Self { url, contents }))
-    }
-
-    /// Refuses a URL of such a server as a destination.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] says what can be done.
-    pub fn refuse_destination(destination: &OsStr) -> Result<()> {
-        if !Url::is_meant(destination.as_bytes()) {
-            return Ok(());
-        }
-        Err(usage(
-            "dray cp reads from XRootD servers and does not write to them",
-            "name a folder or an endpoint, or let the server fetch it: xrdcp --tpc only SRC DST",
-        ))
     }
 
     /// What a copy of it is called; none for a folder's contents.
@@ -83,6 +71,86 @@ impl XrootdSource {
     }
 }
 
+/// Reads a URL; and whether a slash at its end says that it is a folder.
+fn read(typed: &OsStr) -> Result<(Url, bool)> {
+    let text = typed.to_str();
+    let text = text.ok_or_else(|| usage("a URL that is no text", "write it in UTF-8"))?;
+    let url = Url::parse(text)?;
+    let place = text.split_once('?').map_or(text, |(place, _)| place);
+    let is_folder = place.ends_with('/') || url.path().is_root();
+    Ok((url, is_folder))
+}
+
+/// What a URL means as a destination: the folder, and the one file's new name if it has one.
+pub(crate) fn destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+    let (url, is_spelt_folder) = read(typed)?;
+    if url.has_key() {
+        let cause = "the key of a third-party copy opens a source";
+        return Err(usage(cause, "leave it out of the destination"));
+    }
+    refuse_reserved(url.path().as_bytes())?;
+    let name = url.path().name().filter(|_| !is_folder && !is_spelt_folder);
+    let Some(name) = name else {
+        return Ok((Folder::Xrootd(url), None));
+    };
+    let folder = url.path().parent().unwrap_or_else(RelPath::root);
+    let name = own_name(name.as_bytes())?;
+    Ok((Folder::Xrootd(url.with_path(&folder)), Some(name)))
+}
+
+/// Opens a folder of a server to write to, with its log and lease, and says what the server can do.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] for what cannot be promised of a server; [`ErrorKind::IsADirectory`] when
+/// a folder stands where the one file should; as [`XrootdSink::open`] and [`Destination::open`].
+pub(crate) fn open_destination(
+    url: &Url,
+    places: &Places,
+    targets: &Targets,
+    transfer: &TransferId,
+    options: &Options,
+) -> Result<(Destination, Capabilities)> {
+    if options.durability == Durability::None {
+        return Err(usage(
+            "without durability a server that began anew would be taken for one that did not",
+            "leave --durability none out",
+        ));
+    }
+    if options.xattrs {
+        return Err(usage(
+            "an XRootD server keeps no extended attributes of files",
+            "leave --xattrs out",
+        ));
+    }
+    let sink = XrootdSink::open(url.clone(), SinkOptions::default())?;
+    sink.make_root()?;
+    // Logs of whole trees lie in the folders above.
+    let above = sink.elsewhere(&RelPath::root(), SinkOptions::default())?;
+    let store: Arc<dyn Store> = targets.limit(Arc::new(sink));
+    if let Some(name) = &places.rename
+        && store.is_folder(&RelPath::root().join(name)?)?
+    {
+        let words = &places.words;
+        return Err(
+            Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
+                .cause(format!("{url}/{name}"))
+                .remedy(format!("write {words}/ to copy into it")),
+        );
+    }
+    let can = store.capabilities();
+    let destination = Destination::open(DestinationRequest {
+        store,
+        above: Some((Arc::new(above), url.path().clone())),
+        claims: places.claims.clone(),
+        transfer: transfer.clone(),
+        owner: OWNER.to_vec(),
+        durability: options.durability,
+        // The URL's parameters may be secret.
+        words: url.to_string(),
+    })?;
+    Ok((destination, can))
+}
+
 /// Whether it is one file of such a server, which may know its checksum.
 pub(crate) const fn may_offer(sources: &Sources) -> bool {
     matches!(
@@ -105,5 +173,41 @@ pub fn checksum(sources: &Sources) -> Result<Option<Checksum>> {
             contents: false,
         }) => dray_store_xrootd::checksum(url, url.path()),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::destination;
+    use crate::place::Folder;
+    use std::ffi::OsStr;
+
+    /// The folder's path at the server, and the file's new name.
+    fn read(typed: &str, is_folder: bool) -> Option<(String, Option<String>)> {
+        match destination(OsStr::new(typed), is_folder).ok()? {
+            (Folder::Xrootd(url), name) => {
+                Some((url.path().to_string(), name.map(|name| name.to_string())))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_destination_is_a_folder_by_how_it_is_written() {
+        let folder = |path: &str| Some((path.to_owned(), None));
+        let file = |path: &str, name: &str| Some((path.to_owned(), Some(name.to_owned())));
+        assert_eq!(read("root://h//d/f", false), file("d", "f"));
+        assert_eq!(read("root://h//d/f?authz=x/", false), file("d", "f"));
+        assert_eq!(read("root://h//d/f", true), folder("d/f"));
+        assert_eq!(read("root://h//d/f/", false), folder("d/f"));
+        let at_root = read("root://h//f", false).expect("good");
+        assert_eq!(at_root.1.as_deref(), Some("f"));
+        for refused in [
+            "root://h//d/.dray-log/x",
+            "root://h//d/.dray-x",
+            "root://h//d/f?tpc.key=1",
+        ] {
+            assert_eq!(read(refused, false), None, "{refused}");
+        }
     }
 }

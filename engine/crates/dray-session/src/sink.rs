@@ -149,6 +149,13 @@ impl Sink {
         self.runs
     }
 
+    /// Whether it has been told to end before it is done, or has ended: nothing more gets its name for
+    /// it, and what only leads there need not be waited for.
+    #[must_use]
+    pub const fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
+    }
+
     /// The next thing to do; call until `None` after each [`Sink::handle`].
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop_front()

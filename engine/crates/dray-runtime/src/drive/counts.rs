@@ -42,6 +42,7 @@ impl Sent {
                 profile: self.profile,
                 ..last
             },
+            found: None,
         }
     }
 }

@@ -3,10 +3,24 @@
 use super::socket::Socket;
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
+use std::hint::black_box;
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::Once;
 
 /// Ciphertext read at once: sixteen TLS records of full size.
 const RAW_BYTES: usize = 256 << 10;
+
+/// Freed memory that the allocator is to keep: more than all connections' records of one moment.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// Lets the allocator keep what is freed. TLS has a piece of memory for each record, and sixteen of them
+/// are freed in a row: so much that glibc gives it back to the system at once, and takes it anew, page
+/// by page, for the next run. It stops that once a larger piece was freed (`mallopt(3)`,
+/// `M_MMAP_THRESHOLD`, "dynamic").
+fn keep_freed_memory() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_BYTES))));
+}
 
 /// A connection past its preamble.
 pub(super) enum Channel {
@@ -70,6 +84,7 @@ impl Channel {
         while tls.wants_write() {
             tls.write_tls(&mut socket)?;
         }
+        keep_freed_memory();
         // Only drained buffers are ever left behind, so the limit would only cost wake-ups.
         tls.set_buffer_limit(Some(RAW_BYTES));
         Ok(Self::Tls(Box::new(TlsChannel {

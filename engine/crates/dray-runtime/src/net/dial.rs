@@ -52,6 +52,9 @@ pub struct Dial {
     pub must_keep_nothing: bool,
     /// Whether this end's own sink keeps nothing, which the other must know.
     pub keeps_nothing: bool,
+    /// Bytes of the objects that something is safe in already. With an end that takes none so large it
+    /// would be sent again: then there is no session. 0: whatever it takes.
+    pub object_bytes_min: u64,
 }
 
 impl Dial {
@@ -71,6 +74,7 @@ impl Dial {
             may_keep_nothing: false,
             must_keep_nothing: false,
             keeps_nothing: false,
+            object_bytes_min: 0,
         }
     }
 }
@@ -183,6 +187,10 @@ fn begin(
     let agreed = greeted.agreed;
     if connect.clear_data && !agreed.has(optional::CLEAR_DATA) {
         return Err(no_clear_data(dial));
+    }
+    let object_bytes = agreed.limits.object_bytes_max;
+    if object_bytes < dial.object_bytes_min {
+        return Err(too_small(dial, object_bytes));
     }
     let accept = request(dial, &connect, greeted.is_asked, &mut greeting)?;
     let granted = accept.streams.clamp(1, connect.streams);
@@ -390,6 +398,20 @@ fn request(
         Message::Accept(accept) => Ok(accept),
         other => Err(unexpected("ACCEPT", &other)),
     }
+}
+
+/// An end whose objects are smaller than those that something is safe in.
+fn too_small(dial: &Dial, object_bytes: u64) -> Error {
+    let (address, safe) = (dial.address.escape_debug(), dial.object_bytes_min);
+    Error::new(
+        ErrorKind::Unsupported,
+        End::Network,
+        "go on with what is safe",
+    )
+    .cause(format!(
+        "it is safe in objects of {safe} bytes, and {address} takes {object_bytes} at the most"
+    ))
+    .remedy("give that end as much memory for a session as such objects need")
 }
 
 fn no_clear_data(dial: &Dial) -> Error {

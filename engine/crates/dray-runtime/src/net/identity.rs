@@ -102,6 +102,19 @@ impl Identity {
         }
     }
 
+    /// One with a new P-256 key that no file holds: it ends with what holds it, and what is given to
+    /// that key alone is given to nobody after.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when the system gives no random bytes.
+    pub fn unkept() -> Result<Self> {
+        let unmade = |cause: String| {
+            Error::new(ErrorKind::Internal, End::Here, "make a key for one use").cause(cause)
+        };
+        let pem = new_pem(&[]).map_err(|error| unmade(error.to_string()))?;
+        Self::from_pem(pem.as_bytes()).ok_or_else(|| unmade("it cannot be read".to_owned()))
+    }
+
     fn load(path: &Path, file: File) -> Result<Self> {
         Self::from_pem(&private_bytes(path, file)?).ok_or_else(|| not_an_identity(path))
     }
@@ -300,6 +313,12 @@ mod tests {
                 .expect("good"),
             first.fingerprint()
         );
+    }
+
+    #[test]
+    fn keys_that_are_not_kept_differ() {
+        let made = || Identity::unkept().expect("made").fingerprint();
+        assert_ne!(made(), made());
     }
 
     #[test]

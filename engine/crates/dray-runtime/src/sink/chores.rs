@@ -91,7 +91,17 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
                     fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))
                 };
-                each_held(space, items, publish).map_or_else(Input::LeaseLost, Input::Published)
+                let (many, others) = match space.takes_many() {
+                    true => items
+                        .into_iter()
+                        .partition(|(_, item)| item.small && item.size > 0),
+                    false => (Vec::new(), items),
+                };
+                let published = publish_many(space, many).and_then(|mut published| {
+                    published.extend(each_held(space, others, publish)?);
+                    Ok(published)
+                });
+                published.map_or_else(Input::LeaseLost, Input::Published)
             }
             Chore::SetDirectory {
                 index,
@@ -126,6 +136,24 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
         };
         tell(SinkEvent::Input(input));
     }
+}
+
+/// A file, and whether it has its name.
+type Named = (FileIndex, Result<(), Error>);
+
+/// Small files that are named at once.
+fn publish_many(
+    space: &Space,
+    items: Vec<(Option<Arc<OpenFile>>, PublishItem)>,
+) -> Result<Vec<Named>, Error> {
+    if items.is_empty() {
+        return Ok(Vec::new());
+    }
+    let items: Vec<PublishItem> = items.into_iter().map(|(_, item)| item).collect();
+    let published = space.publish_many(&items).into_iter().map(fenced);
+    let each = items.iter().zip(published);
+    each.map(|(item, result)| result.map(|result| (item.index, result)))
+        .collect()
 }
 
 /// A lease that turns out to be lost in the middle of something ends the session: it is no failure of

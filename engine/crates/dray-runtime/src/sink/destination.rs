@@ -42,6 +42,9 @@ pub struct DestinationRequest {
     pub words: String,
 }
 
+/// What the kernel calls the first numbering of processes, the host's own.
+const HOST_NUMBERING: &str = "pid:[4026531836]";
+
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
 /// A log that was made here and has no records. It goes with its lease, while that is held, if the
@@ -299,15 +302,39 @@ impl Destination {
 fn record(request: &DestinationRequest, boot_id: &BootId, epoch: u64) -> LeaseRecord {
     LeaseRecord {
         epoch,
-        holder: format!(
-            "dray {} process {}",
-            env!("CARGO_PKG_VERSION"),
-            std::process::id()
-        ),
+        holder: holder(std::process::id()),
         transfer: request.transfer.clone(),
         boot_id: boot_id.clone(),
         host: host_name(),
     }
+}
+
+/// This program, and the process that it is.
+fn holder(process: u32) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("dray {version} process {process}{}", numbering())
+}
+
+/// Whose numbers processes have here, unless it is the host itself that numbers them.
+fn numbering() -> String {
+    let found = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    match found.to_string_lossy().as_ref() {
+        HOST_NUMBERING => String::new(),
+        other => format!(" in {other}"),
+    }
+}
+
+/// Whether a holder of before was a process of this host that has ended: nothing of it is on its way.
+fn is_gone(before: &LeaseRecord, now: &LeaseRecord) -> bool {
+    if before.boot_id != now.boot_id || before.host != now.host {
+        return false;
+    }
+    let process = before.holder.strip_suffix(numbering().as_str());
+    let process = process.and_then(|words| words.rsplit(' ').next()?.parse().ok());
+    let process = process.and_then(rustix::process::Pid::from_raw);
+    process.is_some_and(|process| {
+        rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH)
+    })
 }
 
 fn tenure(
@@ -378,10 +405,14 @@ fn lock(
             let record = record(request, boot_id, epoch);
             file.write_at(record.slot_offset(), &record.encode()?)?;
             if is_named(place.store.as_ref(), path, &record)? {
-                if before.is_some() {
+                if let Some(before) = &before {
                     // It was not given back: where locks do not reach, its holder may still work on what it
-                    // saw last.
-                    std::thread::sleep(FRESH);
+                    // saw last, and a call of its may still be on the way.
+                    let late = match is_gone(before, &record) {
+                        true => Duration::ZERO,
+                        false => place.store.capabilities().late_calls,
+                    };
+                    std::thread::sleep(late.max(FRESH));
                 }
                 return Ok((file, record));
             }
@@ -424,4 +455,39 @@ pub(super) fn host_name() -> String {
         .to_string_lossy()
         .into_owned();
     name.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{holder, host_name, is_gone};
+    use dray_core::TransferId;
+    use dray_log::{BootId, LeaseRecord};
+
+    fn record(process: u32, host: &str) -> LeaseRecord {
+        LeaseRecord {
+            epoch: 1,
+            holder: holder(process),
+            transfer: TransferId::new("test").expect("an id"),
+            boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
+            host: host.to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_a_process_of_this_host_that_has_ended_is_gone() {
+        let here = host_name();
+        let own = record(std::process::id(), &here);
+        assert!(!is_gone(&own, &own), "it is running");
+        let mut child = std::process::Command::new("true").spawn().expect("runs");
+        let ended = record(child.id(), &here);
+        child.wait().expect("ends");
+        assert!(is_gone(&ended, &own));
+        assert!(!is_gone(&record(child.id(), "elsewhere"), &own));
+        let mut earlier = ended.clone();
+        earlier.boot_id = BootId::new(&[8; 16]).expect("sixteen bytes");
+        assert!(!is_gone(&earlier, &own), "of another boot nothing is known");
+        let mut other = ended;
+        other.holder.push_str(" in pid:[1]");
+        assert!(!is_gone(&other, &own), "numbered by somebody else");
+    }
 }

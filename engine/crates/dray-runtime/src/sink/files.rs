@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) struct Small {
     pub(super) name: Name,
     pub(super) id: PartialId,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Everything the sink's threads share.
@@ -133,6 +133,19 @@ impl Space {
         resume: bool,
     ) -> Result<Arc<OpenFile>> {
         self.check_lease()?;
+        let open = self.begin(path, key, object_bytes, resume)?;
+        self.take_space(&open)?;
+        Ok(open)
+    }
+
+    /// Continues the partial file that the log speaks of, or begins one.
+    fn begin(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        object_bytes: u64,
+        resume: bool,
+    ) -> Result<Arc<OpenFile>> {
         let mut guard = self.destination()?;
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;
@@ -145,7 +158,6 @@ impl Space {
                 name: logged.partial.name.clone(),
                 // As it is found: the device's number in the log may be of another boot.
                 reuse: Some(found.as_ref().map_or(logged_id(logged), id_of)),
-                preallocate: false,
             };
             self.touch(folder_of(path));
             let partial = self.store.begin(path, key.size, &request)?;
@@ -170,7 +182,6 @@ impl Space {
             let request = PartialRequest {
                 name: name.clone(),
                 reuse: None,
-                preallocate: false,
             };
             unless(
                 ErrorKind::AlreadyExists,
@@ -203,6 +214,22 @@ impl Space {
         }
     }
 
+    /// Takes the space of a file that was prepared, where that is asked for. Without the destination's
+    /// lock: a file system may take its time, and nobody waits for it but this file.
+    fn take_space(&self, open: &Arc<OpenFile>) -> Result<()> {
+        if !open.is_one_hole() {
+            return Ok(());
+        }
+        let taken = self.handles.of(open)?.take_space(open.size);
+        if taken.as_ref().is_ok_and(|taken| *taken) {
+            open.set_taken();
+        }
+        if taken.is_err() {
+            self.discard(open);
+        }
+        taken.map(|_| ())
+    }
+
     pub(super) fn commit(&self, destination: &mut Destination) -> Result<()> {
         destination.log.commit()?;
         for (path, name) in lock(&self.ended).drain(..) {
@@ -228,7 +255,7 @@ impl Space {
 
     /// Makes a range a hole; in a new partial file it is one already.
     pub(super) fn punch(&self, open: &Arc<OpenFile>, range: ByteRange) -> Result<()> {
-        if open.is_new {
+        if open.is_one_hole() {
             Ok(())
         } else {
             self.handles.of(open)?.punch_hole(range)
@@ -244,12 +271,17 @@ impl Space {
     ) -> Result<()> {
         // Of the many files of one object each: whoever took the lease over has begun to write.
         self.check_lease_often()?;
-        let sums = self.options.checksum_attributes.then(|| Sums::of(bytes));
+        let sums = self.wants_sums().then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())
     }
 
-    fn make_small(
+    /// Whether the store is told the sums of files: to keep them, or to compare them.
+    pub(super) fn wants_sums(&self) -> bool {
+        self.options.checksum_attributes || self.store.capabilities().compares_sums
+    }
+
+    pub(super) fn make_small(
         &self,
         path: &RelPath,
         bytes: &[u8],
@@ -319,6 +351,13 @@ impl Space {
         Ok(summer.finish())
     }
 
+    /// Nothing gets its name any more: who waits for a server's word before is let go.
+    pub(super) fn hurry(&self) {
+        if let Some(offer) = lock(&self.destination).offer() {
+            offer.give_up();
+        }
+    }
+
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
         // Not under the lock: the answer may take its time.
         let offer = lock(&self.destination).offer();
@@ -326,7 +365,7 @@ impl Space {
             offer.compare(&item.sums)?;
         }
         let how = how(item.replace);
-        let sums = self.options.checksum_attributes.then_some(item.sums);
+        let sums = self.wants_sums().then_some(item.sums);
         let attributes = Attributes {
             metadata: &item.metadata,
             sums,
@@ -356,7 +395,11 @@ impl Space {
             return Ok(());
         }
         let open = open.ok_or_else(|| no_partial("publish the file"))?;
-        self.handles.of(open)?.publish(how, &attributes)?;
+        let partial = self.handles.of(open)?;
+        partial.ready(&attributes)?;
+        // That may have taken minutes, and whoever has the lease now writes under the same partial name.
+        self.check_lease()?;
+        partial.publish(how, &attributes)?;
         open.set_published();
         self.note_unsynced(&item.path);
         // Without durability nobody asks for more than the name.

@@ -15,11 +15,11 @@ const OPEN_MAX: usize = 512;
 pub struct OpenFile {
     pub(super) path: RelPath,
     pub(super) number: FileNumber,
-    /// Whether it is known to read as zeros where nothing was written.
-    pub(super) is_new: bool,
+    /// Whether it is known to be a hole where nothing was written.
+    is_one_hole: AtomicBool,
     /// Whether writers of it take turns, so that none waits in the store.
     pub(super) takes_one_writer: bool,
-    size: u64,
+    pub(super) size: u64,
     pub(super) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
@@ -28,6 +28,14 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    pub(super) fn is_one_hole(&self) -> bool {
+        self.is_one_hole.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_taken(&self) {
+        self.is_one_hole.store(false, Ordering::Release);
+    }
+
     pub(super) fn set_published(&self) {
         self.published.store(true, Ordering::Release);
     }
@@ -64,7 +72,7 @@ impl Handles {
         let file = Arc::new(OpenFile {
             path: path.clone(),
             number,
-            is_new,
+            is_one_hole: AtomicBool::new(is_new),
             takes_one_writer: partial.takes_one_writer(),
             size,
             name,
@@ -88,7 +96,6 @@ impl Handles {
         let request = PartialRequest {
             name: file.name.clone(),
             reuse: Some(file.id),
-            preallocate: false,
         };
         let opened: Arc<dyn Partial> =
             Arc::from(self.store.begin(&file.path, file.size, &request)?);

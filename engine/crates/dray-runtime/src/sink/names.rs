@@ -43,6 +43,16 @@ impl Names {
         lock(&self.taken).insert(place_of(path, name))
     }
 
+    /// The name that the partial file of `path` has first, if no other file of this transfer has it: it is
+    /// taken then. What stands there at the store is not looked at.
+    pub(super) fn take_first(&self, path: &RelPath) -> Result<Option<Name>> {
+        let Some(final_name) = path.name() else {
+            return Ok(None);
+        };
+        let name = partial_name_at_turn(&final_name, 0)?;
+        Ok(self.take(path, &name).then_some(name))
+    }
+
     /// There is no such partial file any more, or it has its final name; and no record that counts.
     pub(super) fn release(&self, path: &RelPath, name: &Name) {
         lock(&self.taken).remove(&place_of(path, name));

@@ -6,10 +6,13 @@ use crate::pool::Pool;
 use crate::sink::chores::fenced;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
+use crate::sink::many::NewSmall;
 use crate::sink::turns::Turns;
 use crossbeam_channel::{Receiver, Sender};
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
 use dray_session::sink::{BlockKey, Input, WritePart};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) struct WriteJobPart {
@@ -103,25 +106,70 @@ fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Opt
     }
 }
 
-fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>> {
+/// A part, or all parts of one small file, with its data; none where the payload is too short.
+type Piece<'a> = (&'a [WriteJobPart], Option<&'a [u8]>);
+
+fn cut<'a>(parts: &'a [WriteJobPart], bytes: &'a [u8]) -> Vec<Piece<'a>> {
     let mut rest = bytes;
-    let mut results = Vec::with_capacity(parts.len());
     let of_one_small = |before: &WriteJobPart, after: &WriteJobPart| {
         before.part.small.is_some() && before.part.file == after.part.file
     };
-    for piece in parts.chunk_by(of_one_small) {
+    let cut = parts.chunk_by(of_one_small).map(|piece| {
         let data = piece.iter().filter(|part| !part.part.hole);
         let length = data.map(|part| part.part.range.length as usize).sum();
-        let result = match rest.split_at_checked(length) {
-            Some((data, behind)) => {
-                rest = behind;
-                write_piece(piece, data, space)
-            }
-            None => Err(defect("its parts are longer than its payload")),
+        let found = rest.split_at_checked(length);
+        if let Some((_, behind)) = found {
+            rest = behind;
+        }
+        (piece, found.map(|(data, _)| data))
+    });
+    cut.collect()
+}
+
+fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>> {
+    let pieces = cut(parts, bytes);
+    let mut together = match space.takes_many() {
+        true => write_together(&pieces, space),
+        false => HashMap::new(),
+    };
+    let mut results = Vec::with_capacity(parts.len());
+    for (number, (piece, data)) in pieces.into_iter().enumerate() {
+        let result = match (together.remove(&number), data) {
+            (Some(result), _) => result,
+            (None, Some(data)) => write_piece(piece, data, space),
+            (None, None) => Err(defect("its parts are longer than its payload")),
         };
         results.extend(std::iter::repeat_n(result, piece.len()));
     }
     results
+}
+
+/// Writes the small files among the pieces at once; the answers by the pieces' numbers.
+fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<()>> {
+    let small = pieces
+        .iter()
+        .enumerate()
+        .filter_map(|(number, (piece, data))| {
+            let (WriteJobPart { part, .. }, data) = (piece.first()?, (*data)?);
+            let (path, metadata) = part.small.as_ref()?;
+            let (content, holes) = match piece.len() == 1 && !part.hole {
+                true => (Cow::Borrowed(data), Vec::new()),
+                // One that does not fit together is refused by itself.
+                false => gather(piece, data)
+                    .map(|(content, holes)| (Cow::Owned(content), holes))
+                    .ok()?,
+            };
+            let new = NewSmall {
+                path,
+                content,
+                holes,
+                metadata,
+            };
+            Some((number, new))
+        });
+    let (numbers, files): (Vec<usize>, Vec<NewSmall<'_>>) = small.unzip();
+    let written = space.write_small_many(&files);
+    numbers.into_iter().zip(written).collect()
 }
 
 /// Writes one part, or all parts of one small file.

@@ -1,0 +1,153 @@
+//! Small files to a store that each call is a way there and back to: they go many at a time.
+//!
+//! Not for: what a name is and who may have it (`names`); a file whose name is taken goes by itself.
+
+use crate::lock::lock;
+use crate::sink::files::{Small, Space, how};
+use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums};
+use dray_session::sink::PublishItem;
+use dray_store::{Attributes, SmallFile, SmallName};
+use std::borrow::Cow;
+
+/// Files that are handed over after one look at the lease. A store keeps about as many under way (guess,
+/// revisit).
+const AT_ONCE: usize = 64;
+
+/// A small file that came whole.
+pub(super) struct NewSmall<'a> {
+    pub(super) path: &'a RelPath,
+    pub(super) content: Cow<'a, [u8]>,
+    pub(super) holes: Vec<ByteRange>,
+    pub(super) metadata: &'a Metadata,
+}
+
+impl Space {
+    /// Whether small files are handed over many at a time.
+    pub(super) fn takes_many(&self) -> bool {
+        self.store.capabilities().takes_many
+    }
+
+    /// Writes small files. An answer for each.
+    pub(super) fn write_small_many(&self, files: &[NewSmall<'_>]) -> Vec<Result<()>> {
+        let each = files.chunks(AT_ONCE);
+        each.flat_map(|files| self.write_small_some(files))
+            .collect()
+    }
+
+    fn write_small_some(&self, files: &[NewSmall<'_>]) -> Vec<Result<()>> {
+        if let Err(error) = self.check_lease_often() {
+            return files.iter().map(|_| Err(error.clone())).collect();
+        }
+        let prepared: Vec<(Option<Sums>, Result<Option<Name>>)> = files
+            .iter()
+            .map(|file| {
+                let sums = self.wants_sums().then(|| Sums::of(&file.content));
+                // One that came again, because another file of its pack could not be written.
+                let name = self
+                    .discard_small(file.path)
+                    .and_then(|()| self.names.take_first(file.path));
+                (sums, name)
+            })
+            .collect();
+        let together = files
+            .iter()
+            .zip(&prepared)
+            .filter_map(|(file, (sums, name))| {
+                let partial = name.as_ref().ok()?.as_ref()?;
+                Some(SmallFile {
+                    path: file.path,
+                    partial,
+                    bytes: &file.content,
+                    holes: &file.holes,
+                    attributes: Attributes {
+                        metadata: file.metadata,
+                        sums: *sums,
+                    },
+                })
+            });
+        let together: Vec<SmallFile<'_>> = together.collect();
+        let mut written = self.store.write_small_each(&together).into_iter();
+        let each = files.iter().zip(prepared);
+        each.map(|(file, (sums, name))| {
+            let attributes = Attributes {
+                metadata: file.metadata,
+                sums,
+            };
+            let alone = || {
+                self.check_lease_often()?;
+                self.make_small(file.path, &file.content, &file.holes, &attributes)
+                    .map(|_| ())
+            };
+            let Some(name) = name? else {
+                return alone();
+            };
+            match written.next().unwrap_or_else(|| Err(no_answer())) {
+                Ok(id) => {
+                    let bytes = file.content.len() as u64;
+                    let small = Small { name, id, bytes };
+                    lock(&self.small).insert(file.path.clone(), small);
+                    Ok(())
+                }
+                Err(error) => {
+                    self.names.release(file.path, &name);
+                    match error.kind {
+                        ErrorKind::AlreadyExists => alone(),
+                        _ => Err(error),
+                    }
+                }
+            }
+        })
+        .collect()
+    }
+
+    /// Gives small files their names. An answer for each.
+    pub(super) fn publish_many(&self, items: &[PublishItem]) -> Vec<Result<()>> {
+        let each = items.chunks(AT_ONCE);
+        each.flat_map(|items| self.publish_some(items)).collect()
+    }
+
+    fn publish_some(&self, items: &[PublishItem]) -> Vec<Result<()>> {
+        if let Err(error) = self.check_lease_often() {
+            return items.iter().map(|_| Err(error.clone())).collect();
+        }
+        // What a server offers is of one file, which is compared first.
+        let offered = match self.destination() {
+            Ok(destination) => destination.offer().is_some(),
+            Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let known = items.iter().map(|item| {
+            let small = lock(&self.small).get(&item.path).cloned();
+            small.filter(|small| small.bytes == item.size && !offered)
+        });
+        let known: Vec<Option<Small>> = known.collect();
+        let together = items.iter().zip(&known).filter_map(|(item, small)| {
+            let small = small.as_ref()?;
+            Some(SmallName {
+                path: &item.path,
+                partial: &small.name,
+                id: small.id,
+                how: how(item.replace),
+            })
+        });
+        let together: Vec<SmallName<'_>> = together.collect();
+        let mut published = self.store.publish_small_each(&together).into_iter();
+        let each = items.iter().zip(known);
+        each.map(|(item, small)| {
+            let Some(small) = small else {
+                self.check_lease_often()?;
+                return self.publish(None, item);
+            };
+            published.next().unwrap_or_else(|| Err(no_answer()))?;
+            lock(&self.small).remove(&item.path);
+            self.names.release(&item.path, &small.name);
+            Ok(())
+        })
+        .collect()
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Internal, dray_core::End::Sink, "write the files")
+        .cause("the store gave fewer answers than it was asked for")
+        .remedy("report this")
+}

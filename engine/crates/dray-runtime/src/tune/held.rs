@@ -1,0 +1,198 @@
+//! What holds a session up, as far as the end that drives it can tell: for the tuner, which changes only what
+//! helps against that.
+
+use dray_core::profile::{Stage, Times};
+use dray_sched::tuner::Bottleneck;
+use dray_session::Progress;
+use dray_wire::message::Role;
+use std::time::Duration;
+
+/// Bytes per second are smoothed over so long: a rate is kept over some objects, not by each of them
+/// (guess, revisit).
+const SMOOTH: Duration = Duration::from_secs(5);
+
+/// Who has so much of the rate is bounded by it: what shares give out changes while it is measured (guess,
+/// revisit).
+const OF_RATE: f64 = 0.8;
+
+/// What happened since the last time, as a sample of the tuner has it.
+pub(super) struct Seen {
+    /// Bytes that came through.
+    pub(super) bytes: u64,
+    /// In so much time.
+    pub(super) took: Duration,
+    /// Bytes per second that are allowed here.
+    pub(super) rate: Option<u64>,
+}
+
+/// Follows one session.
+pub(super) struct Held {
+    /// What this end does.
+    role: Role,
+    own: Times,
+    other: Times,
+    /// Whether the other end's gate was what held it up, when it told last.
+    is_rate_there: bool,
+    /// Bytes per second, of late.
+    speed: Option<f64>,
+}
+
+impl Held {
+    /// A session begins.
+    pub(super) fn new(role: Role) -> Self {
+        Self {
+            role,
+            own: Times::default(),
+            other: Times::default(),
+            is_rate_there: false,
+            speed: None,
+        }
+    }
+
+    /// What held this end up most since the last time. Not known where a source waited for credit, for a
+    /// slow sink or for answers that are long on the way; and where a sink waited for objects, for a slow
+    /// source or for the network.
+    pub(super) fn look(&mut self, progress: &Progress, seen: &Seen) -> Option<Bottleneck> {
+        let profile = &progress.profile;
+        let (own, other) = match self.role {
+            Role::Source => (profile.source, profile.sink),
+            Role::Sink => (profile.sink, profile.source),
+        };
+        let since = own.since(&self.own);
+        self.own = own;
+        self.hear(other);
+        let is_rate = self.is_at_its_rate(seen) || self.is_rate_there;
+        let resumed = progress
+            .bytes_resumed
+            .saturating_add(progress.bytes_written);
+        let is_at_the_end = progress.listing_done && resumed >= progress.bytes_listed;
+        if is_rate || progress.is_held_there || is_at_the_end {
+            return Some(Bottleneck::Other);
+        }
+        match longest(&since)? {
+            Stage::Network => Some(Bottleneck::Network),
+            Stage::Read => Some(Bottleneck::Read),
+            Stage::Write | Stage::Sync => Some(Bottleneck::Write),
+            Stage::Credit | Stage::Arrival => None,
+            _ => Some(Bottleneck::Other),
+        }
+    }
+
+    /// The other end tells its times every ten seconds. That is too seldom to say what to change, but a
+    /// source's gate stays shut for longer than that, and is not seen from here.
+    fn hear(&mut self, other: Times) {
+        let told = other.since(&self.other);
+        if !told.is_empty() {
+            self.other = other;
+            self.is_rate_there = longest(&told) == Some(Stage::Rate);
+        }
+    }
+
+    /// Whether it has what it may have: then nothing else bounds it, whatever stands in its way.
+    fn is_at_its_rate(&mut self, seen: &Seen) -> bool {
+        let part = (seen.took.as_secs_f64() / SMOOTH.as_secs_f64()).min(1.0);
+        let now = seen.bytes as f64 / seen.took.as_secs_f64().max(1e-9);
+        let before = self.speed.unwrap_or(now);
+        let speed = before + (now - before) * part;
+        self.speed = Some(speed);
+        seen.rate.is_some_and(|rate| speed >= OF_RATE * rate as f64)
+    }
+}
+
+fn longest(times: &Times) -> Option<Stage> {
+    let longest = times.iter().max_by_key(|(_, time)| *time);
+    longest.map(|(stage, _)| stage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Held, Seen};
+    use dray_core::profile::Stage;
+    use dray_sched::tuner::Bottleneck;
+    use dray_session::Progress;
+    use dray_wire::message::Role;
+    use std::time::Duration;
+
+    const STEP: Duration = Duration::from_millis(250);
+
+    /// Bytes of a step, with no rate.
+    const fn moved(bytes: u64) -> Seen {
+        Seen {
+            bytes,
+            took: STEP,
+            rate: None,
+        }
+    }
+
+    fn source(progress: &mut Progress, stage: Stage) {
+        progress.profile.source.add(stage, STEP);
+    }
+
+    #[test]
+    fn what_an_end_waited_for_of_late_is_what_holds_it_up() {
+        let mut held = Held::new(Role::Source);
+        let mut progress = Progress::default();
+        for (stage, wanted) in [
+            (Stage::Network, Some(Bottleneck::Network)),
+            (Stage::Read, Some(Bottleneck::Read)),
+            (Stage::Credit, None),
+            (Stage::Rate, Some(Bottleneck::Other)),
+            (Stage::List, Some(Bottleneck::Other)),
+            (Stage::Network, Some(Bottleneck::Network)),
+        ] {
+            source(&mut progress, stage);
+            assert_eq!(held.look(&progress, &moved(1_000)), wanted, "{stage:?}");
+        }
+        progress.is_held_there = true;
+        source(&mut progress, Stage::Network);
+        assert_eq!(
+            held.look(&progress, &moved(0)),
+            Some(Bottleneck::Other),
+            "the other end holds it"
+        );
+    }
+
+    #[test]
+    fn who_has_its_rate_is_bounded_by_it_and_who_has_not_is_not() {
+        let mut held = Held::new(Role::Sink);
+        let mut progress = Progress::default();
+        let mut look = |bytes, rate| {
+            progress.profile.sink.add(Stage::Arrival, STEP);
+            let seen = Seen {
+                rate,
+                ..moved(bytes)
+            };
+            held.look(&progress, &seen)
+        };
+        // 40 kB/s of 100 kB/s: the way is what bounds, or the source.
+        for _ in 0..20 {
+            assert_eq!(look(10_000, Some(100_000)), None);
+        }
+        // The shares give it less: as much as it has.
+        assert_eq!(look(10_000, Some(45_000)), Some(Bottleneck::Other));
+        // Objects come in lumps.
+        for lump in [0, 20_000, 0, 0, 30_000] {
+            assert_eq!(look(lump, Some(45_000)), Some(Bottleneck::Other));
+        }
+        assert_eq!(look(10_000, Some(0)), Some(Bottleneck::Other), "it is held");
+        assert_eq!(look(10_000, None), None);
+    }
+
+    #[test]
+    fn a_gate_at_the_other_end_is_heard_of() {
+        let mut held = Held::new(Role::Sink);
+        let mut progress = Progress::default();
+        let mut look = |progress: &mut Progress| {
+            progress.profile.sink.add(Stage::Arrival, STEP);
+            held.look(progress, &moved(10_000))
+        };
+        assert_eq!(look(&mut progress), None);
+        progress.profile.source.add(Stage::Rate, 40 * STEP);
+        for _ in 0..30 {
+            // Until it says something else.
+            assert_eq!(look(&mut progress), Some(Bottleneck::Other));
+        }
+        progress.profile.source.add(Stage::Network, 40 * STEP);
+        assert_eq!(look(&mut progress), None);
+    }
+}
