@@ -356,6 +356,22 @@ def await_moving(endpoint: Endpoint, token: str, count: int) -> Json:
         time.sleep(0.05)
 
 
+def test_a_ticket_may_be_kept_good_for_less_than_the_endpoint_lets(two_endpoints: Two) -> None:
+    a, b = two_endpoints
+    ticket = mint(a, b, lifetime_seconds=3600, renewable_seconds=60)
+    assert ticket["expires_at"] == ticket["renewable_until"]
+    body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
+    key = a.folder / "endpoint" / "identity.pem"
+    renewed = ask(b, "POST", "/v1/tickets/renew", body, certificate=key).json
+    assert renewed["expires_at"] == ticket["expires_at"]
+    # Nor for more.
+    long = mint(a, b, renewable_seconds=1_000_000)
+    assert long["renewable_until"] <= mint(a, b)["renewable_until"]
+    wrong = {"transfer": "t", "direction": "read", "paths": ["/data/x"], "peer_key": a.key}
+    none = {**wrong, "renewable_seconds": 0}
+    ask(b, "POST", "/v1/tickets", none, token=b.token()).refused(400, "invalid_request")
+
+
 @pytest.mark.slow
 def test_a_ticket_is_kept_good_while_its_transfer_is_queued(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint]

@@ -137,6 +137,27 @@ def test_destination_full_at_a_server(bench: Bench, source: Path) -> None:
         server.stop().expect(SAFE)
 
 
+@pytest.mark.parametrize("way", ["here", "served"])
+def test_destination_too_small_is_known_at_once(bench: Bench, source: Path, way: str) -> None:
+    rest = sum(entry.size for entry in tree.describe(source).values() if entry.kind == "file")
+    rest -= (source / "m/large").stat().st_size
+    with host.small_file_system(bench.folder / "small", 16 * tree.MIB) as small:
+        if way == "served":
+            server = bench.serve(small, "--preallocate")
+            words: list[Word] = [f"dray://{server.address}/", *bench.peer(server)]
+        else:
+            words = [f"{small}/", "--preallocate"]
+        ended = bench.cp("-r", source, *words).expect(SOME_FAILED)
+        explains(ended, "sink", "m/large", "no space left", "free some space")
+        assert ended.report["bytes_sent"] <= rest, "bytes went to a file that has no room"
+        assert tree.leftovers(small) == []
+        check_rest(source, small / "source", "m/large")
+        assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
+        works(bench, source, ["-r", source, *words], small / "source")
+        if way == "served":
+            server.stop().expect(SAFE)
+
+
 def test_disk_full_while_logging(bench: Bench, source: Path, sink: Path) -> None:
     # The log alone lies on a file system of one page for it and one for the lease.
     with host.small_file_system(sink / ".dray-log", 2 * 4096):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
@@ -73,8 +72,7 @@ class Watcher(threading.Thread):
             self.violations.append(f"{path!r} stood there with {state.st_size} bytes")
             return
         try:
-            with open(os.path.join(self.top, path), "rb") as file:
-                found = hashlib.sha256(file.read()).digest()
+            found = tree.hash_file(os.path.join(self.top, path))
         except FileNotFoundError:
             return
         if found not in {content.sha256 for content in allowed}:

@@ -41,6 +41,7 @@ Examples:
       dray://dtn2.example/data/                 from endpoint to endpoint, with or without this host
   dray cp https://www.example/big.root /data/   from a web server; folders where it speaks WebDAV
   dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
+  dray cp -r run42 root://server.example//d/    to one
   dray cp --range 1GiB:64MiB big.root part      64 MiB of it
   dray cp null:4GiB null:                       no storage at either end, to measure the rest
 
@@ -259,10 +260,10 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) detach: bool,
 
-    /// Data connections to the other host, 1 to 256; auto: found while it runs
-    #[arg(long, value_name = "N", default_value = "4", value_parser = units::streams,
-          help_heading = "How to copy")]
-    pub(crate) streams: StreamCount,
+    /// Data connections to the other host, 1 to 256, 4 unless it is said; auto: found while it runs.
+    /// Between two other hosts: as the endpoint that drives has it, unless it is said
+    #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "How to copy")]
+    pub(crate) streams: Option<StreamCount>,
 
     /// At most so much per second: 30MiB, 1G; a number alone is bytes
     #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]
@@ -297,6 +298,11 @@ pub(crate) struct Cp {
     /// Read and write large files of this host past its page cache, where the file system lets that
     #[arg(long, help_heading = "How to copy")]
     pub(crate) direct_io: bool,
+
+    /// Take the space of large files at a destination on this host when they begin, where the file
+    /// system can do that: a full storage is known before the bytes travel
+    #[arg(long, help_heading = "How to copy")]
+    pub(crate) preallocate: bool,
 
     /// Whether a copy on one file system shares its blocks with the original until one of them is
     /// changed, where the file system can do that and no checksum is asked for or kept
@@ -421,6 +427,11 @@ pub(crate) struct Serve {
     /// Read and write large files past the page cache, where the file system lets that
     #[arg(long)]
     pub(crate) direct_io: bool,
+
+    /// Take the space of large files when they begin, where the file system can do that: a full storage
+    /// is known before the bytes travel
+    #[arg(long)]
+    pub(crate) preallocate: bool,
 
     /// Limit a storage target to a rate, to try out slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte

@@ -76,6 +76,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             folders: place::targets(&cp.what.target)?,
             limits: cp.limit_target.clone(),
             direct: cp.direct_io,
+            preallocates: cp.preallocate,
             shares_blocks: places.are_local() && cp.may_share_blocks(),
         },
         feed: &feed,
@@ -113,6 +114,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             Ended {
                 ending,
                 progress: Progress::default(),
+                found: None,
             }
         }
     };
@@ -138,12 +140,12 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
                 return Ok(ended);
             }
             match folder {
-                Folder::Local(_) | Folder::Null => copy(run),
+                Folder::Local(_) | Folder::Xrootd(_) | Folder::Null => copy(run),
                 Folder::Remote(remote) => remote::push(run, &remote.address, &remote.path),
                 Folder::RemoteNull(address) => remote::push(run, address, b""),
             }
         }
-        (Sources::Remote(address, paths), Folder::Local(_) | Folder::Null) => {
+        (Sources::Remote(address, paths), Folder::Local(_) | Folder::Xrootd(_) | Folder::Null) => {
             remote::pull(run, address, paths)
         }
         // Refused when the places were read.
@@ -169,6 +171,7 @@ fn nothing_there(run: &Run<'_>, sources: &[LocalSource]) -> Option<Ended> {
             listing_done: true,
             ..Progress::default()
         },
+        found: None,
     })
 }
 

@@ -97,8 +97,8 @@ Whoever reads it too slowly slows the transfer down.
 | `BEARER_TOKEN_FILE`, `XDG_RUNTIME_DIR` | where a token is looked for else: that file, then \
     `bt_uUID` in that folder, then `/tmp/bt_uUID` of your own (WLCG Bearer Token Discovery) |
 | `X509_USER_PROXY` | as `--cert` |
-| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key: `$XDG_STATE_HOME/dray`, else \
-    `~/.local/state/dray` |
+| `XDG_STATE_HOME`, `HOME` | where `dray serve` keeps its key, and \
+    `dray cp --streams auto` what it found: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
 ";
 
 /// The whole page.

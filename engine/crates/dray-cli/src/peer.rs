@@ -62,6 +62,13 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
         })
 }
 
+/// Where this user's programs keep what they remember, if there is such a place.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let of_home = || path_in("HOME").map(|home| home.join(".local/state"));
+    let state = path_in("XDG_STATE_HOME").or_else(of_home);
+    state.map(|state| state.join("dray"))
+}
+
 fn path_in(variable: &str) -> Option<PathBuf> {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty());
     value.map(PathBuf::from)

@@ -2,13 +2,17 @@
 
 use crate::cp::Run;
 use crate::exit::usage;
-use crate::peer;
+use crate::{output, peer};
 use dray_core::Result;
-use dray_runtime::drive::{self, Ended, Task};
-use dray_runtime::net::Dial;
+use dray_endpoint::moment::Moment;
+use dray_endpoint::pairs::{self, Pairs};
+use dray_runtime::drive::{self, Ended, StreamCount, Task, Tuning};
+use dray_runtime::net::{Dial, Trust};
 use dray_runtime::place::Folder;
 use dray_runtime::prepare::{self, Buffers};
+use std::fs::DirBuilder;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
 
 /// Local source, remote sink: a folder of the host at `address`.
 pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended> {
@@ -22,7 +26,16 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
     // Exit code 0 of a push says that all is safe, but to those who have asked for the contrary.
     dial.may_keep_nothing = matches!(run.places.folder, Folder::RemoteNull(_));
     dial.must_keep_nothing = dial.may_keep_nothing;
-    drive::push(&task(run), &dial, &paths, open, &run.handle, run.feed)
+    tuned(run, &dial, true, |tuning| {
+        drive::push(
+            &task(run, tuning),
+            &dial,
+            &paths,
+            open,
+            &run.handle,
+            run.feed,
+        )
+    })
 }
 
 /// Remote source, local sink.
@@ -32,10 +45,60 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
     // What is read there is kept here, or dropped here as was asked.
     dial.may_keep_nothing = true;
     dial.keeps_nothing = run.places.folder == Folder::Null;
-    drive::pull(&task(run), &dial, paths, open, &run.handle, run.feed)
+    tuned(run, &dial, false, |tuning| {
+        drive::pull(
+            &task(run, tuning),
+            &dial,
+            paths,
+            open,
+            &run.handle,
+            run.feed,
+        )
+    })
 }
 
-fn task(run: &Run<'_>) -> Task {
+/// Carries a copy whose streams are tuned with what earlier runs have found, and keeps what this one finds,
+/// where there is a place for it.
+fn tuned(
+    run: &Run<'_>,
+    dial: &Dial,
+    reads_here: bool,
+    carry: impl FnOnce(Tuning) -> Result<Ended>,
+) -> Result<Ended> {
+    let folder = peer::state_folder().filter(|_| streams(run) == StreamCount::Tuned);
+    let Some(folder) = folder else {
+        return carry(Tuning::default());
+    };
+    let other = match &dial.trust {
+        Trust::Key(key) => key.to_string(),
+        Trust::Authority(_) => dial.address.clone(),
+    };
+    let pair = pairs::pair(&other, reads_here);
+    let open = || Pairs::open(&folder, Moment::now(), output::note);
+    let tuning = Tuning {
+        known: open().of(&pair, Moment::now()),
+        ..Tuning::default()
+    };
+    let ended = carry(tuning)?;
+    if let Some(found) = ended.found {
+        // A folder that cannot be made is said where the file cannot be written.
+        let _ = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder);
+        // Anew: another run may have found something meanwhile.
+        open().keep(pair, found, Moment::now());
+    }
+    Ok(ended)
+}
+
+/// Data connections, where this host drives.
+fn streams(run: &Run<'_>) -> StreamCount {
+    let usual = StreamCount::Fixed(drive::STREAMS_USUAL);
+    run.cp.streams.unwrap_or(usual)
+}
+
+fn task(run: &Run<'_>, tuning: Tuning) -> Task {
     Task {
         transfer: run.transfer.clone(),
         first_session: 1,
@@ -43,7 +106,8 @@ fn task(run: &Run<'_>) -> Task {
         options: run.options.clone(),
         content: run.content.clone(),
         pool_bytes: run.cp.pool,
-        streams: run.cp.streams,
+        streams: streams(run),
+        tuning,
         clear_data: run.cp.peer.clear_data,
         retries: run.cp.peer.retries,
     }

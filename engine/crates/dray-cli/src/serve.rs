@@ -2,7 +2,7 @@
 
 use crate::args::Serve;
 use crate::exit::{Exit, Stop, usage};
-use crate::peer::read_token;
+use crate::peer::{read_token, state_folder};
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::{End, Error, ErrorKind, Result, plan};
@@ -20,7 +20,7 @@ use dray_wire::message::{Connect, Limits, Role};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -92,10 +92,7 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     if let Some(folder) = &serve.identity {
         return Ok(folder.clone());
     }
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let state = folder("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| folder("HOME").map(|home| Path::new(&home).join(".local/state")));
-    state.map(|state| state.join("dray")).ok_or_else(|| {
+    state_folder().ok_or_else(|| {
         usage(
             "no place for this host's key: neither XDG_STATE_HOME nor HOME is set",
             "give --identity DIR",
@@ -142,6 +139,7 @@ impl House {
                     folders: place::targets(&serve.target)?,
                     limits: serve.limit_target.clone(),
                     direct: serve.direct_io,
+                    preallocates: serve.preallocate,
                     shares_blocks: false,
                 };
                 let export = Export::open(root.clone(), targets)?;

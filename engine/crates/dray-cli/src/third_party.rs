@@ -11,6 +11,7 @@ use crate::{output, signals};
 use dray_core::options::{Durability, Order, Overwrite};
 use dray_core::{Result, Status, TransferId};
 use dray_endpoint::client::Client;
+use dray_endpoint::streams::{STREAMS_MAX, Streams};
 use dray_runtime::drive::StreamCount;
 use dray_runtime::net::Trust;
 use hyper::Method;
@@ -193,19 +194,16 @@ fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> 
         "verify": options.verify,
         "xattrs": options.xattrs,
         "checksum_attributes": options.checksum_attributes,
-        "streams": match cp.streams {
-            StreamCount::Fixed(count) => count.min(64),
-            StreamCount::Tuned => {
-                return Err(usage(
-                    "endpoints do not tune their streams yet",
-                    "give --streams a number, or leave it out",
-                ));
-            }
-        },
         "clear_data": cp.peer.clear_data,
     });
     if let Some(range) = range {
         request["selection"]["range"] = range;
+    }
+    if let Some(streams) = cp.streams {
+        request["streams"] = json!(match streams {
+            StreamCount::Fixed(count) => Streams::Count(count.min(STREAMS_MAX)),
+            StreamCount::Tuned => Streams::Auto,
+        });
     }
     if let Some(rate) = options.rate {
         request["rate_max"] = json!(rate);
@@ -325,9 +323,30 @@ fn verdict_lines(is_taken: bool, verdict: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{refuse_owed, verdict_lines};
-    use crate::args::Owed;
-    use serde_json::json;
+    use super::{refuse_owed, request, verdict_lines};
+    use crate::args::{Command, Dray, Owed};
+    use clap::Parser as _;
+    use dray_core::TransferId;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_number_of_streams_is_asked_for_as_it_was_given() {
+        let asked = |more: &[&str]| -> Value {
+            let words = ["dray", "cp", "dray://a/r/x", "dray://b/r/y"];
+            let words = words.iter().chain(more);
+            let Command::Cp(cp) = Dray::try_parse_from(words).expect("good").command else {
+                panic!("another command");
+            };
+            let transfer = TransferId::new("one").expect("good");
+            let source = json!({"url": "dray://a/r/x"});
+            request(&cp, &transfer, source, "dray://b/r/y").expect("good")["streams"].clone()
+        };
+        assert_eq!(asked(&[]), json!(null), "the endpoint's to say");
+        assert_eq!(asked(&["--streams", "auto"]), json!("auto"));
+        assert_eq!(asked(&["--streams", "7"]), json!(7));
+        let most = asked(&["--streams", "200"]);
+        assert_eq!(most, json!(64), "the most that an endpoint takes");
+    }
 
     #[test]
     fn a_refusal_says_what_could_be() {

@@ -165,13 +165,22 @@ fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Ve
             },
         ),
         format!(
-            "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:<7} {:<24}",
-            "ID", "OWNER", "CLASS", "STATE", "SAFE", "NOW/s", "PLANNED/s", "PROMISE", "DEADLINE"
+            "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",
+            "ID",
+            "OWNER",
+            "CLASS",
+            "STATE",
+            "SAFE",
+            "NOW/s",
+            "PLANNED/s",
+            "STREAMS",
+            "PROMISE",
+            "DEADLINE"
         ),
     ];
     for one in transfers {
         lines.push(format!(
-            "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:<7} {:<24}",
+            "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",
             text(one, "/id"),
             text(one, "/owner"),
             class(one),
@@ -182,6 +191,7 @@ fn lines(address: &str, transfers: &[Value], is_all: bool, why_held: &str) -> Ve
             human(number(one, "/bytes/durable")),
             human(number(one, "/rate/now")),
             human(number(one, "/rate/planned")),
+            text(one, "/streams"),
             standing(one),
             text(one, "/request/deadline"),
         ));
@@ -243,6 +253,18 @@ mod tests {
         assert!(lines[2].contains(" held ") && !lines[2].contains("active"));
         assert_eq!(lines[3], "    held by the policy x: y");
         assert!(lines[4].contains(" active "));
+    }
+
+    #[test]
+    fn how_many_streams_carry_a_transfer_is_shown_where_it_is_known() {
+        let all = [
+            transfer("tuned", json!({"streams": 12})),
+            transfer("waits", json!({"streams": null})),
+        ];
+        let lines = lines("a.example:4735", &all, true, "");
+        let at = lines[1].find("STREAMS").expect("a column");
+        let cell = |line: usize| lines[line][at..at + 7].trim();
+        assert_eq!((cell(2), cell(3)), ("12", ""));
     }
 
     #[test]

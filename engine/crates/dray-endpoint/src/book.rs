@@ -126,8 +126,10 @@ impl Tickets for Book {
         let secret = Secret::draw()?;
         let digest = secret.digest();
         let now = Moment::now();
-        let asked = request.lifetime_seconds.map(Duration::from_secs);
-        let lifetime = asked.unwrap_or(self.lifetime).min(self.lifetime_max);
+        let seconds = |asked: Option<u64>, usual| asked.map_or(usual, Duration::from_secs);
+        let renewable =
+            seconds(request.renewable_seconds, self.lifetime_max).min(self.lifetime_max);
+        let lifetime = seconds(request.lifetime_seconds, self.lifetime).min(renewable);
         // The paths as they are understood here, so that what is shown is what is allowed.
         let paths = request.paths.iter().map(|path| ApiPath::parse(path));
         let paths: Vec<ApiPath> = paths.collect::<Result<_>>()?;
@@ -146,7 +148,7 @@ impl Tickets for Book {
             peer_key: request.peer_key.parse::<Fingerprint>()?.to_string(),
             issued_at: now,
             expires_at: now.after(lifetime),
-            renewable_until: now.after(self.lifetime_max),
+            renewable_until: now.after(renewable),
             is_revoked: false,
             wish: RateWish::default(),
         };

@@ -7,16 +7,20 @@ use crate::accounts::Accounts;
 use crate::api::types::{Place, Request};
 use crate::config::Config;
 use crate::live::Bounds;
+use crate::moment::Moment;
+use crate::pairs::{self, Pairs};
 use crate::place::{ApiPath, Side};
 use crate::roots::{Root, Roots};
+use crate::streams::Streams;
 use dray_core::options::Options;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
-use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Watch};
+use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
 use dray_runtime::export::Within;
-use dray_runtime::net::{Authority, Dial, Identity, Token, Trust};
+use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_runtime::prepare::{self, Buffers, Content};
 use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
+use dray_sched::tuner::memory::Pair;
 use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::net::IpAddr;
@@ -47,6 +51,8 @@ pub struct Carrier {
     /// Whose certificates other endpoints may show instead of a pinned key.
     authority: Option<Authority>,
     accounts: Arc<Accounts>,
+    /// What the tuner has found.
+    pairs: Pairs,
 }
 
 /// Where the one destination is.
@@ -65,6 +71,7 @@ impl Carrier {
         identity: Arc<Identity>,
         authority: Option<Authority>,
         accounts: Arc<Accounts>,
+        pairs: Pairs,
     ) -> Self {
         Self {
             config,
@@ -72,6 +79,7 @@ impl Carrier {
             identity,
             authority,
             accounts,
+            pairs,
         }
     }
 
@@ -91,7 +99,7 @@ impl Carrier {
     pub fn carry(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Ended {
         let session = || self.session(job, handle, watch);
         let ended = self.accounts.act_as(&job.owner, session);
-        ended.unwrap_or_else(|error| {
+        let ended = ended.unwrap_or_else(|error| {
             let ending = match error.kind {
                 ErrorKind::Unreachable | ErrorKind::TimedOut => Ending::Unreachable(error),
                 _ => Ending::Refused(error),
@@ -99,8 +107,32 @@ impl Carrier {
             Ended {
                 ending,
                 progress: Progress::default(),
+                found: None,
             }
-        })
+        });
+        // As the endpoint's own account again.
+        if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(job)) {
+            self.pairs.keep(pair, found, Moment::now());
+        }
+        ended
+    }
+
+    /// This endpoint and the other one, the way the bytes go; nothing of a copy within this one. The other
+    /// is who showed its key or, where an authority vouches for a name, who was dialled.
+    fn pair(&self, job: &Job) -> Result<Option<Pair>> {
+        let request = &job.request;
+        let Some(from) = request.sources.get(job.source) else {
+            return Ok(None);
+        };
+        for (place, reads_here) in [(&request.destination, true), (from, false)] {
+            if let Side::Remote { address, .. } = Side::parse(&place.url, &self.config)? {
+                let key: Option<Fingerprint> = place.key.as_deref().map(str::parse).transpose()?;
+                let address = place.address.as_ref().unwrap_or(&address);
+                let other = key.map_or_else(|| address.clone(), |key| key.to_string());
+                return Ok(Some(pairs::pair(&other, reads_here)));
+            }
+        }
+        Ok(None)
     }
 
     fn session(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Result<Ended> {
@@ -121,7 +153,7 @@ impl Carrier {
         {
             watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
         }
-        let task = task(job, &place, object_bytes_max);
+        let task = task(job, &place, object_bytes_max, self.streams(job)?);
         match (&source, &to) {
             (Side::Local(source), Side::Local(to)) => {
                 self.copy(job, &task, source, to, place, handle, watch)
@@ -142,6 +174,24 @@ impl Carrier {
             }
             (Side::Remote { .. }, Side::Remote { .. }) => Err(neither_is_local()),
         }
+    }
+
+    /// How many data streams: never more than the configuration allows a session.
+    fn streams(&self, job: &Job) -> Result<(StreamCount, Tuning)> {
+        let streams_most = self.config.limits.streams_per_session;
+        let (count, known) = match job.request.streams.unwrap_or(self.config.streams) {
+            Streams::Count(count) => (StreamCount::Fixed(count.min(streams_most)), None),
+            Streams::Auto => {
+                let pair = self.pair(job)?;
+                let known = pair.and_then(|pair| self.pairs.of(&pair, Moment::now()));
+                (StreamCount::Tuned, known)
+            }
+        };
+        let tuning = Tuning {
+            streams_most,
+            known,
+        };
+        Ok((count, tuning))
     }
 
     /// Removes what a transfer has left in a root of this endpoint; `None` when it wrote elsewhere.
@@ -319,7 +369,12 @@ fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
         .remedy("raise limits.memory, or lower limits.transfers_active, to have larger ones")
 }
 
-fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {
+fn task(
+    job: &Job,
+    place: &Destination,
+    object_bytes_max: u64,
+    (streams, tuning): (StreamCount, Tuning),
+) -> Task {
     let request = &job.request;
     let selection = &request.selection;
     let range = selection.range.map(|range| ByteRange {
@@ -359,7 +414,8 @@ fn task(job: &Job, place: &Destination, object_bytes_max: u64) -> Task {
             ..Content::default()
         },
         pool_bytes: job.memory,
-        streams: StreamCount::Fixed(request.streams),
+        streams,
+        tuning,
         clear_data: request.clear_data,
         // The queue tries again, where everybody can see it.
         retries: 0,

@@ -1,5 +1,6 @@
 //! Wall time, as callers see it: milliseconds since 1970, on paper RFC 3339 in UTC.
 
+use dray_core::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -150,6 +151,18 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     };
     let year = year_of_era + era * 400;
     (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
+/// The same on the clock that pure decisions are made by.
+pub(crate) fn time(moment: Moment) -> Time {
+    let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// A point on that clock as callers see it, rounded up.
+pub(crate) fn of_time(time: Time) -> Moment {
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    Moment::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
 impl fmt::Display for Moment {

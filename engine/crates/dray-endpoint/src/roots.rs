@@ -118,6 +118,7 @@ impl Roots {
                 folders: root.targets.iter().map(folder).collect(),
                 limits: root.limit_targets.iter().map(limit).collect(),
                 direct: root.direct_io,
+                preallocates: root.preallocate,
                 shares_blocks: false,
             };
             roots.push(Arc::new(Root {

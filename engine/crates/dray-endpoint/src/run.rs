@@ -13,6 +13,7 @@ use crate::janitor::Janitor;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
+use crate::pairs::Pairs;
 use crate::passive::Passive;
 use crate::port::listen_patiently;
 use crate::queue::Queue;
@@ -184,6 +185,9 @@ impl Endpoint {
             Arc::clone(&identity),
             authority,
             Arc::clone(&accounts),
+            Pairs::open(&config.state, Moment::now(), |words| {
+                tracing::warn!("{words}")
+            }),
         );
         let address = config.advertised(listener.addresses());
         let book = Arc::new(Book::new(
@@ -437,6 +441,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
         let mut settings = Serve::new(identity.duplicate());
         settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
         settings.allow_clear_data = config.clear_data;
+        settings.streams_max = config.limits.streams_per_session;
         settings.sessions_max = limit(config.limits.transfers_active);
         settings.pending_max = limit(config.limits.connections.clamp(16, PENDING_MAX));
         settings

@@ -168,6 +168,8 @@ class Transfer:
     :param next_try_at: of a waiting one.
     :param profile: where the time of the attempt went.
     :param bottleneck: the stage that held it up most (``read``, ``network``, ``write`` and so on).
+    :param streams: of an active one: data connections that are given objects just now, where the
+        endpoint knows: where it reads, or finds their number.
     :param held: of an active one: it keeps its session and moves nothing for now.
     :param eta: when it should be done at the rate of now; ``None`` while nobody can know.
     :param promised: whether its deadline, or its rate, is promised.
@@ -197,6 +199,7 @@ class Transfer:
     rate: Rates = field(default_factory=Rates)
     profile: Profile = field(default_factory=Profile)
     bottleneck: str | None = None
+    streams: int | None = None
     held: bool = False
     eta: datetime | None = None
     promised: bool = False

@@ -173,6 +173,7 @@ class AsyncClient(Awaiting):
         peer_key: str,
         *,
         lifetime_seconds: int | None = None,
+        renewable_seconds: int | None = None,
         overwrite: str | None = None,
     ) -> Ticket:
         """Await :meth:`Client.mint_ticket`."""
@@ -184,6 +185,7 @@ class AsyncClient(Awaiting):
                     paths,
                     peer_key,
                     lifetime_seconds=lifetime_seconds,
+                    renewable_seconds=renewable_seconds,
                     overwrite=overwrite,
                 ),
                 self._policy,

@@ -284,6 +284,7 @@ def mint_ticket(
     *,
     lifetime_seconds: int | None,
     overwrite: str | None,
+    renewable_seconds: int | None = None,
 ) -> Call[answers.Ticket]:
     """Mint. Repeatable: a ticket whose answer was lost opens nothing without the peer's key."""
     body = {
@@ -292,6 +293,7 @@ def mint_ticket(
         "paths": [paths] if isinstance(paths, str) else list(paths),
         "peer_key": peer_key,
         "lifetime_seconds": lifetime_seconds,
+        "renewable_seconds": renewable_seconds,
         "overwrite": overwrite,
     }
     given = {name: value for name, value in body.items() if value is not None}

@@ -135,7 +135,7 @@ class Request:
     :param checksum_attributes: keep checksums as extended attributes.
     :param order: ``layout`` or ``file``.
     :param object_size: bytes of an object.
-    :param streams: data connections, 1 to 64.
+    :param streams: data connections, 1 to 64; ``"auto"``: their number is found while it runs.
     :param clear_data: data without TLS.
     :param bind: local addresses of data connections.
     :param retry: how often to try again.
@@ -166,7 +166,7 @@ class Request:
     checksum_attributes: bool | None = None
     order: Literal["layout", "file"] | None = None
     object_size: int | None = None
-    streams: int | None = None
+    streams: int | Literal["auto"] | None = None
     clear_data: bool | None = None
     bind: Sequence[str] | None = None
     retry: Retry | None = None

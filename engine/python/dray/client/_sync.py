@@ -244,6 +244,7 @@ class Client(Blocking):
         peer_key: str,
         *,
         lifetime_seconds: int | None = None,
+        renewable_seconds: int | None = None,
         overwrite: str | None = None,
     ) -> Ticket:
         """Give another endpoint leave to open sessions here, for one transfer.
@@ -256,6 +257,8 @@ class Client(Blocking):
         :param paths: where, ``/ROOT/...``.
         :param peer_key: fingerprint of the other endpoint (:meth:`endpoint`).
         :param lifetime_seconds: by default an hour.
+        :param renewable_seconds: for how long its sessions and its holder may keep it good; by
+            default as long as the endpoint lets any be.
         :param overwrite: the most it may replace.
         :returns: the only answer that holds the secret.
         """
@@ -267,6 +270,7 @@ class Client(Blocking):
                     paths,
                     peer_key,
                     lifetime_seconds=lifetime_seconds,
+                    renewable_seconds=renewable_seconds,
                     overwrite=overwrite,
                 ),
                 self._policy,

@@ -32,6 +32,8 @@ section!(
         per_owner_queued: u64 = 50_000,
         /// Transfers of one owner that run at once.
         per_owner_active: u32 = 25,
+        /// Data connections of one session, whoever drives it.
+        streams_per_session: u16 = 64,
         /// Memory of all buffers.
         memory: Size = Size(1 << 30),
         /// Bytes of a request's body.

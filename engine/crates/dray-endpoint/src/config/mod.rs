@@ -17,6 +17,7 @@ pub use values::{
     Address, Owners, PolicyName, Rate, RootName, Size, TargetFolder, TargetLimit, Tier, TurnsOf,
 };
 
+use crate::streams::Streams;
 use dray_auth::Mapping;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -66,6 +67,9 @@ pub struct Config {
     pub limits: Limits,
     /// Bytes per second of the whole endpoint.
     pub rate: Option<Rate>,
+    /// Data connections of transfers whose request says nothing of them.
+    #[serde(default = "default_streams")]
+    pub streams: Streams,
     /// How the rate is shared.
     #[serde(default)]
     pub share: Vec<Share>,
@@ -159,6 +163,9 @@ pub struct Root {
     /// Whether large files are read and written past the page cache, where its file system lets that.
     #[serde(default)]
     pub direct_io: bool,
+    /// Whether the space of large files is taken when they begin, where its file system can do that.
+    #[serde(default)]
+    pub preallocate: bool,
     /// Bytes per second that all transfers together may read from it and write to it.
     pub rate: Option<Rate>,
 }
@@ -290,6 +297,10 @@ fn default_base() -> String {
 
 const fn default_setuid_min() -> u32 {
     dray_runtime::account::UID_MIN_DEFAULT
+}
+
+const fn default_streams() -> Streams {
+    Streams::USUAL
 }
 
 const fn yes() -> bool {

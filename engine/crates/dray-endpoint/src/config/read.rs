@@ -1,6 +1,7 @@
 //! From the file's text to [`Config`], or to an error that names the line.
 
 use super::{Config, Tier};
+use crate::streams::STREAMS_MAX;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,6 +11,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Transfers that can run at once at the most: each has threads (guess, revisit).
 const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
+
+/// Data connections that one session can have at the most, as of `dray cp`.
+const SESSION_STREAMS_MAX: u16 = 256;
 
 /// Longest request body that can be allowed.
 const BODY_BYTES_MAX: u64 = 64 << 20;
@@ -182,6 +186,14 @@ impl Config {
             let cause = format!("1 to {TRANSFERS_ACTIVE_MAX} transfers can run at once");
             return Err(("transfers_active", cause));
         }
+        if !self.streams.is_possible() {
+            let cause = format!("a number from 1 to {STREAMS_MAX} is allowed, or \"auto\"");
+            return Err(("streams", cause));
+        }
+        if !(1..=SESSION_STREAMS_MAX).contains(&limits.streams_per_session) {
+            let cause = format!("1 to {SESSION_STREAMS_MAX} data connections are allowed");
+            return Err(("streams_per_session", cause));
+        }
         if !(1024..=BODY_BYTES_MAX).contains(&limits.body_bytes.0) {
             return Err(("body_bytes", "1KiB to 64MiB are allowed".to_owned()));
         }
@@ -274,6 +286,7 @@ mod tests {
             "setuid_min",
             "limit_targets",
             "direct_io",
+            "preallocate",
             "cache_seconds",
             "stale_seconds",
             "events_behind",
@@ -398,6 +411,17 @@ mod tests {
         assert_eq!(config.rate.map(|rate| rate.0), Some(10 << 30));
         assert_eq!(config.limits.memory.0, 1 << 20);
         assert!(fails(&format!("rate = 0\n{SMALL}")).contains("never ends"));
+        for streams in ["0", "65", "\"many\""] {
+            let said = fails(&format!("streams = {streams}\n{SMALL}"));
+            assert!(
+                said.contains("1 to 64") && said.contains("line 1"),
+                "{said}"
+            );
+        }
+        let auto = Config::parse("drayd.toml", &format!("streams = \"auto\"\n{SMALL}"));
+        assert_eq!(auto.expect("good").streams, crate::streams::Streams::Auto);
+        let none = fails(&format!("{SMALL}[limits]\nstreams_per_session = 0\n"));
+        assert!(none.contains("1 to 256"), "{none}");
         assert!(fails(&format!("rate = -5\n{SMALL}")).contains("line 1"));
     }
 }

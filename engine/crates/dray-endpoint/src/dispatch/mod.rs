@@ -26,7 +26,7 @@ use crate::audit::{Audit, Deed};
 use crate::carry::{Carrier, Job as Session};
 use crate::config::Config;
 use crate::live::{Live, Moving, RateWish, Seat, Way};
-use crate::moment::Moment;
+use crate::moment::{Moment, time};
 use crate::place::Side;
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
@@ -565,10 +565,4 @@ impl Shared {
         };
         self.audit.session(&deed, &ended.progress, error);
     }
-}
-
-/// A point on the clock that the choice is made on.
-fn time(moment: Moment) -> Time {
-    let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
-    Time::ZERO + Duration::from_millis(ms)
 }

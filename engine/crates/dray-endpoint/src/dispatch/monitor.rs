@@ -110,6 +110,7 @@ impl<'q> Monitor<'q> {
                 resumed: progress.objects_resumed,
             },
             profile: progress.profile,
+            streams: progress.streams,
         }
     }
 

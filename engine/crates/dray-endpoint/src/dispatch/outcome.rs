@@ -14,6 +14,7 @@ pub(super) fn panicked() -> Ended {
     Ended {
         ending: drive::Ending::Interrupted(error),
         progress: Progress::default(),
+        found: None,
     }
 }
 
@@ -124,6 +125,7 @@ mod tests {
         let ended = Ended {
             ending: ended,
             progress: Progress::default(),
+            found: None,
         };
         match ending(job, &ended, &Report::default(), is_stopped) {
             Ending::Done => ("done", None),

@@ -27,7 +27,7 @@ pub use seats::{Mover, Standing};
 
 use crate::api::types::{Admitted, MissAnswer, ReasonWord};
 use crate::config::Config;
-use crate::moment::Moment;
+use crate::moment::{Moment, of_time, time};
 use ask::Places;
 use dray_core::Time;
 use dray_core::rate::{BytesPerSecond, Class};
@@ -494,18 +494,6 @@ fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
 /// The endpoint's link.
 const LINK: ResourceId = ResourceId(0);
 
-/// A point on the clock of plans.
-fn time(moment: Moment) -> Time {
-    let ms = u64::try_from(moment.as_ms()).unwrap_or(0);
-    Time::ZERO + Duration::from_millis(ms)
-}
-
-/// The same on the callers' clock, rounded up.
-fn moment(time: Time) -> Moment {
-    let ms = time.as_nanos().div_ceil(1_000_000);
-    Moment::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
-}
-
 /// When all bytes must have moved for a deadline.
 fn due(deadline: Moment) -> Time {
     time(deadline.before(SETTLE))
@@ -513,5 +501,5 @@ fn due(deadline: Moment) -> Time {
 
 /// When a transfer is done that has moved its bytes by then.
 fn settled(time: Time) -> Moment {
-    moment(time).after(SETTLE)
+    of_time(time).after(SETTLE)
 }

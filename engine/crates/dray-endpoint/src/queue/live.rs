@@ -44,6 +44,9 @@ pub struct Counters {
     pub objects: Objects,
     /// Where the time of its sessions went.
     pub profile: Profile,
+    /// Data streams that are given objects just now; 0 where that is not known here. Of no use later.
+    #[serde(skip)]
+    pub streams: u32,
 }
 
 impl Counters {
@@ -141,6 +144,12 @@ impl Run {
         }
     }
 
+    /// Data streams that are given objects, where that is known.
+    pub(super) fn streams(&self) -> Option<u32> {
+        let streams = self.counters.streams;
+        (streams > 0 && !self.is_ended).then_some(streams)
+    }
+
     pub(super) fn eta(&self, now: Moment) -> Option<Moment> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
@@ -218,6 +227,7 @@ impl Live {
             files: Some(run.counters.files),
             bytes: Some(run.counters.bytes),
             rate: Some(run.rates()),
+            streams: run.streams(),
             ..Event::new(EventKind::Progress, now)
         };
         let owner = Arc::clone(&run.owner);

@@ -311,6 +311,7 @@ impl Row {
             profile: ProfileAnswer::from(&counters.profile),
             bottleneck: counters.profile.bottleneck().map(StageWord::from),
             rate,
+            streams: run.and_then(Run::streams),
             held: run.is_some_and(|run| run.is_held),
             eta: run.and_then(|run| run.eta(now)),
             promised: promise.is_promised,

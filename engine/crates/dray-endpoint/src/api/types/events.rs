@@ -2,7 +2,8 @@
 
 use super::checks::{self, Check};
 use super::failure::ErrorParts;
-use super::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord, State};
+use super::standing::State;
+use super::transfer::{Bytes, Files, MissAnswer, Rates, ReasonWord};
 use super::{POLL_SECONDS_MAX, poll_default};
 use crate::moment::Moment;
 use dray_core::Result;
@@ -58,6 +59,9 @@ pub struct Event {
     /// Bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
+    /// Data connections that are given objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u32>,
     /// The file that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -101,6 +105,7 @@ impl Event {
             files: None,
             bytes: None,
             rate: None,
+            streams: None,
             path: None,
             error: None,
             notice: None,

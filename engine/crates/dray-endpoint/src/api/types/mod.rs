@@ -12,6 +12,7 @@ mod request;
 mod rest;
 mod scheduling;
 mod staging;
+mod standing;
 mod storage;
 mod tickets;
 mod transfer;
@@ -31,6 +32,7 @@ pub use scheduling::{Scheduling, SchedulingPatch};
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
 };
+pub use standing::{State, StateWord};
 pub use storage::{
     Algorithm, ChecksumAnswer, ChecksumRequest, Entry, EntryList, EntryType, ListQuery,
     MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
@@ -42,7 +44,7 @@ pub use tickets::{
 pub use transfer::{
     BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList, FileOutcome,
     FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer, QueryRequest, Rates,
-    ReasonWord, State, StateWord, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
+    ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
 };
 pub use words::{AdmissionWord, OrderWord};
 

@@ -5,6 +5,7 @@ use super::parts::{Content, Place, RetryWish, SciTag, Selection};
 use super::words::{self, AdmissionWord, OrderWord};
 use crate::moment::Moment;
 use crate::place::decode;
+use crate::streams::{STREAMS_MAX, Streams};
 use dray_core::options::{Durability, Overwrite};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId, plan};
@@ -116,10 +117,9 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67108864)]
     pub object_size: Option<u64>,
-    /// Data connections.
-    #[serde(default = "streams_default")]
-    #[schema(minimum = 1, maximum = 64, default = 4)]
-    pub streams: u16,
+    /// Data connections; default as the endpoint's configuration says, 4 where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
     /// Send the content outside of TLS (checksums stay).
     #[serde(default)]
     pub clear_data: bool,
@@ -142,10 +142,6 @@ const fn priority_default() -> u8 {
 
 const fn weight_default() -> u32 {
     100
-}
-
-const fn streams_default() -> u16 {
-    4
 }
 
 fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, D::Error> {
@@ -199,6 +195,8 @@ impl Request {
     #[must_use]
     pub fn essence(mut self) -> Self {
         self.id = None;
+        // Who says nothing means what is usual; a row of an earlier version has it filled in.
+        self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);
         for place in self.places_mut() {
             (place.ticket, place.key, place.address) = (None, None, None);
         }
@@ -269,7 +267,10 @@ impl Check for Request {
         }
         let sizes = plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX;
         checks::within_if("object_size", self.object_size, &sizes)?;
-        checks::within("streams", self.streams, &(1..=64))?;
+        if !self.streams.is_none_or(Streams::is_possible) {
+            let cause = format!("1 to {STREAMS_MAX} are allowed, or \"auto\"");
+            return Err(refused("streams", cause));
+        }
         checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;
         if let Some(retry) = self.retry {
             retry.check()?;
@@ -280,7 +281,7 @@ impl Check for Request {
 
 #[cfg(test)]
 mod tests {
-    use super::{Check, Request};
+    use super::{Check, Request, Streams};
     use serde_json::{Value, json};
 
     fn request(change: impl Fn(&mut Value)) -> Result<Request, String> {
@@ -299,7 +300,7 @@ mod tests {
         let request = request(|_| {}).expect("good");
         assert_eq!(
             (request.priority, request.weight, request.streams),
-            (3, 100, 4)
+            (3, 100, None)
         );
         assert_eq!(request.class(), dray_core::rate::Class::Background);
         assert!(request.id.is_none() && request.labels.is_empty());
@@ -329,6 +330,17 @@ mod tests {
     }
 
     #[test]
+    fn the_usual_number_of_streams_is_the_same_as_none() {
+        let with = |streams: Value| request(|v| v["streams"] = streams.clone()).expect("good");
+        let essence = |request: Request| request.essence();
+        let none = essence(request(|_| {}).expect("good"));
+        assert_eq!(essence(with(json!(4))), none);
+        assert_ne!(essence(with(json!(5))), none);
+        assert_eq!(with(json!("auto")).streams, Some(Streams::Auto));
+        assert_ne!(essence(with(json!("auto"))), none);
+    }
+
+    #[test]
     fn a_deadline_makes_its_class() {
         let request = request(|v| v["deadline"] = json!("2030-01-01T00:00:00Z")).expect("good");
         assert_eq!(request.class(), dray_core::rate::Class::Deadline);
@@ -344,6 +356,7 @@ mod tests {
             ("rate_min", json!(0)),
             ("streams", json!(0)),
             ("streams", json!(65)),
+            ("streams", json!("many")),
             ("object_size", json!(4095)),
             ("object_size", json!(67_108_865)),
             ("id", json!("a/b")),

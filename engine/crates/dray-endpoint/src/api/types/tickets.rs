@@ -48,6 +48,11 @@ pub struct TicketRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub lifetime_seconds: Option<u64>,
+    /// Seconds for which sessions and its holder may keep it good, in all; by default, and at the most, as
+    /// long as the endpoint keeps any.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    pub renewable_seconds: Option<u64>,
     /// What the transfer may do with files that stand there.
     #[serde(default)]
     #[schema(value_type = words::Overwrite)]
@@ -84,7 +89,8 @@ impl Check for TicketRequest {
             let cause = "write sha256: and 64 hexadecimal digits";
             return Err(checks::refused("peer_key", cause));
         }
-        check_seconds("lifetime_seconds", self.lifetime_seconds)
+        check_seconds("lifetime_seconds", self.lifetime_seconds)?;
+        check_seconds("renewable_seconds", self.renewable_seconds)
     }
 }
 

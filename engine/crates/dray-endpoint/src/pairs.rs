@@ -1,0 +1,382 @@
+//! What the tuner found for each pair of endpoints, in a file of the state folder; the command line keeps its
+//! own in the same way.
+//!
+//! It is a memory and no record: whoever loses it begins anew with the usual number. So a file that cannot be
+//! read is set aside with a word, and one that cannot be written costs nothing but the word.
+//!
+//! Invariant owned here: the file is a whole one at every moment, and holds [`PAIRS_MAX`] pairs at the most.
+
+use crate::moment::{self, Moment};
+use dray_core::plan;
+use dray_sched::tuner::memory::{Kept, Memory, Pair};
+use dray_sched::tuner::{Remembered, Setting};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The file's name in the state folder.
+pub const FILE: &str = "tuner.json";
+
+/// Pairs that are remembered: a grid has some hundred sites (guess, revisit).
+pub const PAIRS_MAX: usize = 1_000;
+
+/// What nobody has found again for so long is forgotten: by then the path is another one (guess, revisit).
+const AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Longest file: each pair has some hundred bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest name of an endpoint that is kept, as an address of the API may be.
+const NAME_BYTES_MAX: usize = 256;
+
+const VERSION: u32 = 1;
+
+/// This endpoint, as one side of a pair.
+const HERE: &str = "here";
+
+/// The pair of this endpoint, which reads or writes, and another, by its key or else its address.
+#[must_use]
+pub fn pair(other: &str, reads_here: bool) -> Pair {
+    let (here, other) = (HERE.to_owned(), other.to_owned());
+    let (source, sink) = match reads_here {
+        true => (here, other),
+        false => (other, here),
+    };
+    Pair { source, sink }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    pairs: Vec<Line>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    source: String,
+    sink: String,
+    streams: u32,
+    found_at: Moment,
+    /// More than so many failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    streams_most: Option<u32>,
+    failed_at: Moment,
+}
+
+impl Line {
+    fn of((pair, kept): &(Pair, Kept)) -> Self {
+        let most = kept.known.most.streams;
+        Self {
+            source: pair.source.clone(),
+            sink: pair.sink.clone(),
+            streams: kept.known.setting.streams,
+            found_at: moment::of_time(kept.at),
+            streams_most: (most != Setting::UNBOUNDED.streams).then_some(most),
+            failed_at: moment::of_time(kept.failed_at),
+        }
+    }
+
+    /// What it says; nothing when that cannot be.
+    fn read(self) -> Option<(Pair, Kept)> {
+        let streams_most = self.streams_most.unwrap_or(Setting::UNBOUNDED.streams);
+        let is_named = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len());
+        if self.streams == 0
+            || streams_most == 0
+            || !is_named(&self.source)
+            || !is_named(&self.sink)
+        {
+            return None;
+        }
+        let known = Remembered {
+            // Nothing else is tuned of an endpoint's transfers.
+            setting: Setting {
+                streams: self.streams,
+                readers: 1,
+                writers: 1,
+                object_bytes: plan::OBJECT_BYTES_DEFAULT,
+            },
+            most: Setting {
+                streams: streams_most,
+                ..Setting::UNBOUNDED
+            },
+        };
+        let pair = Pair {
+            source: self.source,
+            sink: self.sink,
+        };
+        let kept = Kept {
+            known,
+            at: moment::time(self.found_at),
+            failed_at: moment::time(self.failed_at),
+        };
+        Some((pair, kept))
+    }
+}
+
+/// See the module's head.
+pub struct Pairs {
+    /// Says what an administrator, or a user, should know.
+    warn: fn(&str),
+    file: PathBuf,
+    /// What the file holds was not read, and may be good: nothing is written over it.
+    leaves_alone: bool,
+    memory: Mutex<Memory>,
+}
+
+impl Pairs {
+    /// What is known by now. A file that is damaged is set aside, and one that cannot be read just now is
+    /// left as it is.
+    #[must_use]
+    pub fn open(state: &Path, now: Moment, warn: fn(&str)) -> Self {
+        let file = state.join(FILE);
+        let mut leaves_alone = false;
+        let memory = read(&file, now).unwrap_or_else(|unread| {
+            warn(&unread.dealt_with(&file));
+            leaves_alone = matches!(unread, Unread::Now(_));
+            Memory::new(PAIRS_MAX, AGE_MAX)
+        });
+        Self {
+            warn,
+            file,
+            leaves_alone,
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// What was found last.
+    #[must_use]
+    pub fn of(&self, pair: &Pair, now: Moment) -> Option<Remembered> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.of(pair, moment::time(now))
+    }
+
+    /// Keeps what was found, over a restart too. The caller is the endpoint's own account.
+    pub fn keep(&self, pair: Pair, found: Remembered, now: Moment) {
+        if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
+            return;
+        }
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.keep(pair, found, moment::time(now));
+        if self.leaves_alone {
+            return;
+        }
+        let written = Written {
+            version: VERSION,
+            pairs: memory.entries().map(Line::of).collect(),
+        };
+        // Under the lock: what is written last is what was found last.
+        if let Err(error) = write(&self.file, &written) {
+            let file = self.file.display();
+            (self.warn)(&format!(
+                "cannot keep the numbers of streams that were found ({file}: {error}): another time they are \
+                 looked for again; look at the folder and who may write there"
+            ));
+        }
+    }
+}
+
+/// Why nothing is known of a file.
+enum Unread {
+    /// The system does not let it be read, now.
+    Now(std::io::Error),
+    /// It does not say what such a file says.
+    Damaged(String),
+}
+
+impl Unread {
+    /// Puts a damaged one aside, and says what becomes of it.
+    fn dealt_with(&self, file: &Path) -> String {
+        match self {
+            Self::Damaged(cause) => set_aside(file, cause),
+            Self::Now(error) => format!(
+                "cannot read the numbers of streams that were found ({}: {error}): it is left as it is, and \
+                 what is found until the next start is not kept; let the program's user read it",
+                file.display()
+            ),
+        }
+    }
+}
+
+/// What a file holds: nothing when it is not there.
+fn read(file: &Path, now: Moment) -> Result<Memory, Unread> {
+    let mut memory = Memory::new(PAIRS_MAX, AGE_MAX);
+    let opened = match File::open(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(memory),
+        opened => opened.map_err(Unread::Now)?,
+    };
+    let mut text = Vec::new();
+    let read = opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    if read.map_err(Unread::Now)? as u64 > FILE_BYTES_MAX {
+        return Err(Unread::Damaged(format!(
+            "it is longer than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    let damaged = |cause: &str| Unread::Damaged(cause.to_owned());
+    let written: Written =
+        serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
+    if written.version != VERSION {
+        return Err(damaged(&format!("it is of version {}", written.version)));
+    }
+    for line in written.pairs {
+        let found = line.read();
+        let (pair, kept) = found.ok_or_else(|| damaged("a number or a name in it cannot be"))?;
+        memory.restore(pair, kept, moment::time(now));
+    }
+    Ok(memory)
+}
+
+/// Says what becomes of a file that cannot be read.
+fn set_aside(file: &Path, cause: &str) -> String {
+    let aside = file.with_extension("json.damaged");
+    let moved = match std::fs::rename(file, &aside) {
+        Ok(()) => format!("it is {} now", aside.display()),
+        Err(error) => format!("it stays there ({error}) and will be written over"),
+    };
+    let file = file.display();
+    format!(
+        "cannot read the numbers of streams that were found ({file}: {cause}): {moved}, and they are \
+         looked for again; nothing else is lost"
+    )
+}
+
+fn write(file: &Path, written: &Written) -> std::io::Result<()> {
+    let text = serde_json::to_vec(written)?;
+    // Two commands may end at one time.
+    let whole = file.with_extension(format!("json.{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let options = options.create(true).write(true).truncate(true);
+    let mut new = options.mode(0o600).open(&whole)?;
+    new.write_all(&text)?;
+    // Else the name could stand before the bytes, after the host has died.
+    new.sync_data()?;
+    std::fs::rename(&whole, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILE, PAIRS_MAX, Pairs, pair};
+    use crate::moment::Moment;
+    use dray_sched::tuner::{Remembered, Setting};
+    use std::path::Path;
+    use std::time::Duration;
+
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+    fn open(state: &Path, now: Moment) -> Pairs {
+        // What is said is for people; what is done is looked at.
+        Pairs::open(state, now, |words| {
+            assert!(words.contains("streams"), "{words}")
+        })
+    }
+
+    fn found(streams: u32, most: Option<u32>) -> Remembered {
+        Remembered {
+            setting: Setting {
+                streams,
+                readers: 1,
+                writers: 1,
+                object_bytes: 1 << 20,
+            },
+            most: Setting {
+                streams: most.unwrap_or(Setting::UNBOUNDED.streams),
+                ..Setting::UNBOUNDED
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_there_after_a_restart_for_each_direction() {
+        let state = tempfile::tempdir().expect("a folder");
+        let now = Moment::now();
+        let pairs = open(state.path(), now);
+        assert_eq!(pairs.of(&pair("sha256:aa", true), now), None);
+        pairs.keep(pair("sha256:aa", true), found(12, None), now);
+        pairs.keep(pair("sha256:aa", false), found(7, Some(9)), now);
+        let again = open(state.path(), now.after(DAY));
+        let of = |other: &str, reads_here, days: u32| {
+            again.of(&pair(other, reads_here), now.after(days * DAY))
+        };
+        assert_eq!(of("sha256:aa", true, 1), Some(found(12, None)));
+        assert_eq!(of("sha256:aa", false, 1), Some(found(7, Some(9))));
+        assert_eq!(of("sha256:bb", true, 1), None);
+        assert_eq!(of("sha256:aa", true, 29), Some(found(12, None)));
+        assert_eq!(of("sha256:aa", true, 31), None, "that is long ago");
+        let late = open(state.path(), now.after(31 * DAY));
+        assert_eq!(late.of(&pair("sha256:aa", true), now), None);
+        assert!(!state.path().join("tuner.json.damaged").exists());
+    }
+
+    #[test]
+    fn there_are_so_many_pairs_at_the_most() {
+        let state = tempfile::tempdir().expect("a folder");
+        let now = Moment::now();
+        let pairs = open(state.path(), now);
+        // Names as long as they may be: the file must be read again.
+        let name = |number: usize| format!("{number:0>256}");
+        for number in 0..PAIRS_MAX {
+            let mut memory = pairs.memory.lock().expect("not poisoned");
+            let time = crate::moment::time(now);
+            memory.keep(pair(&name(number), true), found(4, Some(64)), time);
+        }
+        pairs.keep(pair(&name(PAIRS_MAX), true), found(5, None), now);
+        let again = open(state.path(), now);
+        assert_eq!(again.of(&pair(&name(0), true), now), None, "the oldest");
+        assert!(again.of(&pair(&name(1), true), now).is_some());
+        assert!(again.of(&pair(&name(PAIRS_MAX), true), now).is_some());
+        pairs.keep(pair(&"x".repeat(257), true), found(5, None), now);
+        assert!(
+            open(state.path(), now)
+                .of(&pair(&name(1), true), now)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_does_no_harm() {
+        let state = tempfile::tempdir().expect("a folder");
+        let (file, aside) = (
+            state.path().join(FILE),
+            state.path().join("tuner.json.damaged"),
+        );
+        let now = Moment::now();
+        let key = || pair("sha256:aa", true);
+        open(state.path(), now).keep(key(), found(12, None), now);
+        let good = std::fs::read_to_string(&file).expect("written");
+        for damaged in [
+            good[..good.len() / 2].to_owned(),
+            String::new(),
+            good.replace("\"streams\":12", "\"streams\":0"),
+            good.replace("\"version\":1", "\"version\":2"),
+            good.replace("sha256:aa", ""),
+            format!("{good}{}", " ".repeat(1 << 20)),
+            "\u{0}\u{1}".to_owned(),
+        ] {
+            assert_ne!(damaged, good);
+            std::fs::write(&file, &damaged).expect("written");
+            let pairs = open(state.path(), now);
+            assert_eq!(pairs.of(&key(), now), None, "{damaged:.80}");
+            assert_eq!(std::fs::read_to_string(&aside).expect("kept"), damaged);
+            assert!(!file.exists());
+            pairs.keep(key(), found(3, None), now);
+            let again = open(state.path(), now);
+            assert_eq!(again.of(&key(), now), Some(found(3, None)));
+        }
+        // One that cannot be read just now may be good.
+        std::fs::remove_file(&file).expect("removed");
+        std::fs::create_dir(&file).expect("made");
+        let pairs = open(state.path(), now);
+        pairs.keep(key(), found(3, None), now);
+        assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
+        assert!(file.is_dir(), "left as it is");
+        // Nor does one that cannot be written.
+        let pairs = open(&state.path().join("none"), now);
+        pairs.keep(key(), found(3, None), now);
+        assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
+    }
+}

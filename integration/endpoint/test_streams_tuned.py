@@ -1,0 +1,199 @@
+"""Endpoints find the number of streams of a transfer, and remember it for the next one.
+
+Each connection is slow, as a window bounds it on a long path, and the far side takes only so many.
+What is counted is what went through the proxy, and by which connection.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.endpoint.scene import Data, Scene, words
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dray.testing.endpoints import Endpoint
+    from dray.testing.proxy import Connection
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+FILES = 24
+FILE_BYTES = 8 * tree.MIB
+#: of one connection
+RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
+#: what an endpoint has in all, where it has a rate
+RATED_BYTES_PER_SECOND = 3 * tree.MIB
+#: what the far side takes, beside the control connection
+STREAMS_MAX = 12
+#: what a transfer begins with of which nothing is known
+STREAMS_FIRST = 4
+#: more buffers than streams that could be asked for
+LIMITS = {"memory": "320MiB", "transfers_active": 2}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
+    """Make files enough for half a minute on four connections."""
+    source = tmp_path_factory.mktemp("tuned") / "served" / "tree"
+    source.mkdir(parents=True)
+    for number in range(FILES):
+        tree.make_file(source / f"{number:02}", FILE_BYTES, seed=number)
+    data = Data(source, tree.describe(source))
+    yield data
+    data.remove()
+
+
+@pytest.fixture
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
+    """Make a file of some objects."""
+    source = tmp_path_factory.mktemp("few") / "served" / "tree"
+    source.mkdir(parents=True)
+    tree.make_file(source / "file", FILE_BYTES, seed=1)
+    data = Data(source, tree.describe(source))
+    yield data
+    data.remove()
+
+
+def streams(scene: Scene) -> list[Connection]:
+    """Give the data connections so far, in the order they were made."""
+    return [each for each in scene.proxy.connections if each.is_data]
+
+
+def carriers(scene: Scene) -> list[Connection]:
+    """Give those that carried objects: some are connected ahead, and not needed then."""
+    least = tree.MIB // 4
+    return [each for each in streams(scene) if (each.up if scene.push else each.down) > least]
+
+
+def pairs(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """Read what an endpoint remembers."""
+    file = endpoint.folder / "endpoint" / "state" / "tuner.json"
+    if not file.exists():
+        return []
+    remembered: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["pairs"]
+    return remembered
+
+
+def seen_until_done(scene: Scene, id: str) -> set[int]:
+    """Wait for the end; give the numbers of streams that the endpoint said meanwhile."""
+    said: set[int] = set()
+    while True:
+        now = scene.client().transfer(id)
+        if now.is_terminal:
+            assert now.state == "done", words(now)
+            assert now.streams is None, "it has none any more"
+            return said
+        if now.streams is not None:
+            said.add(now.streams)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_a_transfer_begins_with_what_an_earlier_one_found(
+    start_endpoint: Callable[..., Endpoint], files: Data, *, push: bool
+) -> None:
+    scene = Scene(start_endpoint, files, push=push, config={"limits": LIMITS})
+    try:
+        scene.proxy.rate_bytes_per_second = RATE_BYTES_PER_SECOND
+        scene.proxy.connections_max = STREAMS_MAX + 1
+        how: dict[str, Any] = {"streams": "auto", "rate_max": None, "durability": "none"}
+        scene.submit("first", **how)
+        said = seen_until_done(scene, "first")
+        scene.check_identical()
+        carried = [each.up if push else each.down for each in streams(scene)]
+        print(f"\nsaid {sorted(said)}, refused {scene.proxy.refused}, carried {carried}")
+        assert 2 * STREAMS_FIRST <= max(said) <= STREAMS_MAX
+        # All are as fast: four alone would have taken more than twice as long.
+        assert sum(carried[:STREAMS_FIRST]) < sum(carried) / 2
+        # It does not go on asking for what is refused.
+        assert scene.proxy.refused <= 2 * STREAMS_MAX
+
+        (pair,) = pairs(scene.active)
+        assert {pair["source"], pair["sink"]} == {"here", scene.passive.key}
+        assert (pair["source"] == "here") == push
+        found = pair["streams"]
+        assert 2 * STREAMS_FIRST <= found <= STREAMS_MAX
+        assert pairs(scene.passive) == [], "who only serves finds nothing"
+
+        scene.active.restart()
+        shutil.rmtree(scene.folder / "tree")
+        before, carried_before = len(streams(scene)), scene.carried()
+        scene.submit("second", **how)
+        # Half a second of them: nothing can have been found anew by then.
+        scene.await_carried(carried_before + int(found * RATE_BYTES_PER_SECOND / 2))
+        begun = len(streams(scene)) - before
+        print(f"found {pair}; the next one has begun with {begun}")
+        assert begun >= found
+        scene.client().cancel("second")
+        while not scene.client().transfer("second").is_terminal:
+            time.sleep(0.02)
+        # Too little was seen to say anything against it.
+        assert pairs(scene.active) == [pair]
+    finally:
+        scene.close()
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_nothing_is_found_while_the_rate_is_what_bounds(
+    start_endpoint: Callable[..., Endpoint], files: Data, *, push: bool
+) -> None:
+    config = {"limits": LIMITS, "rate": RATED_BYTES_PER_SECOND}
+    scene = Scene(start_endpoint, files, push=push, config=config)
+    try:
+        scene.submit(streams="auto", rate_max=None, durability="none")
+        # So long a session without a rate would have found something.
+        scene.await_carried(18 * RATED_BYTES_PER_SECOND)
+        said = scene.client().transfer("t").streams
+        scene.client().cancel("t")
+        while not scene.client().transfer("t").is_terminal:
+            time.sleep(0.02)
+        assert said == STREAMS_FIRST
+        assert len(carriers(scene)) <= STREAMS_FIRST
+        assert pairs(scene.active) == []
+    finally:
+        scene.close()
+
+
+@pytest.mark.parametrize("end", ["active", "passive"])
+@pytest.mark.parametrize("asked", [16, "auto"])
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_no_session_has_more_streams_than_each_end_allows(
+    start_endpoint: Callable[..., Endpoint], small: Data, end: str, asked: int | str, *, push: bool
+) -> None:
+    most = 3
+    few = {"limits": {**LIMITS, "streams_per_session": most}}
+    many = {"limits": LIMITS}
+    config, passive = (few, many) if end == "active" else (many, few)
+    scene = Scene(start_endpoint, small, push=push, config=config, passive=passive)
+    try:
+        # Slow enough that all of them are there before it ends.
+        scene.proxy.rate_bytes_per_second = RATE_BYTES_PER_SECOND
+        scene.submit(streams=asked, rate_max=None, object_size=tree.MIB // 4)
+        done = scene.wait()
+        assert done.state == "done", words(done)
+        scene.check_identical()
+        assert len(carriers(scene)) == most
+    finally:
+        scene.close()
+
+
+def test_who_says_nothing_has_what_the_configuration_says(
+    start_endpoint: Callable[..., Endpoint], small: Data
+) -> None:
+    scene = Scene(start_endpoint, small, push=True, config={"streams": 7, "limits": LIMITS})
+    try:
+        scene.proxy.rate_bytes_per_second = RATE_BYTES_PER_SECOND
+        scene.submit(rate_max=None, object_size=tree.MIB // 4)
+        done = scene.wait()
+        assert done.state == "done", words(done)
+        assert len(carriers(scene)) == 7
+        assert "streams" not in done.request, "as it was submitted"
+    finally:
+        scene.close()
