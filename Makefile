@@ -57,8 +57,10 @@ setup-bench:
 build: setup-build ## Release programs in engine/target/release/
 	$(CARGO) build --locked --release --workspace --bins
 
+# The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
+# compile all below it a second time.
 build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
-	$(CARGO) build --locked --release -p dray-xrootd-tpc --bins
+	$(CARGO) build --locked --release --workspace --bins
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
 
 develop: setup-build ## Editable install in .venv, native module built in place (debug)

@@ -92,6 +92,8 @@ has_postgresql() {
 # Nor are the administrator's programs on the PATH of all.
 has_by_root() { PATH="$PATH:$system/usr/sbin:$system/sbin" has "$1"; }
 has_header() { [ -e "$system/usr/include/$1" ]; }
+# Of any architecture.
+has_library() { compgen -G "$system/usr/lib*/$1" >/dev/null || compgen -G "$system/usr/lib/*/$1" >/dev/null; }
 has_c_compiler() {
     has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
 }
@@ -144,6 +146,9 @@ find_missing() {
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
         has_by_root nginx || missing+=(nginx-light)
+        # Rights by tokens, and the client of most sites.
+        has_library libXrdAccSciTokens-5.so || missing+=(xrootd-scitokens-plugins)
+        has gfal-copy || missing+=(gfal2-util-scripts gfal2-plugin-http gfal2-plugin-xrootd)
     elif [ "$level" = xrootd ]; then
         has c++ || missing+=(g++)
     fi
@@ -152,6 +157,7 @@ find_missing() {
         has_header xrootd/XrdOfs/XrdOfsFSctl_PI.hh || missing+=(libxrootd-server-dev)
         has_header xrootd/private/XrdHttp/XrdHttpExtHandler.hh || missing+=(libxrootd-private-dev)
         has_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
+        has_header openssl/ssl.h || missing+=(libssl-dev)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)

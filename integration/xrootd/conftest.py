@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.conftest import FAILED, OUT
+from integration.xrootd.http import PLUGIN, make_certificates
 from integration.xrootd.servers import PROGRAM, SHIM, Scene, compile_loopback, copy_programs, give
 
 if TYPE_CHECKING:
@@ -35,6 +36,32 @@ def programs(shared: Path) -> Path:
     folder = shared / "programs"
     copy_programs(folder, [PROGRAM, SHIM])
     return folder
+
+
+@pytest.fixture(scope="session")
+def plugins(shared: Path) -> Path:
+    """Copy the HTTP plug-in and its program to where a server's user may load them."""
+    folder = shared / "http"
+    copy_programs(folder, [PROGRAM, PLUGIN])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def certificates(shared: Path) -> Path:
+    """Make an authority and a server's certificate."""
+    folder = shared / "certificates"
+    folder.mkdir()
+    make_certificates(folder)
+    return folder
+
+
+@pytest.fixture
+def ours(folder: Path, program: Path) -> Path:
+    """Copy the program to where an ordinary user may run it."""
+    copied = folder / "dray"
+    shutil.copy(program, copied)
+    copied.chmod(0o755)
+    return copied
 
 
 @pytest.fixture

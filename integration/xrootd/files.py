@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import struct
 import time
 from typing import TYPE_CHECKING
 
 from integration.harness.tree import make_file
-from integration.xrootd.servers import PROGRAM, give
+from integration.xrootd.servers import PROGRAM, find, give
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from integration.xrootd.servers import Scene, Xrootd
 
 #: A log with its header and the beginning of a file; more is what is safe.
 LOG_BEGINS = 512
+#: The wrapper of a server's storage, as ``make build-xrootd`` names it; the server looks for it
+#: where it is told without the number.
+WRAPPER = "libDrayXrdOss-5.so"
 #: What dray says of each copy in the server's log.
 SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
 
@@ -31,6 +36,20 @@ def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
     """Start a stock source and a destination that lets dray copy, as ``config`` says."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     return source, scene.server("sink", tpc=configured(scene, *config))
+
+
+def hide(scene: Scene) -> str:
+    """Give the line of a server's configuration that keeps its placeholders out of sight."""
+    if not (scene.folder / WRAPPER).exists():
+        shutil.copy(find(WRAPPER), scene.folder / WRAPPER)
+        (scene.folder / WRAPPER).chmod(0o755)
+    return f"ofs.osslib ++ {scene.folder}/libDrayXrdOss.so"
+
+
+def hiding(scene: Scene, *config: str, options: str = "", lines: Sequence[str] = ()) -> Xrootd:
+    """Start a destination with the wrapper, where dray copies as ``config`` says."""
+    tpc = options + configured(scene, *config)
+    return scene.server("sink", tpc=tpc, lines=[hide(scene), *lines])
 
 
 def configured(scene: Scene, *lines: str) -> str:

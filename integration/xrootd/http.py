@@ -100,19 +100,21 @@ def copying(
     settings: Sequence[str] = (),
     env: dict[str, str] | None = None,
     own_port: bool = True,
+    tpc: str | None = None,
 ) -> Copying:
     """Start an XRootD server with the plug-in.
 
     :param lines: more lines of the server's configuration.
     :param settings: more lines of the plug-in's.
     :param own_port: whether HTTP has a port of its own, and not the server's.
+    :param tpc: what ``ofs.tpc`` says of ``root://`` copies; none: there are none.
     """
     port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
     own.write_text("\n".join([f"program {plugins / PROGRAM}", *settings, ""]), encoding="utf-8")
     server = scene.server(
         name,
-        tpc=None,
+        tpc=tpc,
         lines=[
             # A cluster's other half reads the same lines.
             "if exec xrootd",

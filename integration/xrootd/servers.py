@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -88,6 +89,36 @@ def give(path: Path) -> None:
         os.chown(path, pwd.getpwnam(USER).pw_uid, _gid())
 
 
+def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[str]:
+    """Give the lines that every server's configuration begins with.
+
+    :param state: a folder of the server's own.
+    :param root: the folder that it exports.
+    :param exports: the path in it that clients may name.
+    """
+    return [
+        f"xrd.port {port}",
+        "xrd.network nodnr cache 0",
+        f"all.adminpath {state}",
+        f"all.pidpath {state}",
+        f"oss.localroot {root}",
+        f"all.export {exports}",
+    ]
+
+
+def cluster_lines() -> list[str]:
+    """Give the lines that make a cluster of servers; ``head`` is its redirector."""
+    meeting = free_port()
+    return [
+        f"all.manager {HERE}:{meeting}",
+        "all.role server",
+        "all.role manager if named head",
+        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
+        "cms.delay startup 3 servers 1 lookup 1",
+        "cms.space min 10m 5m",
+    ]
+
+
 @dataclass
 class Scene:
     """A folder with servers, and with what clients say."""
@@ -120,20 +151,19 @@ class Scene:
 
     def cluster(self, count: int, *, tpc: str | None = "") -> tuple[Xrootd, list[Xrootd]]:
         """Start a redirector and so many servers that it sends clients to, with empty folders."""
-        meeting = free_port()
-        lines = [
-            f"all.manager {HERE}:{meeting}",
-            "all.role server",
-            "all.role manager if named head",
-            f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
-            "cms.delay startup 3 servers 1 lookup 1",
-            "cms.space min 10m 5m",
-        ]
+        lines = cluster_lines()
         head = self.server("head", tpc=tpc, lines=lines)
         data = [self.server(f"data{number}", tpc=tpc, lines=lines) for number in range(count)]
         for server in (head, *data):
             server.start_manager()
         return head, data
+
+    def await_found(self, head: Xrootd, path: str, seconds: float = 90) -> None:
+        """Wait until a redirector finds a file of its servers."""
+        until = time.monotonic() + seconds
+        while self.run("xrdfs", head.url, "stat", f"/{path}").code != 0:
+            assert time.monotonic() < until, head.said()
+            time.sleep(0.5)
 
     def begin(self, *words: Word, env: dict[str, str] | None = None) -> Process:
         """Begin a client's command, as the same ordinary user."""
@@ -170,6 +200,8 @@ class Xrootd:
     tpc: str | None
     lines: list[str]
     env: dict[str, str]
+    #: the path that clients may name, from its next start on
+    exports: str = "/"
 
     def __post_init__(self) -> None:
         """Make its folders and its configuration."""
@@ -205,15 +237,8 @@ class Xrootd:
 
     def write_config(self) -> None:
         """Write what it reads at its start."""
-        lines = [
-            f"xrd.port {self.port}",
-            "xrd.network nodnr cache 0",
-            f"all.adminpath {self.admin}",
-            f"all.pidpath {self.admin}",
-            f"oss.localroot {self.data}",
-            "all.export /",
-            "xrootd.chksum max 4 adler32 crc32c",
-        ]
+        lines = usual_lines(self.port, self.admin, self.data, self.exports)
+        lines.append("xrootd.chksum max 4 adler32 crc32c")
         if self.tpc is not None:
             what = self.tpc or f"pgm {self.program}"
             lines.append(f"ofs.tpc ttl 60 120 xfr 4 streams 0,8 echo logok {what}")
@@ -231,7 +256,7 @@ class Xrootd:
         }
         words: list[Word] = ["xrootd", "-I", "v4", "-c", self.config, "-n", self.name]
         self.process = Process(
-            words, self.state, f"server{self.starts}", env=env, cwd=self.state, wrap=as_user()
+            words, self.state, f"server{self.starts:03}", env=env, cwd=self.state, wrap=as_user()
         )
         until = time.monotonic() + READY_SECONDS
         while not self._listens():
@@ -280,6 +305,13 @@ class Xrootd:
             assert time.monotonic() < until, f"no third-party copy began:\n{self.said()}"
             time.sleep(POLL_SECONDS)
 
+    def sent(self) -> int:
+        """Ask it how many bytes it has sent to whomever since it was started."""
+        said = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
+        found = re.search(r"<out>(\d+)</out>", said)
+        assert found, said
+        return int(found[1])
+
     def kill(self) -> None:
         """Kill it as the loss of its power would."""
         for process in (self.manager, self.process):
@@ -296,10 +328,13 @@ class Xrootd:
         return value
 
 
-def copy_programs(to: Path, names: Sequence[str]) -> None:
-    """Copy what was built to where every user may run it."""
+def copy_programs(to: Path, names: Sequence[str], beside: Path | None = None) -> None:
+    """Copy what was built to where every user may run it.
+
+    :param beside: the folder it lies in, if not where ``make`` puts it.
+    """
     to.mkdir()
     to.chmod(0o755)
     for name in names:
-        shutil.copy(find(name), to / name)
+        shutil.copy(beside / name if beside else find(name), to / name)
         (to / name).chmod(0o755)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.harness import tree
-from integration.harness.program import Server
 from integration.harness.tree import hash_file
+from integration.xrootd import beside
 from integration.xrootd.files import await_safe, configured, copies, make
-from integration.xrootd.servers import as_user, give
+from integration.xrootd.servers import HERE, give
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from integration.harness.program import Word
+    from integration.harness.program import Server
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
@@ -36,39 +35,17 @@ class Sites:
         """Start both."""
         self.scene = scene
         self.source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
-        self.token = scene.folder / "token"
-        self.token.write_text("a-token-that-nobody-guesses-0123456789\n", encoding="utf-8")
-        self.token.chmod(0o600)
-        give(self.token)
-        self.program = scene.folder / "dray"
-        shutil.copy(program, self.program)
+        self.program = program
         self.dray = self.serve(self.source.data)
         self.sink = scene.server("sink", tpc=configured(scene, *config, *self.lines()))
 
-    def serve(self, root: Path, listen: str = "127.0.0.1:0") -> Server:
+    def serve(self, root: Path, listen: str = f"{HERE}:0") -> Server:
         """Start dray beside the source."""
-        words: list[Word] = [
-            self.program,
-            "serve",
-            "--json",
-            "--root",
-            root,
-            "--listen",
-            listen,
-        ]
-        words += ["--token-file", self.token, "--identity", self.scene.folder / "identity"]
-        server = Server(words, self.scene.folder, "serve", wrap=as_user())
-        return server.await_ready()
+        return beside.serve(self.scene, root, self.program, listen)
 
     def lines(self) -> list[str]:
         """Give what the destination's configuration says of it."""
-        return [
-            "[[endpoint]]",
-            f"servers = {json.dumps([f'127.0.0.1:{self.source.port}'])}",
-            f"address = {json.dumps(self.dray.address)}",
-            f"peer_key = {json.dumps(self.dray.fingerprint)}",
-            f"token_file = {json.dumps(str(self.token))}",
-        ]
+        return beside.settings(self.scene, self.dray, f"{HERE}:{self.source.port}")
 
     def copy(self, *options: str) -> None:
         """Copy the one file."""
@@ -156,23 +133,52 @@ def test_a_session_lost_on_the_way_goes_on_behind_a_link(
     assert tree.leftovers(real) == []
 
 
-def test_another_file_there_is_not_taken(
-    scene: Scene, program: Path, endpoints: list[Server]
+@pytest.mark.parametrize("fault", ["unreadable", "another root", "another size", "another time"])
+def test_a_dray_without_the_file_does_not_fail_the_copy(
+    scene: Scene, program: Path, endpoints: list[Server], fault: str
 ) -> None:
-    """What dray at the source has there must be the file that the server has let us read."""
+    """What dray there cannot read, or has another file by the name of, the server gives."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 8 * MIB)
     other = scene.folder / "elsewhere"
     other.mkdir()
-    shutil.copy(made, other / "a")
-    os.utime(other / "a", (1_000_000_000, 1_000_000_000))
-    give(other / "a")
+    give(other)
+    if fault != "another root":
+        shutil.copy(made, other / "a")
+        give(other / "a")
+        state = made.stat()
+        os.utime(other / "a", ns=(state.st_atime_ns, state.st_mtime_ns))
+    if fault == "unreadable":
+        (other / "a").chmod(0)
+    elif fault == "another size":
+        os.truncate(other / "a", MIB)
+    elif fault == "another time":
+        os.utime(other / "a", (1_000_000_000, 1_000_000_000))
     endpoints.append(elsewhere := sites.serve(other))
     sites.dray.kill()
     sites.dray = elsewhere
     configured(scene, *sites.lines())
-    words = ["--tpc", "only", sites.source.at("a"), sites.sink.at("a")]
-    ended = scene.xrdcp(*words)
-    assert ended.code != 0
-    assert "modification time" in ended.out + ended.words
-    assert not sites.sink.path("a").exists()
+    sites.copy()
+    assert hash_file(sites.sink.path("a")) == hash_file(made)
+    assert "reads from the server itself instead" in sites.sink.said()
+    # All of it has come from the server.
+    assert copies(sites.sink)[-1] == (8 * MIB, 0)
+    assert tree.leftovers(sites.sink.data) == []
+
+
+def test_a_dray_that_is_away_is_waited_for_once(
+    scene: Scene, program: Path, endpoints: list[Server]
+) -> None:
+    """The copies of a destination remember it for some minutes: each might wait for ten seconds."""
+    sites = begin(scene, program, endpoints)
+    made = make(sites.source, "a", MIB)
+    sites.dray.kill()
+    for _ in range(3):
+        sites.copy()
+        assert hash_file(sites.sink.path("a")) == hash_file(made)
+        sites.sink.path("a").unlink()
+    said = sites.sink.said()
+    assert said.count("reads from the server itself instead") == 1, said
+    assert said.count("could not be reached a moment ago") == 2
+    (known,) = sites.sink.admin.rglob("dray-deaf-servers")
+    assert f"dray://{sites.dray.address}\n" in known.read_text(encoding="ascii")

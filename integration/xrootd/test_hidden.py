@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -14,10 +13,17 @@ from integration.harness import tree
 from integration.harness.airflow import free_port
 from integration.harness.tree import hash_file, make_file
 from integration.xrootd import gsi
-from integration.xrootd.files import await_safe, configured, copies, make, set_checksum
+from integration.xrootd.files import (
+    WRAPPER,
+    await_safe,
+    copies,
+    hiding,
+    make,
+    set_checksum,
+)
 from integration.xrootd.http import http_lines
-from integration.xrootd.servers import HERE, exported, find, give
-from integration.xrootd.test_tpc import await_end
+from integration.xrootd.moments import await_end
+from integration.xrootd.servers import HERE, exported, give
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,16 +34,6 @@ pytestmark = pytest.mark.server
 
 MIB = 1 << 20
 SLOW = f"rate = {24 * MIB}"
-#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
-PLUGIN = "libDrayXrdOss-5.so"
-
-
-def hiding(scene: Scene, *config: str, options: str = "", **given: list[str]) -> Xrootd:
-    """Start a destination with the wrapper."""
-    shutil.copy(find(PLUGIN), scene.folder / PLUGIN)
-    (scene.folder / PLUGIN).chmod(0o755)
-    lines = [f"ofs.osslib ++ {scene.folder}/libDrayXrdOss.so", *given.get("lines", [])]
-    return scene.server("sink", tpc=options + configured(scene, *config), lines=lines)
 
 
 def pair(scene: Scene, *config: str, options: str = "") -> tuple[Xrootd, Xrootd]:
@@ -250,4 +246,4 @@ def test_a_space_keeps_its_files(scene: Scene) -> None:
 
 def test_only_the_entry_point_is_exported() -> None:
     """Nothing of the wrapper can meet the server's own names."""
-    assert exported(PLUGIN) == {"XrdOssAddStorageSystem2", "XrdOssAddStorageSystem2_"}
+    assert exported(WRAPPER) == {"XrdOssAddStorageSystem2", "XrdOssAddStorageSystem2_"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import time
 import zlib
@@ -13,38 +12,20 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file, make_file
+from integration.xrootd.cp import begin, cp
 from integration.xrootd.http import nginx, xrootd
 from integration.xrootd.servers import give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from integration.harness.program import Ended, Process, Word
+    from integration.harness.program import Word
     from integration.xrootd.http import Web
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def ours(folder: Path, program: Path) -> Path:
-    """Copy the program to where an ordinary user may run it."""
-    copied = folder / "dray"
-    shutil.copy(program, copied)
-    copied.chmod(0o755)
-    return copied
-
-
-def begin(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Process:
-    """Begin ``dray cp``."""
-    return scene.begin(program, "cp", "--json", *words, env=env)
-
-
-def cp(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Ended:
-    """Run ``dray cp``."""
-    return begin(scene, program, *words, env=env).wait(120)
 
 
 def make(web: Web, path: str, size: int, seed: int = 1) -> Path:

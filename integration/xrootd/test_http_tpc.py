@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
+import subprocess
 import time
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness import tree
-from integration.harness.airflow import free_port
 from integration.harness.tree import hash_file, make_file
-from integration.xrootd.http import PLUGIN, copying, make_certificates, nginx, xrootd
-from integration.xrootd.servers import HERE, PROGRAM, copy_programs, exported, give
+from integration.xrootd.beside import serve, settings
+from integration.xrootd.curl import (
+    ask,
+    assert_good,
+    begin,
+    durable,
+    failure,
+    heard,
+    sent,
+    status,
+)
+from integration.xrootd.files import hide
+from integration.xrootd.http import PLUGIN, copying, nginx, xrootd
+from integration.xrootd.servers import cluster_lines, exported, give
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
-    from integration.harness.program import Ended, Process
-    from integration.xrootd.http import Copying
+    from integration.harness.program import Server, Word
+    from integration.xrootd.http import Copying, Web
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def plugins(shared: Path) -> Path:
-    """Copy the plug-in and its program to where a server's user may load them."""
-    folder = shared / "http"
-    copy_programs(folder, [PROGRAM, PLUGIN])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def certificates(shared: Path) -> Path:
-    """Make an authority and a server's certificate."""
-    folder = shared / "certificates"
-    folder.mkdir()
-    make_certificates(folder)
-    return folder
 
 
 @pytest.fixture
@@ -60,56 +55,6 @@ def make(folder: Path, name: str, size: int, seed: int = 1) -> Path:
     os.utime(at, (old, old))
     give(at)
     return at
-
-
-def begin(scene: Scene, url: str, *headers: str) -> Process:
-    """Begin to ask for a copy."""
-    words = [word for header in headers for word in ("-H", header)]
-    status = "\nstatus %{http_code}\n"
-    return scene.begin("curl", "-sSN", "-X", "COPY", "-w", status, *words, url)
-
-
-def ask(scene: Scene, url: str, *headers: str) -> Ended:
-    """Ask for a copy, and wait."""
-    return begin(scene, url, *headers).wait(180)
-
-
-def heard(client: Process) -> str:
-    """Give what a client that still runs has heard so far."""
-    return client.out_path.read_text(encoding="utf-8", errors="replace")
-
-
-def status(ended: Ended) -> int:
-    """Give the status that the server answered."""
-    found = re.search(r"^status (\d+)$", ended.out, re.MULTILINE)
-    assert found, ended.out + ended.words
-    return int(found[1])
-
-
-def assert_good(ended: Ended) -> None:
-    """Check that a copy says that all went well, last of all."""
-    assert status(ended) in (201, 202), ended.out
-    assert re.search(r"^success: Created$", ended.out, re.MULTILINE), ended.out
-    assert "failure:" not in ended.out
-
-
-def failure(ended: Ended) -> str:
-    """Give the cause that a copy gives after it began."""
-    assert "success" not in ended.out
-    found = re.search(r"^failure: (.+)$", ended.out, re.MULTILINE)
-    assert found, ended.out + ended.words
-    return found[1]
-
-
-def durable(text: str) -> list[int]:
-    """Give the bytes that each marker says."""
-    return [int(count) for count in re.findall(r"Stripe Bytes Transferred: (\d+)", text)]
-
-
-def sent(sink: Copying) -> list[tuple[int, int]]:
-    """Give what each copy that came to its end has sent, and taken from earlier ones."""
-    found = re.findall(r"sent=(\d+) resumed=(\d+)", sink.server.said())
-    return [(int(one), int(other)) for one, other in found]
 
 
 def test_pulls_of_every_size(bare: Scene, sink: Copying) -> None:
@@ -248,6 +193,11 @@ def test_what_fails_leaves_no_file(bare: Scene, sink: Copying) -> None:
     again = ask(bare, f"{sink.url}/stood", f"Source: {web.url}/none")
     assert "not found" in failure(again)
     assert hash_file(stood) == before
+    # An old file may be empty, and is no placeholder.
+    empty = make(sink.data, "empty", 0)
+    inode = empty.stat().st_ino
+    assert "not found" in failure(ask(bare, f"{sink.url}/empty", f"Source: {web.url}/none"))
+    assert empty.stat().st_ino == inode
     assert_good(ask(bare, f"{sink.url}/stood", f"Source: {web.url}/a"))
     assert hash_file(stood) == hash_file(source)
 
@@ -272,6 +222,7 @@ def test_requests_that_make_no_sense(bare: Scene, sink: Copying) -> None:
         ([source, "Destination: http://127.0.0.1:1/b"], 400),
         ([source, "Overwrite: perhaps"], 400),
         ([source, "X-Number-Of-Streams: many"], 400),
+        ([source, "X-Number-Of-Streams: -1"], 400),
         ([source, "Credential: gridsite"], 400),
         (["Source: file:///etc/passwd"], 400),
     ]:
@@ -311,17 +262,57 @@ def test_who_may_not_write_may_not_copy(bare: Scene, plugins: Path, certificates
     assert_good(ask(bare, f"{sink.url}/open/a", f"Source: {web.url}/a"))
 
 
+def test_no_path_leads_out_of_what_is_exported(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """Neither ``..`` nor a path that is not exported reads or writes, whoever may do what."""
+    rules = bare.folder / "rules"
+    rules.write_text("u * /open a\n", encoding="ascii")
+    sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
+    web, _ = xrootd(bare)
+    make(web.data, "a", MIB)
+    for name in ("open", "open/in", "closed"):
+        (sink.data / name).mkdir()
+        give(sink.data / name)
+    secrets = [
+        make(sink.data / "closed", "secret", MIB, seed=2),
+        make(sink.data.parent, "secret", MIB, seed=3),
+    ]
+    before = [hash_file(each) for each in secrets]
+
+    def attempt(path: str) -> None:
+        push = ask(bare, f"{sink.url}{path}", f"Destination: {web.url}/stolen")
+        pull = ask(bare, f"{sink.url}{path}", f"Source: {web.url}/a")
+        assert (status(push), status(pull)) == (403, 403), path
+        assert not (web.data / "stolen").exists(), path
+
+    for up in ("..", "%2e%2e", ".%2E", "./..", "in/../.."):
+        for path in (f"{up}/closed/secret", f"{up}/../secret", f"{up}/closed/new"):
+            attempt(f"/open/{path}")
+    attempt("/open/..%2fclosed%2fsecret")
+    attempt("/../secret")
+    # Dots in a name lead nowhere.
+    assert_good(ask(bare, f"{sink.url}/open/..a", f"Source: {web.url}/a"))
+    assert_good(ask(bare, f"{sink.url}/open/b..", f"Source: {web.url}/a"))
+    sink.server.kill()
+    sink.server.exports = "/open/in"
+    sink.server.start()
+    assert_good(ask(bare, f"{sink.url}/open/in/a", f"Source: {web.url}/a"))
+    assert_good(ask(bare, f"{sink.url}/open/in/a", f"Destination: {web.url}/b"))
+    attempt("/open/..a")
+    attempt("/open/new")
+    assert [hash_file(each) for each in secrets] == before
+    assert sorted(path.name for path in sink.data.rglob("*") if path.is_file()) == [
+        "..a",
+        "a",
+        "b..",
+        "secret",
+    ]
+
+
 def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) -> None:
     """Of a cluster the server that is chosen copies, from the one that has the file."""
-    meeting = free_port()
-    lines = [
-        f"all.manager {HERE}:{meeting}",
-        "all.role server",
-        "all.role manager if named head",
-        f"if exec cmsd && named head\nxrd.port {meeting}\nfi",
-        "cms.delay startup 3 servers 1 lookup 1",
-        "cms.space min 10m 5m",
-    ]
+    lines = cluster_lines()
     names = ["head", "data0", "data1"]
     head, *data = (
         copying(bare, plugins, certificates, name=name, lines=lines, own_port=False)
@@ -330,10 +321,7 @@ def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) ->
     for one in (head, *data):
         one.server.start_manager()
     made = make(data[0].data, "a", 24 * MIB)
-    until = time.monotonic() + 90
-    while bare.run("xrdfs", head.server.url, "stat", "/a").code != 0:
-        assert time.monotonic() < until, head.server.said()
-        time.sleep(0.5)
+    bare.await_found(head.server, "a")
     words = ["-H", f"Source: {head.url}/a", "-w", "\nstatus %{http_code}\n", f"{head.url}/b"]
     assert_good(bare.run("curl", "-sSNL", "-X", "COPY", *words))
     (copied,) = [one for one in data if (one.data / "b").exists()]
@@ -440,6 +428,89 @@ def test_a_program_has_none_of_the_servers_secrets(
     assert "se-cret" not in sink.server.said()
 
 
+@pytest.mark.parametrize(("how", "lies"), [("suffix", "b.kept"), ("folders", "by-b/b")])
+def test_a_storage_that_maps_names_is_copied_to_where_it_keeps_them(
+    bare: Scene, plugins: Path, certificates: Path, how: str, lies: str
+) -> None:
+    """What the wrapper hides cannot be found there: copies go as without it."""
+    library = bare.folder / "mapped_names.so"
+    code = Path(__file__).parent / "mapped_names.cc"
+    words: list[Word] = ["c++", "-std=c++17", "-shared", "-fPIC", "-I/usr/include/xrootd"]
+    subprocess.run([*words, "-o", library, code], check=True, capture_output=True, timeout=120)
+    lines = [hide(bare), f"oss.namelib {library} {how}"]
+    sink = copying(bare, plugins, certificates, lines=lines)
+    web, _ = xrootd(bare)
+    missing = f"Source: {web.url}/none"
+    assert "not found" in failure(ask(bare, f"{sink.url}/b", missing))
+    assert not (sink.data / lies).exists()
+    for seed in (1, 2):
+        source = make(web.data, f"a{seed}", 3 * MIB, seed=seed)
+        assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a{seed}"))
+        assert hash_file(sink.data / lies) == hash_file(source)
+    assert status(ask(bare, f"{sink.url}/b", missing, "Overwrite: F")) == 412
+    assert "not found" in failure(ask(bare, f"{sink.url}/b", missing))
+    assert hash_file(sink.data / lies) == hash_file(source)
+    files = [path for path in sink.data.rglob("*") if path.is_file()]
+    assert files == [sink.data / lies]
+    assert_good(ask(bare, f"{sink.url}/b", f"Destination: {web.url}/back"))
+    assert hash_file(web.data / "back") == hash_file(source)
+
+
 def test_only_the_entry_point_is_exported() -> None:
     """Nothing of the plug-in can meet the server's own names."""
     assert exported(PLUGIN) == {"XrdHttpGetExtHandler", "XrdHttpGetExtHandler_"}
+
+
+#: Of nginx: who shows no token reads nothing, but may look.
+GUARDED = """location / {
+    set $guard "$request_method $http_authorization";
+    if ($guard ~ "^GET (?!Bearer good-token$)") { return 403; }
+}"""
+
+
+@pytest.fixture
+def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
+    """Start a web server with dray beside it, and write the settings that say so."""
+    web = nginx(bare, places=[GUARDED])
+    server = serve(bare, web.data, program)
+    config = bare.folder / "tpc.toml"
+    lines = settings(bare, server, web.url.removeprefix("http://"))
+    config.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    yield web, server, config
+    server.kill()
+
+
+def test_a_dray_beside_a_web_server_sends_the_bytes_to_whom_that_lets_read(
+    bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
+) -> None:
+    """The web server decides, by the credentials that the client sends along."""
+    web, server, config = beside
+    sink = copying(bare, plugins, certificates, settings=[f"config {config}"])
+    source = make(web.data, "a", 40 * MIB + 3)
+    headers = [f"Source: {web.url}/a", "TransferHeaderAuthorization: Bearer good-token"]
+    for number, stranger in enumerate((headers[:1], [headers[0], headers[1] + "-not"])):
+        refused = failure(ask(bare, f"{sink.url}/no{number}", *stranger))
+        assert "403" in refused, refused
+        assert not (sink.data / f"no{number}").exists()
+    assert server.transfers() == []
+    before = len(web.requests())
+    assert_good(ask(bare, f"{sink.url}/a", *headers))
+    assert hash_file(sink.data / "a") == hash_file(source)
+    assert len(server.transfers()) == 1
+    # Its first byte was all that the web server had to send.
+    read = [line for line in web.requests()[before:] if line.startswith("GET ")]
+    assert [line.split('"')[1] for line in read] == ["bytes=0-0"], read
+    assert "good-token" not in sink.server.said()
+
+
+def test_without_its_dray_a_web_server_is_read(
+    bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
+) -> None:
+    web, server, config = beside
+    sink = copying(bare, plugins, certificates, settings=[f"config {config}"])
+    source = make(web.data, "a", 5 * MIB)
+    server.kill()
+    headers = [f"Source: {web.url}/a", "TransferHeaderAuthorization: Bearer good-token"]
+    assert_good(ask(bare, f"{sink.url}/a", *headers))
+    assert hash_file(sink.data / "a") == hash_file(source)
+    assert "reads from the server itself instead" in sink.server.said()

@@ -11,6 +11,7 @@ import pytest
 from integration.harness import tree
 from integration.harness.tree import hash_file
 from integration.xrootd.files import copies, make, pair
+from integration.xrootd.moments import FULL
 from integration.xrootd.servers import SHIM, find
 
 if TYPE_CHECKING:
@@ -64,6 +65,32 @@ def test_a_mixed_folder_arrives(scene: Scene) -> None:
     assert tree.leftovers(sink.data) == []
 
 
+@pytest.mark.timeout(1200)
+def test_small_files_pay_the_clients_own_pace(scene: Scene) -> None:
+    """Many files of 1 MiB, four at a time; in full beside XRootD's own program, timed."""
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    sinks = {"dray": scene.server("sink", tpc="")}
+    if FULL:
+        sinks["xrdcp"] = scene.server("stock", tpc="pgm /usr/bin/xrdcp --server")
+    made = [make(source, f"f{number}", MIB, seed=number) for number in range(100 if FULL else 8)]
+    for who, sink in sinks.items():
+        began, seconds = time.monotonic(), []
+        for first in range(0, len(made), 4):
+            clients = [
+                scene.begin(
+                    *("xrdcp", "--nopbar", "--tpc", "only"),
+                    *(source.at(path.name), sink.at(path.name)),
+                )
+                for path in made[first : first + 4]
+            ]
+            seconds += [client.wait().expect(0).seconds for client in clients]
+        whole = time.monotonic() - began
+        print(f"\n{who}: {whole:.1f} s, each {min(seconds):.2f} to {max(seconds):.2f} s")
+        for path in made:
+            assert hash_file(sink.path(path.name)) == hash_file(path)
+    assert copies(sinks["dray"]) == [(MIB, 0)] * len(made)
+
+
 def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
     """A client that gives up after some seconds, again and again, has the whole file one day."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
@@ -89,10 +116,7 @@ def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
     """Of a cluster the server that is chosen lets dray copy from the one that has the file."""
     head, data = scene.cluster(3)
     made = make(data[0], "a", 24 * MIB)
-    until = time.monotonic() + 90
-    while scene.run("xrdfs", head.url, "stat", "/a").code != 0:
-        assert time.monotonic() < until, head.said()
-        time.sleep(0.5)
+    scene.await_found(head, "a")
     scene.xrdcp("--tpc", "only", head.at("a"), head.at("b")).expect(0)
     (copied,) = [server for server in data if server.path("b").exists()]
     assert hash_file(copied.path("b")) == hash_file(made)

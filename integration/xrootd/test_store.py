@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -11,39 +11,20 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file
+from integration.xrootd.cp import begin, cp
 from integration.xrootd.files import make, set_checksum
-from integration.xrootd.servers import PATIENCE, SHIM, find, give
+from integration.xrootd.servers import give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from integration.harness.program import Ended, Process, Word
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-
-
-def begin(bare: Scene, program: Path, *words: Word) -> Process:
-    """Begin ``dray cp``."""
-    return bare.begin(
-        program, "cp", "--json", *words, env={**PATIENCE, "DRAY_XRDCL": str(find(SHIM))}
-    )
-
-
-def cp(bare: Scene, program: Path, *words: Word) -> Ended:
-    """Run ``dray cp``."""
-    return begin(bare, program, *words).wait(120)
-
-
-@pytest.fixture
-def ours(folder: Path, program: Path) -> Path:
-    """Copy the program to where an ordinary user may run it."""
-    copied = folder / "dray"
-    shutil.copy(program, copied)
-    copied.chmod(0o755)
-    return copied
+#: ``dray cp`` was stopped; what is safe stays safe
+INTERRUPTED = 5
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
@@ -101,8 +82,6 @@ def test_what_is_not_there_or_not_reachable_is_said(bare: Scene, ours: Path) -> 
     gone = cp(bare, ours, server.at("none"), to / "a")
     assert gone.code != 0
     assert "cannot reach" in gone.out + gone.words
-    to_server = cp(bare, ours, bare.folder / "x", server.at("y"))
-    assert "xrdcp --tpc only" in to_server.out + to_server.words
 
 
 def test_a_killed_copy_goes_on(bare: Scene, ours: Path) -> None:
@@ -200,3 +179,30 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
     again = cp(bare, ours, server.at("a"), to).expect(0)
     assert again.report["bytes_sent"] == 0
     assert to.stat().st_ino == inode
+
+
+def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
+    """A server that sums for minutes keeps nobody who is told to stop; what is safe stays safe."""
+    slow = bare.folder / "slow"
+    # It ends with its server: one that is killed leaves its programs behind.
+    script = "#!/bin/sh\nwhile kill -0 $PPID; do sleep 0.2; done\n"
+    slow.write_text(script, encoding="ascii")
+    slow.chmod(0o755)
+    server = bare.server("source", tpc=None, lines=[f"xrootd.chksum max 4 adler32 {slow}"])
+    source = make(server, "a", 32 * MIB)
+    to = bare.folder / "out" / "a"
+    copy = begin(bare, ours, "--progress", "json", server.at("a"), to)
+    copy.await_durable(32 * MIB)
+    time.sleep(0.5)
+    assert copy.is_running(), "it does not wait for the server's word"
+    copy.send(signal.SIGINT)
+    # Without being told it would wait for two minutes.
+    stopped = copy.wait(60)
+    assert stopped.code == INTERRUPTED, stopped.words
+    assert not to.exists()
+    server.lines = []
+    server.kill()
+    server.start()
+    ended = cp(bare, ours, server.at("a"), to).expect(0)
+    assert ended.report["bytes_resumed"] == 32 * MIB
+    assert hash_file(to) == hash_file(source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from integration.xrootd.files import (
     pair,
     set_checksum,
 )
+from integration.xrootd.moments import await_end
 
 if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
@@ -113,12 +113,21 @@ def test_after_a_kill_the_next_copy_goes_on(scene: Scene, victim: str, force: bo
     assert tree.leftovers(sink.data) == []
 
 
-def await_end(job: int, seconds: float = 30) -> None:
-    """Wait until a copy that lost its server, or was killed, has ended."""
-    until = time.monotonic() + seconds
-    while os.path.exists(f"/proc/{job}"):
-        assert time.monotonic() < until, "it outlives its server"
-        time.sleep(0.02)
+def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) -> None:
+    """A key is good for one opening: a server that knows it no more would let a second one wait."""
+    source, sink = pair(scene, f"rate = {24 * MIB}")
+    made = make(source, "a", 64 * MIB)
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, 8 * MIB)
+    source.kill()
+    source.start()
+    ended = client.wait(60)
+    said = ended.out + ended.words
+    assert ended.code != 0
+    assert "cannot reach" in said
+    assert "tpc auth" not in said + source.said()
+    scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
 
 
 def test_another_source_is_never_mixed_in(scene: Scene) -> None:

@@ -32,6 +32,7 @@ HEADERS = [
     "xrootd/XrdOfs/XrdOfsFSctl_PI.hh",
     "xrootd/private/XrdHttp/XrdHttpExtHandler.hh",
     "nlohmann/json.hpp",
+    "openssl/ssl.h",
 ]
 
 
@@ -76,6 +77,10 @@ class Host:
         self.rust("99.1.0")
         for name in ("c++", "rsync", "strace", "openssl", "valgrind", "xrootd", "xrdcp"):
             self.program(name, "exit 0")
+        self.program("gfal-copy", "exit 0")
+        library = self.system / "usr" / "lib" / "any-linux" / "libXrdAccSciTokens-5.so"
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.touch()
         for name in ("mkfs.xfs", "nginx"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
@@ -150,10 +155,15 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "xrootd-client",
         "xrootd-client-plugins",
         "nginx-light",
+        "xrootd-scitokens-plugins",
+        "gfal2-util-scripts",
+        "gfal2-plugin-http",
+        "gfal2-plugin-xrootd",
         "libxrootd-client-dev",
         "libxrootd-server-dev",
         "libxrootd-private-dev",
         "nlohmann-json3-dev",
+        "libssl-dev",
     ]
     assert not (host.tree / ".venv").exists()
 

@@ -1,6 +1,7 @@
 #include "copy.hh"
 
 #include "child.hh"
+#include "lines.hh"
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
@@ -21,8 +22,6 @@ using clock = std::chrono::steady_clock;
 
 // A program that does not take its request within this many seconds hangs.
 constexpr int request_seconds = 30;
-// Longest cause that a client is told.
-constexpr size_t failure_bytes_max = 1000;
 
 // What the program has told so far.
 struct Told {
@@ -91,15 +90,6 @@ std::vector<std::string> environment(const std::string &authorities)
 }
 
 } // namespace
-
-std::string one_line(const std::string &text)
-{
-	std::string line = text.substr(0, failure_bytes_max);
-	for (char &c : line)
-		if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-			c = ' ';
-	return line;
-}
 
 Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
 	     const std::string &authorities, int client, const Send &send)

@@ -27,7 +27,4 @@ struct Outcome {
 Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
 	     const std::string &authorities, int client, const Send &send);
 
-// Text that cannot end a line, or a header, before it should.
-std::string one_line(const std::string &text);
-
 } // namespace dray

@@ -4,6 +4,10 @@
 
 #include "compat.hh"
 #include "copy.hh"
+#include "exports.hh"
+#include "hidden.hh"
+#include "lines.hh"
+#include "place.hh"
 
 #include <XrdHttp/XrdHttpExtHandler.hh>
 #include <XrdNet/XrdNetAddr.hh>
@@ -39,14 +43,14 @@ struct Redirect {
 	std::string location;
 };
 
-// A value as it may stand in a query.
-std::string quoted(const std::string &text)
+// A value as it may stand in an address; what is in `kept` stays as well.
+std::string quoted(const std::string &text, const char *kept = "")
 {
 	static const char digits[] = "0123456789ABCDEF";
 	std::string out;
 	for (unsigned char c : text) {
 		if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-		    std::strchr("-._~", c))
+		    (c && (std::strchr("-._~", c) || std::strchr(kept, c))))
 			out += static_cast<char>(c);
 		else
 			(out += '%') += {digits[c >> 4], digits[c & 15]};
@@ -132,20 +136,16 @@ int reach(int client)
 // A file of the server, opened as its client may, and closed whatever happens.
 class LocalFile {
 public:
-	LocalFile(XrdSfsFileSystem &files, XrdHttpExtReq &request)
-		: request_(request), opaque_(opaque(request)),
-		  file_(files.newFile(const_cast<char *>(request.GetSecEntity().tident), 0))
+	// Throws Refusal; nothing is opened yet.
+	LocalFile(XrdSfsFileSystem &files, const dray::Exports &exports, XrdHttpExtReq &request)
+		: files_(files), request_(request), opaque_(opaque(request))
 	{
-		if (!file_)
-			throw Refusal(503, "the server has no room for one more file");
-		file_->error.setUCap(reach(socket_of(request)));
+		if (!exports.reach(request.resource))
+			throw Refusal(403, "the server exports no such path");
+		renew();
 	}
 
-	~LocalFile()
-	{
-		if (is_open_)
-			file_->close();
-	}
+	~LocalFile() { close(); }
 
 	// To be read.
 	void open_source()
@@ -158,41 +158,42 @@ public:
 	// complete.
 	void open_sink(bool may_overwrite)
 	{
-		int error = open(SFS_O_CREAT | SFS_O_RDWR, file_mode | SFS_O_MKPTH);
-		is_made_ = error == 0;
-		if (error == EEXIST && !may_overwrite)
-			throw Refusal(412, "a file stands there and Overwrite is F");
-		if (error == EEXIST)
-			error = open(SFS_O_RDWR, 0);
-		if (error != 0)
-			throw Refusal(status_of(error), said());
+		const std::string own = opaque_;
+		// Where the storage is wrapped nothing gets the name before the whole file.
+		opaque_ += (opaque_.empty() ? "" : "&") + std::string(dray::http_copy) + "=1";
+		make(may_overwrite);
+		path_ = dray::place_of(number(), opened_);
+		bool is_nameless = !path_.empty() && opened_.st_nlink == 0;
+		is_hidden_ = is_nameless && find_hidden();
+		if (!is_nameless || is_hidden_)
+			return;
+		// It cannot be told where the name would lie, so the copy goes without the wrapper.
+		close();
+		renew();
+		opaque_ = own;
+		make(may_overwrite);
 	}
 
 	// Where it lies for a program that opens it itself.
 	std::string find()
 	{
-		int file = -1;
-		if (file_->fctl(SFS_FCTL_GETFD, nullptr, file_->error) == SFS_OK)
-			file = file_->error.getErrInfo();
-		char path[PATH_MAX];
-		std::string link = "/proc/self/fd/" + std::to_string(file);
-		ssize_t length = file < 0 ? -1 : readlink(link.c_str(), path, sizeof path);
-		struct stat named;
-		bool is_whole = length > 0 && length < static_cast<ssize_t>(sizeof path);
-		if (is_whole)
-			path_.assign(path, static_cast<size_t>(length));
-		if (!is_whole || fstat(file, &opened_) != 0 || !S_ISREG(opened_.st_mode) ||
-		    stat(path_.c_str(), &named) != 0 || !is_opened(named))
+		if (is_hidden_)
+			return path_;
+		path_ = dray::path_of(number(), opened_);
+		if (path_.empty())
 			throw Refusal(501, "the storage of this server has no files that dray can open");
 		return path_;
 	}
+
+	// Whether an empty file has the name that is there for this copy alone.
+	bool is_placeholder() const { return is_made_ && !is_hidden_; }
 
 	// After a failure: the empty file that opening made is nobody's. Another copy may publish its own
 	// under the name between a look and a removal, so what is removed is moved aside and looked at
 	// there; where that was another's it gets its name back, unless somebody has taken it.
 	void forget(XrdSysError &log)
 	{
-		if (!is_made_ || path_.empty() || !is_own_and_empty(path_))
+		if (!is_placeholder() || path_.empty() || !is_own_and_empty(path_))
 			return;
 		static std::atomic<unsigned> number{0};
 		std::string aside = path_.substr(0, path_.rfind('/') + 1) + ".dray-forget-" +
@@ -210,15 +211,63 @@ public:
 	}
 
 private:
-	bool is_opened(const struct stat &other) const
+	void renew()
 	{
-		return other.st_dev == opened_.st_dev && other.st_ino == opened_.st_ino;
+		file_.reset(files_.newFile(const_cast<char *>(request_.GetSecEntity().tident), 0));
+		if (!file_)
+			throw Refusal(503, "the server has no room for one more file");
+		file_->error.setUCap(reach(socket_of(request_)));
+	}
+
+	void close()
+	{
+		if (is_open_)
+			file_->close();
+		is_open_ = false;
+	}
+
+	void make(bool may_overwrite)
+	{
+		int error = open(SFS_O_CREAT | SFS_O_RDWR, file_mode | SFS_O_MKPTH);
+		is_made_ = error == 0;
+		if (error == EEXIST && !may_overwrite)
+			throw Refusal(412, "a file stands there and Overwrite is F");
+		if (error == EEXIST)
+			error = open(SFS_O_RDWR, 0);
+		if (error != 0)
+			throw Refusal(status_of(error), said());
+	}
+
+	// The number that the process has it open by; -1: none.
+	int number()
+	{
+		bool is_known = file_->fctl(SFS_FCTL_GETFD, nullptr, file_->error) == SFS_OK;
+		return is_known ? file_->error.getErrInfo() : -1;
+	}
+
+	// Behind dray's wrapper of the storage the file that is open has lost its name, which was one beside
+	// the destination's. It was this process's, as the wrapper gave it: so the storage has names as
+	// clients say them, and the destination's is the last part of what was asked for. A storage that maps
+	// names (`oss.namelib`) may keep the two in different folders, the last part of each as it was.
+	bool find_hidden()
+	{
+		if (std::getenv("XRDN2NLIB"))
+			return false;
+		const std::string gone = " (deleted)", mark = dray::nameless + std::to_string(getpid()) + "-";
+		auto name = path_.rfind('/') + 1;
+		auto asked = request_.resource.substr(request_.resource.rfind('/') + 1);
+		bool is_gone = path_.size() > gone.size() &&
+			       path_.compare(path_.size() - gone.size(), gone.size(), gone) == 0;
+		if (!is_gone || path_.compare(name, mark.size(), mark) != 0 || asked.empty())
+			return false;
+		path_ = path_.substr(0, name) + asked;
+		return true;
 	}
 
 	bool is_own_and_empty(const std::string &path) const
 	{
 		struct stat found;
-		return stat(path.c_str(), &found) == 0 && is_opened(found) && found.st_size == 0;
+		return stat(path.c_str(), &found) == 0 && dray::is_same(found, opened_) && found.st_size == 0;
 	}
 
 	// Opens it; the system's number of the error, or 0. Throws Redirect when it lies elsewhere.
@@ -257,7 +306,7 @@ private:
 		if (port > 0)
 			location += ":" + std::to_string(port);
 		std::string query = header(request_, "xrd-http-query");
-		return {location + request_.resource + (query.empty() ? "" : "?" + query)};
+		return {location + quoted(request_.resource, "/") + (query.empty() ? "" : "?" + query)};
 	}
 
 	std::string said() const
@@ -266,11 +315,13 @@ private:
 		return text && *text ? text : "the server does not open the file";
 	}
 
-	const XrdHttpExtReq &request_;
+	XrdSfsFileSystem &files_;
+	XrdHttpExtReq &request_;
 	std::string opaque_;
 	std::unique_ptr<XrdSfsFile> file_;
 	bool is_open_ = false;
 	bool is_made_ = false;
+	bool is_hidden_ = false;
 	std::string path_;
 	struct stat opened_ = {};
 };
@@ -296,8 +347,8 @@ private:
 class Handler : public XrdHttpExtHandler {
 public:
 	Handler(XrdSysError &log, XrdSfsFileSystem &files, const dray::Settings &settings,
-		const std::string &authorities)
-		: log_(log), files_(files), settings_(settings), authorities_(authorities)
+		const dray::Exports &exports, const std::string &authorities)
+		: log_(log), files_(files), settings_(settings), exports_(exports), authorities_(authorities)
 	{
 	}
 
@@ -329,7 +380,7 @@ private:
 	{
 		dray::CopyRequest asked = dray::read_request(request.headers);
 		Place place(under_way_, settings_.copies_max);
-		LocalFile file(files_, request);
+		LocalFile file(files_, exports_, request);
 		if (asked.is_pull)
 			file.open_sink(asked.may_overwrite);
 		else
@@ -344,7 +395,9 @@ private:
 			return request.ChunkResp(text.c_str(), static_cast<long long>(text.size())) == 0;
 		};
 		try {
-			outcome = dray::copy(settings_, asked, file.find(), authorities_,
+			std::string path = file.find();
+			asked.has_placeholder = file.is_placeholder();
+			outcome = dray::copy(settings_, asked, path, authorities_,
 					     socket_of(request), send);
 		} catch (...) {
 			file.forget(log_);
@@ -380,6 +433,7 @@ private:
 	XrdSysError &log_;
 	XrdSfsFileSystem &files_;
 	dray::Settings settings_;
+	dray::Exports exports_;
 	std::string authorities_;
 	std::atomic<int> under_way_{0};
 };
@@ -402,9 +456,13 @@ XrdHttpGetExtHandler(XrdSysError *log, const char *, const char *parms, XrdOucEn
 			throw std::runtime_error("the server has no file system for it");
 		if (access(settings.program.c_str(), X_OK) != 0)
 			throw std::runtime_error(settings.program + " cannot be run: " + std::strerror(errno));
+		// The server's own protocol, which has made that file system, tells it what it exports.
+		const char *exported = std::getenv("XRDEXPORTS");
+		if (!exported)
+			throw std::runtime_error("the server does not tell which paths it exports");
 		const char *authorities = env->Get("http.cadir");
 		return new Handler(*log, *static_cast<XrdSfsFileSystem *>(files), settings,
-				   authorities ? authorities : "");
+				   dray::Exports(exported), authorities ? authorities : "");
 	} catch (const std::exception &error) {
 		log->Emsg("dray", "HTTP third-party copies:", error.what());
 	} catch (...) {

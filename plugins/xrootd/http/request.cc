@@ -45,8 +45,9 @@ int streams(const std::string &value)
 {
 	bool is_number = !value.empty() && value.size() < 7 &&
 			 std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
-	if (!is_number || std::stoi(value) < 1)
+	if (!is_number)
 		throw Refusal(400, "X-Number-Of-Streams is no number");
+	// gfal says 0 where nobody has asked it for a number.
 	return std::min(std::stoi(value), streams_max);
 }
 
@@ -96,6 +97,7 @@ std::string to_line(const CopyRequest &request, const std::string &path)
 		{"streams", request.streams},
 		{"overwrite", request.may_overwrite},
 		{"checksum", request.checksum},
+		{"placeholder", request.has_placeholder},
 	};
 	std::string text;
 	try {

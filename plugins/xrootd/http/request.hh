@@ -27,6 +27,8 @@ struct CopyRequest {
 	bool may_overwrite = true;
 	// "required", "offered" (compared where the other end tells one) or "none".
 	std::string checksum = "offered";
+	// Whether what has the local file's name is an empty file of the server, made for this copy.
+	bool has_placeholder = true;
 };
 
 // Reads the headers of a COPY; throws Refusal.

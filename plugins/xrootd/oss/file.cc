@@ -9,11 +9,16 @@
 
 namespace dray {
 
+bool is_copy(XrdOucEnv &env)
+{
+	return env.Get(tpc_key) || env.Get(http_copy);
+}
+
 std::string beside(const std::string &path)
 {
 	static std::atomic<unsigned> count{0};
 	const auto folder = path.substr(0, path.rfind('/') + 1);
-	return folder + ".dray-tpc-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+	return folder + nameless + std::to_string(getpid()) + "-" + std::to_string(count++);
 }
 
 File::File(XrdOss &storage, Copies &copies, const char *who, std::unique_ptr<XrdOssDF> inner)
@@ -38,9 +43,9 @@ void File::end()
 int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 {
 	try {
-		const bool is_copy = (flags & O_ACCMODE) != O_RDONLY && env.Get(tpc_key);
+		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
 		// What was not prepared is no file that the server has just made or emptied.
-		return is_copy && copies.knows(path) ? open_nameless(path, mode, env)
+		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)
 						     : file->Open(path, flags, mode, env);
 	} catch (...) {
 		return -ENOMEM;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "copies.hh"
+#include "hidden.hh"
 
 #include <XrdOss/XrdOssWrapper.hh>
 
@@ -15,6 +16,9 @@ namespace dray {
 
 // Both ends of a third-party copy are opened with this parameter, the destination to be written.
 constexpr const char *tpc_key = "tpc.key";
+
+// Whether a file is opened for a third-party copy that dray does.
+bool is_copy(XrdOucEnv &env);
 
 // A path in the folder of `path` that nobody else uses.
 std::string beside(const std::string &path);

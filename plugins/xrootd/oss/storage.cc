@@ -42,7 +42,7 @@ public:
 	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
 	{
 		try {
-			if (env.Get(dray::tpc_key))
+			if (dray::is_copy(env))
 				return create_hidden(who, path, mode, env, how);
 			if (!copies.yields(path))
 				return -ETXTBSY;

@@ -2,7 +2,6 @@
 
 use crate::endpoint::Endpoint;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_store_xrootd::Url;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -31,8 +30,8 @@ pub(crate) enum Compare {
 pub(crate) struct Config {
     /// Buffers of one copy, in bytes.
     pub(crate) pool_bytes: u64,
-    /// Bytes of an object.
-    pub(crate) object_bytes: u64,
+    /// Bytes of an object; see [`Config::object_bytes`].
+    pub(crate) object_bytes: Option<u64>,
     /// Reads under way at one time.
     pub(crate) readers: u32,
     /// Connections to a source that may be opened more than once, and data connections to one that may
@@ -49,7 +48,9 @@ pub(crate) struct Config {
     /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
     /// copy, which is what keeps a site's cleaning from taking them for old.
     pub(crate) keep_time: bool,
-    /// Sources where dray runs too.
+    /// Whether a source's server is asked for a dray beside it.
+    pub(crate) ask_source: bool,
+    /// Sources where dray runs too; they are not asked.
     pub(crate) endpoint: Vec<Endpoint>,
 }
 
@@ -57,23 +58,43 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             pool_bytes: 128 << 20,
-            object_bytes: 4 << 20,
-            readers: 8,
+            object_bytes: None,
+            readers: 16,
             connections: 4,
             rate: None,
             pages: false,
             compare: Compare::default(),
             compare_seconds: 1800,
             keep_time: false,
+            ask_source: true,
             endpoint: Vec::new(),
         }
     }
 }
 
+/// What the source is read by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Its XRootD server.
+    Server,
+    /// A dray beside it.
+    Dray,
+}
+
 impl Config {
-    /// The dray beside the URL's server, if there is one.
-    pub(crate) fn endpoint_of(&self, url: &Url) -> Option<&Endpoint> {
-        self.endpoint.iter().find(|endpoint| endpoint.serves(url))
+    /// Bytes of an object, if nothing is said what suits the way: a server is asked for each by itself, and a
+    /// dray sends them in a row, of which small ones stay in the processor's cache from socket to file.
+    pub(crate) fn object_bytes(&self, reads: Reads) -> u64 {
+        self.object_bytes.unwrap_or(match reads {
+            Reads::Server => 4 << 20,
+            Reads::Dray => dray_core::plan::OBJECT_BYTES_DEFAULT,
+        })
+    }
+
+    /// The dray beside a server, `HOST:PORT`, if one is named here.
+    pub(crate) fn endpoint_of(&self, server: &str) -> Option<&Endpoint> {
+        let mut named = self.endpoint.iter();
+        named.find(|endpoint| endpoint.serves(server))
     }
 
     /// Reads the file that is named, or the one that the environment names, or takes what is usual.
@@ -117,10 +138,15 @@ impl Config {
             format!("line {line}, {}", error.message())
         })?;
         let bounds = [
-            ("pool_bytes", config.pool_bytes, 1 << 20, 1 << 40),
-            ("readers", config.readers.into(), 1, 256),
-            ("compare_seconds", config.compare_seconds.into(), 1, 86_400),
-            ("connections", config.connections.into(), 1, 64),
+            ("pool_bytes", Some(config.pool_bytes), 1 << 20, 1 << 40),
+            ("readers", Some(config.readers.into()), 1, 256),
+            (
+                "compare_seconds",
+                Some(config.compare_seconds.into()),
+                1,
+                86_400,
+            ),
+            ("connections", Some(config.connections.into()), 1, 64),
             (
                 "object_bytes",
                 config.object_bytes,
@@ -129,7 +155,9 @@ impl Config {
             ),
         ];
         for (name, value, least, most) in bounds {
-            if !(least..=most).contains(&value) {
+            if let Some(value) = value
+                && !(least..=most).contains(&value)
+            {
                 return Err(format!("{name} is {value}; {least} to {most} are allowed"));
             }
         }
@@ -139,13 +167,13 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compare, Config};
+    use super::{Compare, Config, Reads};
 
     #[test]
     fn what_is_left_out_is_as_usual_and_what_is_wrong_is_named() {
         let config = Config::parse("readers = 3\ncompare = \"required\"\n").expect("good");
         assert_eq!((config.readers, config.compare), (3, Compare::Required));
-        assert_eq!(config.object_bytes, Config::default().object_bytes);
+        assert!(config.object_bytes(Reads::Dray) < config.object_bytes(Reads::Server));
         for (text, said) in [
             ("\nreadres = 3\n", "line 2"),
             ("readers = 0", "readers is 0"),

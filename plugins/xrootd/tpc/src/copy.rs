@@ -1,11 +1,12 @@
 //! One copy: both ends in this process, the object log beside the destination.
 
 use crate::args::Args;
-use crate::config::Config;
-use crate::endpoint::Endpoint;
+use crate::config::{Config, Reads};
+use crate::deaf::Deaf;
+use crate::endpoint::Way;
 use crate::gate::{Gate, Origin};
-use crate::placeholder::{Placeholder, root_of};
-use crate::{process, say};
+use crate::placeholder::{self, Placeholder, root_of};
+use crate::{process, say, ticket};
 use dray_core::options::{Links, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
@@ -77,12 +78,16 @@ impl Job {
         identity
     }
 
+    /// Data connections to the source.
+    fn connections(&self) -> u32 {
+        self.config.connections.max(self.streams.unwrap_or(1))
+    }
+
     fn open_source(&self) -> Result<XrootdStore> {
-        let config = &self.config;
         let is_once = self.source.has_key();
         if is_once {
             // One opening is all that the key is good for: more connections come beneath it.
-            set_substreams(config.connections.max(self.streams.unwrap_or(1)))?;
+            set_substreams(self.connections())?;
         }
         let options = XrootdOptions {
             authorised: if is_once {
@@ -90,12 +95,29 @@ impl Job {
             } else {
                 Authorised::Always
             },
-            connections: config.connections.max(self.streams.unwrap_or(1)),
-            pages: config.pages,
+            connections: self.connections(),
+            pages: self.config.pages,
         };
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
+
+    /// How a dray beside the source is found: by the settings, or by the source's server itself.
+    fn find_dray(&self, source: &XrootdStore) -> FindDray {
+        if let Some(endpoint) = self.config.endpoint_of(self.source.host()).cloned() {
+            let (source, path) = (source.clone(), self.source.path().clone());
+            return Box::new(move |_| endpoint.way(&source, &path).map(Some));
+        }
+        if !self.config.ask_source {
+            return Box::new(|_| Ok(None));
+        }
+        let (source, streams) = (source.clone(), self.connections());
+        let streams = u16::try_from(streams).unwrap_or(u16::MAX);
+        Box::new(move |transfer| ticket::ask(&source, transfer, streams, &Deaf::of_this_server()))
+    }
 }
+
+/// Finds a dray beside the source's server, for one transfer.
+pub(crate) type FindDray = Box<dyn FnOnce(&TransferId) -> Result<Option<Way>>>;
 
 /// A source that was opened.
 pub(crate) struct Opened {
@@ -105,6 +127,7 @@ pub(crate) struct Opened {
     pub(crate) origin: Arc<dyn Origin>,
     /// Names the content beside size and time.
     pub(crate) identity: Vec<u8>,
+    pub(crate) find_dray: FindDray,
 }
 
 /// Where the copy goes, and what carries it.
@@ -113,9 +136,9 @@ pub(crate) struct Target<'a> {
     pub(crate) destination: &'a Path,
     /// The folder that the server exports.
     pub(crate) local_root: Option<&'a Path>,
+    /// Whether what has the destination's name is somebody's file, and not the server's placeholder.
+    pub(crate) hides: bool,
     pub(crate) config: &'a Config,
-    /// The dray beside the source's server, if there is one.
-    pub(crate) endpoint: Option<&'a Endpoint>,
 }
 
 impl Target<'_> {
@@ -197,14 +220,15 @@ pub(crate) fn run(job: &Job) -> Result<()> {
     let target = Target {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
+        hides: placeholder::are_hidden(),
         config: &job.config,
-        endpoint: job.config.endpoint_of(&job.source),
     };
     let open = || {
         let source = job.open_source()?;
         Ok(Opened {
             path: source.url().path().clone(),
             origin: Arc::new(source.clone()),
+            find_dray: job.find_dray(&source),
             store: Arc::new(ReadOnly(source)),
             identity: job.identity(),
         })
@@ -222,7 +246,7 @@ pub(crate) fn carry(
     handle: &Handle,
     ear: Ear,
 ) -> Result<()> {
-    let placeholder = Placeholder::look(target.destination)?;
+    let placeholder = Placeholder::look(target.destination, target.hides)?;
     let (folder, name) = Target::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
@@ -254,8 +278,9 @@ pub(crate) fn carry(
     let destination = open_destination()?;
     placeholder.clear(target.destination)?;
 
+    let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
-        object_bytes: config.object_bytes.max(destination.object_bytes_max()),
+        object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
         // The gate is given them; where the file system keeps no attributes they go no further.
         checksum_attributes: true,
         rate: config.rate,
@@ -281,7 +306,29 @@ pub(crate) fn carry(
         links: Links::Keep,
     };
     let destination = Mutex::new(Some(destination));
-    if let Some(endpoint) = target.endpoint {
+    let way = match size {
+        0 => Ok(None),
+        _ => (source.find_dray)(&transfer),
+    };
+    let way = way.unwrap_or_else(|error| {
+        say::note(&format!("gets no leave from the dray there ({error})"));
+        None
+    });
+    let known = Deaf::of_this_server();
+    let way = way.filter(|way| {
+        let is_away = known.misses(&way.dial.address);
+        if is_away {
+            say::note("tries not again the dray there, which could not be reached a moment ago");
+        }
+        !is_away
+    });
+    if let Some(mut way) = way {
+        let object_bytes = config.object_bytes(Reads::Dray).max(begun_object_bytes);
+        let options = Options {
+            object_bytes,
+            ..options
+        };
+        let buffers = Buffers::new(config.pool_bytes / 2, object_bytes);
         let task = Task {
             transfer: transfer.clone(),
             first_session: 1,
@@ -289,8 +336,9 @@ pub(crate) fn carry(
             options,
             content,
             pool_bytes: config.pool_bytes,
-            streams: endpoint.stream_count(),
-            clear_data: endpoint.clear_data,
+            streams: way.streams,
+            tuning: drive::Tuning::default(),
+            clear_data: way.clear_data,
             retries: RETRIES,
         };
         let open = || {
@@ -300,15 +348,19 @@ pub(crate) fn carry(
                 .take();
             Ok((first.map_or_else(open_destination, Ok)?, can))
         };
-        let paths = [endpoint.path(&source.path)];
-        let pulled = endpoint.dial().and_then(|mut dial| {
-            dial.limits = limits;
-            drive::pull(&task, &dial, &paths, open, handle, &ear)
-        });
-        match pulled {
-            Ok(ended) => return told(&ended, ear),
-            // Its server has the file as well, and has let us in.
-            Err(error) => say::note(&format!("reads from the server itself instead ({error})")),
+        way.dial.limits = prepare::limits(buffers);
+        way.dial.object_bytes_min = begun_object_bytes;
+        match drive::pull(&task, &way.dial, &[way.path], open, handle, &ear) {
+            Ok(ended) => match told(&ended, &ear) {
+                Err(error) if is_of_the_way(&error) && !handle.is_stopped() => instead(&error),
+                told => return told,
+            },
+            Err(error) => {
+                if matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut) {
+                    known.miss(&way.dial.address);
+                }
+                instead(&error);
+            }
         }
     }
     let left = destination
@@ -330,11 +382,22 @@ pub(crate) fn carry(
         writers_per_target: prepare::THREADS_PER_TARGET,
     };
     let ended = drive::copy(reads, writes, handle, &ear)?;
-    told(&ended, ear)
+    told(&ended, &ear)
 }
 
-/// Says how it ended.
-fn told(ended: &Ended, ear: Ear) -> Result<()> {
+/// Whether it was the dray at the source, or the way there, that kept a copy from its end: it may not read
+/// the file, or has another by that name. The source's server has the file as well, and has let us in; what
+/// is wrong with the file itself is found there again.
+fn is_of_the_way(error: &Error) -> bool {
+    matches!(error.end, End::Source | End::Network)
+}
+
+fn instead(error: &Error) {
+    say::note(&format!("reads from the server itself instead ({error})"));
+}
+
+/// Says how it ended, and forgets the failures that it names.
+fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     let progress = ended.progress;
     say::note(&format!(
         "copy {} sent={} resumed={} durable={}",
@@ -343,10 +406,8 @@ fn told(ended: &Ended, ear: Ear) -> Result<()> {
         progress.bytes_resumed,
         progress.bytes_durable
     ));
-    let failures = ear
-        .failures
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let failures =
+        std::mem::take(&mut *ear.failures.lock().unwrap_or_else(PoisonError::into_inner));
     let failure = failures.into_iter().next().map(|failure| failure.error);
     match (ended.ending.clone(), failure) {
         (Ending::Done { failed: 0 }, None) => Ok(()),
@@ -417,7 +478,7 @@ mod tests {
 
     /// The lease of a copy to `destination`, by the name that the server has for it.
     fn lease(destination: &Path, local_root: &Path) -> Result<Destination> {
-        let found = Placeholder::look(destination)?;
+        let found = Placeholder::look(destination, false)?;
         let (folder, name) = Target::place(&found.path)?;
         let store = Arc::new(PosixStore::open(
             &folder,
@@ -439,8 +500,8 @@ mod tests {
             let target = Target {
                 destination: &name,
                 local_root: None,
+                hides: false,
                 config: &config,
-                endpoint: None,
             };
             let away = || {
                 Err(Error::new(

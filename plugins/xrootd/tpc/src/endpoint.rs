@@ -1,12 +1,13 @@
 //! Sources where dray runs too: the bytes come from there, over dray's own protocol.
 //!
-//! Leave to read is still the XRootD server's to give: the file is opened there first, by the copy's key
-//! or the delegated credentials, and its size and time must be the endpoint's.
+//! Leave to read is still the source's own server's to give: a byte of the file is read there first, by the
+//! copy's key, the delegated credentials or what the client sends along. The file's size and time, which
+//! must be the endpoint's, say nothing of it: servers tell them to those who may only look, too.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_runtime::drive::StreamCount;
+use dray_runtime::drive::{self, StreamCount};
 use dray_runtime::net::{Dial, Fingerprint, Token};
-use dray_store_xrootd::Url;
+use dray_store::{ReadPurpose, Readable};
 use serde::Deserialize;
 use std::io::Read;
 use std::path::PathBuf;
@@ -34,11 +35,23 @@ pub(crate) struct Endpoint {
     streams: u16,
     /// Whether data come without TLS. It has to allow that.
     #[serde(default)]
-    pub(crate) clear_data: bool,
+    clear_data: bool,
 }
 
 const fn streams() -> u16 {
-    4
+    drive::STREAMS_USUAL
+}
+
+/// How one file is reached at a dray.
+pub(crate) struct Way {
+    /// How dray itself is.
+    pub(crate) dial: Dial,
+    /// The file as it is called there.
+    pub(crate) path: Vec<u8>,
+    /// Data connections to ask for.
+    pub(crate) streams: StreamCount,
+    /// Whether data come without TLS.
+    pub(crate) clear_data: bool,
 }
 
 /// `[::ffff:10.0.0.1]:1094` and `10.0.0.1:1094` are one.
@@ -52,14 +65,27 @@ fn plain(server: &str) -> String {
 }
 
 impl Endpoint {
-    /// Whether it serves the files of this URL's server.
-    pub(crate) fn serves(&self, url: &Url) -> bool {
-        let wanted = plain(url.host());
+    /// Whether it serves the files of this server, `HOST:PORT`.
+    pub(crate) fn serves(&self, server: &str) -> bool {
+        let wanted = plain(server);
         self.servers.iter().any(|server| plain(server) == wanted)
     }
 
-    /// A file's path there.
-    pub(crate) fn path(&self, path: &RelPath) -> Vec<u8> {
+    /// How a file of its server is reached there, once `server` itself has let the reader have a byte of it.
+    ///
+    /// # Errors
+    /// When the server does not; for a key or token that is none, or cannot be read.
+    pub(crate) fn way(&self, server: &impl Readable, path: &RelPath) -> Result<Way> {
+        read_first_byte(server, path)?;
+        Ok(Way {
+            dial: self.dial()?,
+            path: self.path(path),
+            streams: StreamCount::Fixed(self.streams),
+            clear_data: self.clear_data,
+        })
+    }
+
+    fn path(&self, path: &RelPath) -> Vec<u8> {
         let prefix = self.prefix.trim_matches('/');
         match prefix.is_empty() {
             true => path.as_bytes().to_vec(),
@@ -67,16 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Data connections to ask for.
-    pub(crate) const fn stream_count(&self) -> StreamCount {
-        StreamCount::Fixed(self.streams)
-    }
-
-    /// How it is reached.
-    ///
-    /// # Errors
-    /// For a key or token that is none, or cannot be read.
-    pub(crate) fn dial(&self) -> Result<Dial> {
+    fn dial(&self) -> Result<Dial> {
         let key: Fingerprint = self.peer_key.parse()?;
         let unreadable = |error: std::io::Error| {
             let place = self.token_file.display();
@@ -92,6 +109,18 @@ impl Endpoint {
         // What is read there is kept here.
         dial.may_keep_nothing = true;
         Ok(dial)
+    }
+}
+
+fn read_first_byte(server: &impl Readable, path: &RelPath) -> Result<()> {
+    let reader = server.open_read(path, ReadPurpose::Transfer)?;
+    match reader.read_at(0, &mut [0])? {
+        0 => Err(
+            Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
+                .file(path)
+                .cause("it has no first byte any more"),
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -112,11 +141,8 @@ mod tests {
             ("root://10.0.0.1:1095//a", false),
             ("root://[::1]:1094//a", false),
         ] {
-            assert_eq!(
-                endpoint.serves(&Url::parse(url).expect("good")),
-                serves,
-                "{url}"
-            );
+            let server = Url::parse(url).expect("good").host().to_owned();
+            assert_eq!(endpoint.serves(&server), serves, "{url}");
         }
         assert_eq!(plain("[::1]:1094"), "[::1]:1094");
         let path = RelPath::parse(b"d/f").expect("good");

@@ -255,7 +255,7 @@ mod tests {
             compare_seconds,
             ..Config::default()
         };
-        let nothing = Placeholder::look(Path::new("/nothing/here")).expect("looks");
+        let nothing = Placeholder::look(Path::new("/nothing/here"), false).expect("looks");
         let gate = Gate::new(&source, &nothing, &config, true, handle);
         (gate.expect("a gate"), held)
     }

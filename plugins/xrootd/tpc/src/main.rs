@@ -13,6 +13,7 @@
 mod args;
 mod config;
 mod copy;
+mod deaf;
 mod digest;
 mod endpoint;
 mod gate;
@@ -20,6 +21,7 @@ mod placeholder;
 mod process;
 mod request;
 mod say;
+mod ticket;
 
 use args::Args;
 use config::Config;
@@ -46,7 +48,7 @@ fn run() -> Result<()> {
     }
     let args = Args::read(std::env::args_os().skip(1))?;
     say::hide(args.source.cgi());
-    let placeholder = Placeholder::look(&args.destination);
+    let placeholder = Placeholder::look(&args.destination, placeholder::are_hidden());
     let config = Config::load(args.config.as_deref()).inspect_err(|_| {
         let root = std::env::var_os(copy::LOCAL_ROOT).map(PathBuf::from);
         if let Ok(placeholder) = &placeholder {

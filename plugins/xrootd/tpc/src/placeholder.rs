@@ -1,6 +1,6 @@
 //! The empty file that the server makes under the destination's name before it starts a copy.
 
-use crate::{digest, request};
+use crate::digest;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{getxattr, listxattr, removexattr};
 use std::fs::Metadata;
@@ -13,6 +13,11 @@ const HIDES: &str = "DRAY_XROOTD_HIDES";
 
 /// Most bytes of attribute names, and of one value (the kernel's own bounds).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// Whether the server hides its placeholders of `root://` copies.
+pub(crate) fn are_hidden() -> bool {
+    std::env::var_os(HIDES).is_some()
+}
 
 /// What stood under the name, and what of it the copy is to have.
 #[derive(Debug)]
@@ -40,19 +45,12 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Placeholder {
-    /// Looks at what stands at `destination`.
+    /// Looks at what stands at `destination`. `hides`: the server keeps its placeholders out of sight,
+    /// but for those in a space of its own; what stands there is somebody's.
     ///
     /// # Errors
     /// When it cannot be looked at, or is no file.
-    pub(crate) fn look(destination: &Path) -> Result<Self> {
-        // Only `root://` copies are hidden: for a request the server has made a file of the usual kind.
-        let is_request = std::env::args_os().any(|word| word == request::OPTION);
-        let hides = std::env::var_os(HIDES).is_some() && !is_request;
-        Self::look_at(destination, hides)
-    }
-
-    /// `hides`: the server keeps its placeholders out of sight, but for those in a space of its own.
-    fn look_at(destination: &Path, hides: bool) -> Result<Self> {
+    pub(crate) fn look(destination: &Path, hides: bool) -> Result<Self> {
         let path = match destination.canonicalize() {
             Ok(real) => real,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -178,13 +176,13 @@ mod tests {
         std::fs::write(&empty, b"").expect("writes");
         std::fs::write(&full, b"x").expect("writes");
         for path in [&empty, &full, &folder.path().join("none")] {
-            Placeholder::look(path)
+            Placeholder::look(path, false)
                 .expect("looks")
                 .clear(path)
                 .expect("clears");
         }
         assert!(!empty.exists() && full.exists());
-        assert!(Placeholder::look(folder.path()).is_err());
+        assert!(Placeholder::look(folder.path(), false).is_err());
     }
 
     #[test]
@@ -192,10 +190,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("file");
         std::fs::write(&file, b"").expect("writes");
-        let found = Placeholder::look_at(&file, true).expect("looks");
+        let found = Placeholder::look(&file, true).expect("looks");
         found.clear(&file).expect("clears");
         assert!(file.exists());
-        let found = Placeholder::look_at(&file, false).expect("looks");
+        let found = Placeholder::look(&file, false).expect("looks");
         found.clear(&file).expect("clears");
         assert!(!file.exists());
     }
@@ -205,7 +203,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (name, other) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::write(&name, b"").expect("writes");
-        let found = Placeholder::look(&name).expect("looks");
+        let found = Placeholder::look(&name, false).expect("looks");
         // The server holds the placeholder open: nothing else has its inode.
         let _held = std::fs::File::open(&name).expect("opens");
         std::fs::write(&other, b"").expect("writes");
@@ -221,7 +219,7 @@ mod tests {
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         std::fs::write(&file, b"").expect("writes");
         std::os::unix::fs::symlink(&file, &link).expect("links");
-        let found = Placeholder::look(&link).expect("looks");
+        let found = Placeholder::look(&link, false).expect("looks");
         assert_eq!(found.path, file.canonicalize().expect("is there"));
         found.clear(&link).expect("clears");
         assert!(link.symlink_metadata().is_ok() && file.exists());

@@ -5,7 +5,7 @@
 //! and nothing of them is said. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
-use crate::copy::{self, Ear, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
+use crate::copy::{self, Ear, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
 use crate::gate::Origin;
 use crate::{process, say};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
@@ -60,6 +60,13 @@ struct Request {
     streams: u32,
     overwrite: bool,
     checksum: Sums,
+    /// Whether an empty file of the server has the name, made for this copy.
+    #[serde(default = "yes")]
+    placeholder: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 fn invalid(cause: impl Into<String>) -> Error {
@@ -106,8 +113,24 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     process::watch_server(handle.clone());
     let credentials = Credentials::of_headers(request.headers.clone())?;
     match request.direction {
-        Direction::Pull => pull(&request, &url, credentials, config, &handle),
-        Direction::Push => push(&request, &url, credentials),
+        Direction::Pull => pull(&request, &url, credentials, config, &handle)
+            .map_err(|error| for_client(error, End::Source)),
+        Direction::Push => {
+            push(&request, &url, credentials).map_err(|error| for_client(error, End::Sink))
+        }
+    }
+}
+
+/// A refusal by the web server, `there`, with what the client can do: the usual remedy is about files
+/// and variables of this host.
+fn for_client(error: Error, there: End) -> Error {
+    let is_refused = matches!(
+        error.kind,
+        ErrorKind::Unauthorized | ErrorKind::PermissionDenied
+    );
+    match is_refused && error.end == there {
+        true => error.remedy("send a token that it takes as TransferHeaderAuthorization"),
+        false => error,
     }
 }
 
@@ -171,17 +194,24 @@ fn pull(
         // The client has no opinion: the site's counts.
         (Sums::Offered, site) => site,
     };
-    if request.streams > 0 {
-        config.readers = request.streams;
-    }
+    // As a client's word on streams counts with `root://`: it may have more than are usual.
+    config.readers = config.readers.max(request.streams);
     let local_root = std::env::var_os(LOCAL_ROOT).map(PathBuf::from);
     let target = Target {
         destination: &request.path,
         local_root: local_root.as_deref(),
+        hides: !request.placeholder,
         config: &config,
-        endpoint: None,
     };
     let store = HttpStore::new(url, credentials, End::Source);
+    let endpoint = config.endpoint_of(&url.origin.server()).cloned();
+    let find_dray: FindDray = match endpoint {
+        Some(endpoint) => {
+            let (store, path) = (store.clone(), url.path.clone());
+            Box::new(move |_| endpoint.way(&store, &path).map(Some))
+        }
+        None => Box::new(|_| Ok(None)),
+    };
     let open = || {
         Ok(Opened {
             path: url.path.clone(),
@@ -191,6 +221,7 @@ fn pull(
                 path: url.path.clone(),
             }),
             store: Arc::new(ReadOnly(store)),
+            find_dray,
         })
     };
     let counters = Arc::new(Counters::new(url));
@@ -232,13 +263,7 @@ fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()
 
 /// The other end's address as markers name it; none when it cannot be found.
 fn remote(url: &HttpUrl) -> Option<String> {
-    let port = if url.origin.is_secure { 443 } else { 80 };
-    let authority = &url.origin.authority;
-    let with_port = format!("{authority}:{port}");
-    let mut addresses = authority
-        .to_socket_addrs()
-        .or_else(|_| with_port.to_socket_addrs())
-        .ok()?;
+    let mut addresses = url.origin.server().to_socket_addrs().ok()?;
     Some(format!("tcp:{}", addresses.next()?))
 }
 
@@ -276,7 +301,8 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, Sums, identity, read_request};
+    use super::{Direction, Sums, for_client, identity, read_request};
+    use dray_core::{End, Error, ErrorKind};
     use dray_store_http::HttpUrl;
 
     const GOOD: &str = r#"{"version":1,"direction":"pull","url":"https://h/f","path":"/d/f",
@@ -288,6 +314,7 @@ mod tests {
         let request = read_request(line.as_bytes()).expect("good");
         assert_eq!(request.direction, Direction::Pull);
         assert_eq!((request.streams, request.checksum), (4, Sums::None));
+        assert!(request.placeholder);
         for bad in [
             line.trim_end().to_owned(),
             line.replace("\"pull\"", "\"se-cret\""),
@@ -298,6 +325,14 @@ mod tests {
             let error = read_request(bad.as_bytes()).map(drop).expect_err("bad");
             assert!(!error.to_string().contains("se-cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_client_is_told_of_its_own_header() {
+        let refused = |end| Error::new(ErrorKind::Unauthorized, end, "read the file").remedy("x");
+        let told = for_client(refused(End::Source), End::Source);
+        assert!(told.remedy.contains("TransferHeaderAuthorization"));
+        assert_eq!(for_client(refused(End::Sink), End::Source).remedy, "x");
     }
 
     #[test]

@@ -1,0 +1,65 @@
+"""A reader of an XRootD server that asks it about an open file, by dray's library over XrdCl.
+
+Run as a program, ``asker.py LIBRARY URL QUESTION``, it opens the file, asks, and says in JSON what
+came. XrdCl's threads stay with the process that has loaded it, so it is one of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ANSWER_BYTES = 4096
+SECONDS = 60
+
+
+class Failure(ctypes.Structure):
+    """``struct dray_xrdcl_error``."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("words", ctypes.c_char * 1020))
+
+
+def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str, Any]:
+    """Open a file and ask its server; give ``answer``, or ``error`` and what failed.
+
+    :param env: how the client finds its server, and its patience.
+    """
+    words: list[str | Path] = [sys.executable, Path(__file__), library, url, question]
+    ended = subprocess.run(
+        words,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, **env},
+    )
+    said: dict[str, Any] = json.loads(ended.stdout)
+    return said
+
+
+def main(library: str, url: str, question: str) -> dict[str, str]:
+    """Do it in this process."""
+    shim = ctypes.CDLL(library)
+    failure, file = Failure(), ctypes.c_void_p()
+    answer = ctypes.create_string_buffer(ANSWER_BYTES)
+    if shim.dray_xrdcl_open(url.encode(), 0, 0, ctypes.byref(file), ctypes.byref(failure)) != 0:
+        return {"failed": "open", "error": failure.words.decode()}
+    asked = shim.dray_xrdcl_ask(
+        file, question.encode(), 20, answer, ANSWER_BYTES, ctypes.byref(failure)
+    )
+    shim.dray_xrdcl_close(file)
+    if asked != 0:
+        return {"failed": "ask", "error": failure.words.decode()}
+    return {"answer": answer.value.decode()}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(*sys.argv[1:])))
+    sys.stdout.flush()
+    # XrdCl's threads are not waited for.
+    os._exit(0)

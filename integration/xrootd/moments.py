@@ -1,0 +1,229 @@
+"""A third-party copy that is broken off at random moments, again and again, and goes on each time.
+
+Nothing is believed that the copy says of itself before its end: what is safe is read from its log
+by ``dray log``, what has left the source is counted by the source's server, and what stands under
+the name is looked at all the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from integration.harness.tree import GIB, MIB, hash_file
+from integration.harness.watch import Content, Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.harness.program import Ended, Process
+    from integration.xrootd.servers import Scene, Xrootd
+
+FULL = os.environ.get("DRAY_FULL") == "1"
+#: of each kind of kill
+MOMENTS = int(os.environ.get("DRAY_KILLS") or (10 if FULL else 1))
+SEED = int(os.environ.get("DRAY_SEED", "1106"))
+VICTIMS = ("program", "client", "sink", "source")
+#: every way, not only two of them
+EVERY_WAY = MOMENTS > 1
+SIZE = 4 * GIB if FULL else GIB if EVERY_WAY else 160 * MIB
+#: bytes per second: slow enough to be met on its way
+RATE = (512 if FULL else 64) * MIB
+POOL_BYTES = 32 * MIB
+SYNC_GROUP_BYTES = 64 * MIB
+#: frames, answers, what is asked beside the reading: next to nothing beside the data
+OVERHEAD = 0.02
+#: of the attempts, so many are broken off at a time from their beginning, before data move or as
+#: they begin to; the others when so much more has been written
+EARLY = 0.25
+EARLY_SECONDS = 0.6
+#: more than a server's answer to how much it has sent
+ANSWER_BYTES = 16 << 10
+EMPTY = Content(0, hashlib.sha256().digest())
+#: what dray is told of its copies
+CONFIG = (f"rate = {RATE}", f"pool_bytes = {POOL_BYTES}")
+
+
+def plans() -> list[tuple[str, ...]]:
+    """Say who is killed in turn: in full one kind after the other, else each once."""
+    return [(victim,) * MOMENTS for victim in VICTIMS] if FULL else [VICTIMS * MOMENTS]
+
+
+def content(path: Path) -> Content:
+    """Say what a file holds."""
+    return Content(path.stat().st_size, hash_file(path))
+
+
+def written(job: int) -> int:
+    """Say how many bytes a copy's program has written; -1 when it is gone."""
+    try:
+        with open(f"/proc/{job}/io", encoding="ascii") as file:
+            return int(file.read().split("wchar:")[1].split()[0])
+    except (OSError, IndexError):
+        return -1
+
+
+def await_end(job: int, seconds: float = 30) -> int:
+    """Wait until a copy that lost its server, or was killed, has ended; say what it had written."""
+    until = time.monotonic() + seconds
+    most = 0
+    while os.path.exists(f"/proc/{job}"):
+        most = max(most, written(job))
+        assert time.monotonic() < until, "it outlives its server"
+        time.sleep(0.02)
+    return most
+
+
+@dataclass
+class Chain:
+    """One copy of ``made`` to a name of ``sink``."""
+
+    #: what is tried here: its moments are its own
+    about: str
+    scene: Scene
+    #: ``dray`` itself, to look into logs
+    dray: Path
+    source: Xrootd
+    sink: Xrootd
+    made: Path
+    #: begins the same copy each time; ``True``: what stands under the name is to be replaced
+    begin: Callable[[bool], Process]
+    #: whether a client has heard that all is well
+    is_good: Callable[[Ended], bool]
+    #: what the name may have beside the whole file
+    allowed: set[Content]
+    name: str = "a"
+    #: whether a source that was killed is there again at once; who may open it more than once would
+    #: not fail then
+    is_back_at_once: bool = True
+    #: what was done, for the test's output
+    done: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin to look at the name."""
+        self.size = self.made.stat().st_size
+        self.chance = random.Random(f"{SEED} {self.about}")
+        print(f"\n{self.about}: seed {SEED} (DRAY_SEED replays it)")
+
+    def safe(self, *, verify: bool = False) -> int:
+        """Say how many bytes the log calls safe."""
+        words = ["verify" if verify else "show", "--json", self.sink.data]
+        ended = self.scene.run(self.dray, "log", *words).expect(0)
+        files = [file for log in ended.report["logs"] for file in log["files"]]
+        assert len(files) <= 1, files
+        return int(files[0]["bytes_safe"]) if files else 0
+
+    def sent(self) -> int:
+        """Say how much the source has sent, once its server has counted what is over."""
+        before, now = 0, self.source.sent()
+        # The answers count as well.
+        while now - before > ANSWER_BYTES:
+            time.sleep(0.05)
+            before, now = now, self.source.sent()
+        return now
+
+    def _await_moment(self, client: Process, job: int, safe: int, left: int) -> str:
+        """Wait for a random moment of an attempt that has just begun; it may end before."""
+        if self.chance.random() < EARLY:
+            seconds = self.chance.uniform(0, EARLY_SECONDS)
+            time.sleep(seconds)
+            return f"{seconds:.3f} s after its beginning"
+        most = 2 * (self.size - safe) / (left + 2)
+        more = min(self.chance.uniform(0, most), 0.6 * (self.size - safe))
+        until = time.monotonic() + 120
+        while client.is_running() and 0 <= written(job) < more:
+            assert time.monotonic() < until, f"it does not go on:\n{self.sink.said()}"
+            time.sleep(0.002)
+        return f"when it had written {more / MIB:.0f} MiB"
+
+    def break_off(self, victim: str, left: int) -> bool:
+        """Begin the copy, and kill somebody at a random moment; false when it was whole before.
+
+        :param left: how many kills follow this one.
+        """
+        safe, sent = self.safe(), self.sent()
+        began = time.monotonic()
+        client = self.begin(self._is_taken())
+        job = self.sink.await_job()
+        moment = self._await_moment(client, job, safe, left)
+        came = 0
+        if not client.is_running():
+            ended = client.wait()
+            assert self.is_good(ended), f"it failed by itself:\n{ended.out}{ended.words}"
+            return False
+        if victim == "program":
+            if written(job) >= 0:
+                os.kill(job, signal.SIGKILL)
+        elif victim == "client":
+            client.kill()
+        else:
+            server = self.sink if victim == "sink" else self.source
+            came = written(job)
+            server.kill()
+            if victim == "sink" or self.is_back_at_once:
+                server.start()
+        ended = client.wait(120)
+        if victim == "source" and not self.is_back_at_once:
+            self.source.start()
+        came = max(came, await_end(job))
+        if self.is_good(ended) or self._is_whole():
+            # The last bytes had come before.
+            return False
+        # A server that was killed tells nobody what it had sent. What the program has written of
+        # that is less by no more than its buffers.
+        sent = came if victim == "source" else self.sent() - sent
+        more = self.safe(verify=not FULL) - safe
+        assert sent > 0 or more <= POOL_BYTES, "what is sent is not counted"
+        seconds = time.monotonic() - began
+        self.done.append(
+            f"{victim} killed {moment}: {sent / MIB:.1f} MiB sent, {more / MIB:.1f} of them safe, "
+            f"{(safe + more) / MIB:.1f} in all ({seconds:.1f} s)"
+        )
+        print(self.done[-1])
+        assert more >= 0, "what was safe is not any more"
+        excess = sent - more
+        assert excess <= POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD * self.size, self.done[-1]
+        return True
+
+    def _is_taken(self) -> bool:
+        """Say whether the server's empty file has the name, which stops who does not replace."""
+        path = self.sink.path(self.name)
+        return path.exists() and path.stat().st_size == 0
+
+    def _is_whole(self) -> bool:
+        path = self.sink.path(self.name)
+        return path.exists() and path.stat().st_size == self.size
+
+    def run(self, victims: tuple[str, ...]) -> bool:
+        """Break the copy off by each kill, then let it come to its end.
+
+        False when a kill came too late, after the whole file had got its name.
+        """
+        wanted = content(self.made)
+        allowed = {os.fsencode(self.name): {wanted, *self.allowed}}
+        with Watcher(self.sink.data, allowed) as watcher:
+            lefts = range(len(victims) - 1, -1, -1)
+            is_in_time = all(self.break_off(*each) for each in zip(victims, lefts, strict=True))
+            if is_in_time:
+                self._finish()
+        assert len(self.done) > len(victims) // 2, "the copy was whole before it could be killed"
+        assert watcher.violations == []
+        assert watcher.rounds > 0
+        assert content(self.sink.path(self.name)) == wanted
+        return is_in_time
+
+    def _finish(self) -> None:
+        """Let it come to its end, which sends what was missing and nothing else."""
+        safe, sent = self.safe(), self.sent()
+        ended = self.begin(self._is_taken()).wait(600)
+        assert self.is_good(ended), ended.out + ended.words
+        sent = self.sent() - sent
+        said = f"the last one sent {sent / MIB:.1f} MiB, {safe / MIB:.1f} were safe"
+        print(said)
+        assert sent <= (self.size - safe) + OVERHEAD * self.size, said

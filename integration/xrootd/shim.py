@@ -1,0 +1,60 @@
+"""Calls ``libdray-xrdcl.so`` by itself, and prints the kind of what went wrong, -1 for nothing.
+
+``shim.py move LIBRARY URL FROM TO NUMBER IF_ABSENT`` gives one file another name.
+``shim.py hold LIBRARY URL`` opens a file to be read, whoever writes it, and keeps it open until its
+input ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+
+class Error(ctypes.Structure):
+    """``struct dray_xrdcl_error``."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("words", ctypes.c_char * 1020))
+
+
+class Renaming(ctypes.Structure):
+    """``struct dray_xrdcl_renaming``."""
+
+    _fields_ = (
+        ("source", ctypes.c_char_p),
+        ("to", ctypes.c_char_p),
+        ("id", ctypes.c_uint64),
+        ("if_absent", ctypes.c_int32),
+        ("error", Error),
+    )
+
+
+#: ``DRAY_XRDCL_SHARED``
+SHARED = 4
+
+
+def hold(words: list[str]) -> None:
+    """Keep a file open."""
+    library, url = words
+    shim = ctypes.CDLL(library)
+    file = ctypes.c_void_p()
+    error = Error()
+    opened = shim.dray_xrdcl_open(url.encode(), SHARED, 0, ctypes.byref(file), ctypes.byref(error))
+    sys.stdout.write(f"{error.kind if opened != 0 else -1}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+def move(words: list[str]) -> None:
+    """Give the name."""
+    library, url, source, to, number, if_absent = words
+    shim = ctypes.CDLL(library)
+    one = Renaming(source.encode(), to.encode(), int(number), int(if_absent))
+    error = Error()
+    count = ctypes.c_uint64(1)
+    called = shim.dray_xrdcl_move_each(url.encode(), ctypes.byref(one), count, ctypes.byref(error))
+    sys.stdout.write(f"{one.error.kind if called == 0 else error.kind}\n")
+
+
+if __name__ == "__main__":
+    {"move": move, "hold": hold}[sys.argv[1]](sys.argv[2:])

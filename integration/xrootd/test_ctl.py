@@ -1,0 +1,486 @@
+"""A source whose XRootD server tells of the dray beside it, with tickets for what readers open."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.testing.endpoints import Root
+from integration.harness import tree
+from integration.harness.tree import hash_file
+from integration.wire.peer import Peer, connect, hello
+from integration.xrootd import gsi
+from integration.xrootd.asker import ask
+from integration.xrootd.files import await_safe, configured, copies, make
+from integration.xrootd.servers import HERE, PATIENCE, SHIM, copy_programs, exported, find, give
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Word
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+MIB = 1 << 20
+#: As ``make build-xrootd`` names it; the server looks for it where it is told without the number.
+PLUGIN = "libDrayXrdCtl-5.so"
+SOURCE = 0
+NOWHERE = "knows of no dray"
+
+
+@pytest.fixture(scope="module")
+def plugin(shared: Path) -> Path:
+    """Copy the plug-in to where a server's user may load it."""
+    folder = shared / "ctl"
+    copy_programs(folder, [PLUGIN])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def release_program(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have endpoints be the program of this tree."""
+    monkeypatch.setenv("DRAY_PROGRAM", str(program))
+
+
+class Site:
+    """An XRootD server with the plug-in, and an endpoint that exports the same folder."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        plugin: Path,
+        start_endpoint: Callable[..., Endpoint],
+        *,
+        settings: Sequence[str] = (),
+        lines: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """Start both.
+
+        :param settings: more lines of the plug-in's settings; the last of a word counts.
+        :param lines: more lines of the server's configuration.
+        """
+        self.scene = scene
+        tpc = "pgm /bin/false"
+        self.source = scene.server("source", tpc=tpc, lines=lines, env=env, start=False)
+        self.audit = scene.folder / "audit"
+        self.endpoint = start_endpoint(
+            "beside",
+            roots=[Root(options={"path": str(self.source.data)})],
+            config={"audit": {"file": str(self.audit)}},
+        )
+        self.token = scene.folder / "token"
+        self.token.write_text(self.endpoint.token("storage.read:/data") + "\n", encoding="ascii")
+        self.token.chmod(0o600)
+        give(self.token)
+        said = [
+            f"endpoint {self.endpoint.address}",
+            f"peer_key {self.endpoint.key}",
+            f"token_file {self.token}   # of mode 600",
+            f"root data {self.source.data}",
+            *settings,
+        ]
+        own = scene.folder / "ctl.cf"
+        own.write_text("\n".join([*said, ""]), encoding="utf-8")
+        self.source.lines.append(f"ofs.ctllib {plugin}/libDrayXrdCtl.so {own}")
+        self.source.start()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """List what the endpoint has served, and refused."""
+        if not self.audit.exists():
+            return []
+        lines = self.audit.read_text(encoding="utf-8").splitlines()
+        return [line for line in map(json.loads, lines) if line["audit"] == "session"]
+
+    def tickets(self) -> list[Any]:
+        """List the tickets that were given out, the oldest first."""
+        with self.endpoint.client() as client:
+            return list(client.tickets())[::-1]
+
+    def ask(self, path: str, question: str) -> dict[str, Any]:
+        """Ask as a reader of a file."""
+        return ask(find(SHIM), self.source.at(path), question, PATIENCE)
+
+    def ticket(self, path: str, key: str, transfer: str = "t") -> dict[str, str]:
+        """Get a ticket as a reader of a file."""
+        said = self.ask(path, f"dray ticket 1 {transfer} {key}")
+        assert "answer" in said, f"{said}\n{self.source.said()}"
+        answer: dict[str, str] = json.loads(said["answer"])
+        return answer
+
+
+def sink_of(scene: Scene, *config: str) -> Xrootd:
+    """Start a destination that lets dray copy and knows of no endpoint."""
+    return scene.server("sink", tpc=configured(scene, *config))
+
+
+def copy(site: Site, sink: Xrootd, path: str) -> None:
+    """Copy a file as stock clients do, and compare."""
+    name = Path(path).name
+    site.scene.xrdcp("--tpc", "only", site.source.at(path), sink.at(name)).expect(0)
+    assert hash_file(sink.path(name)) == hash_file(site.source.path(path))
+
+
+def test_the_bytes_come_from_the_dray_that_the_server_tells_of(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """The destination's settings say nothing of it; each ticket is for one file and one key."""
+    site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
+    sizes = {"a": 64 * MIB + 5, "b%d": 3 * MIB}
+    for name, size in sizes.items():
+        make(site.source, name, size)
+        copy(site, sink, name)
+        checksum = site.source.checksum(name, "adler32")
+        assert sink.checksum(name, "adler32") == checksum
+    sessions = site.sessions()
+    assert [each["bytes_durable"] for each in sessions] == list(sizes.values()), sessions
+    assert copies(sink) == [(size, 0) for size in sizes.values()]
+    first, second = site.tickets()
+    assert (first.paths, second.paths) == (("/data/a",), ("/data/b%25d",))
+    assert first.peer_key != second.peer_key
+    # It is for whatever has that name: it ends within an hour, however long it is used.
+    assert first.renewable_until - first.issued_at <= timedelta(hours=1)
+    assert tree.leftovers(sink.data) == []
+    # What is secret is in no log.
+    said = site.source.said() + sink.said()
+    assert "ticket for" in said
+    assert site.token.read_text(encoding="ascii").strip() not in said
+    assert "drt_" not in said
+
+
+def test_an_empty_file_needs_nobody(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
+    make(site.source, "a", 0)
+    copy(site, sink, "a")
+    assert site.tickets() == []
+
+
+def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """What a reader gets opens nothing else, and nothing for anybody else."""
+    settings = ["lifetime_seconds 12", "renewable_seconds 12"]
+    site = Site(scene, plugin, start_endpoint, settings=settings)
+    for name in ("a", "b", "deep/a"):
+        make(site.source, name, MIB)
+    reader, thief = start_endpoint("reader"), start_endpoint("thief")
+    given = site.ticket("a", reader.key)
+    until = time.monotonic() + 12
+    assert given["key"] == site.endpoint.key
+    assert given["path"] == "/data/a"
+
+    def dial(
+        secret: str, who: Endpoint | None, path: str = "/data/a", transfer: str = "t"
+    ) -> dict[str, Any]:
+        identity = who.folder / "endpoint" / "identity.pem" if who else None
+        peer = Peer(given["address"], identity)
+        try:
+            peer.tls.sendall(hello(secret.encode()))
+            frame = peer.next()
+            if frame["type"] == "HELLO":
+                peer.tls.sendall(connect(SOURCE, path.encode(), transfer=transfer.encode()))
+                frame = peer.next()
+            return frame
+        finally:
+            peer.tls.close()
+
+    ticket = given["ticket"]
+    forged = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
+    refused = {
+        "it does not reach /data/b": dial(ticket, reader, "/data/b"),
+        "it does not reach /data/deep/a": dial(ticket, reader, "/data/deep/a"),
+        "it does not reach /data": dial(ticket, reader, "/data"),
+        "it is for transfer t, not u": dial(ticket, reader, transfer="u"),
+        "this endpoint does not know it": dial(forged, reader),
+        "it was made for another key": dial(ticket, thief),
+        "it holds for one key, and the other end shows none": dial(ticket, None),
+    }
+    good = dial(ticket, reader)
+    for why, frame in refused.items():
+        assert frame["type"] == "REFUSE", f"{why}: {frame}"
+        assert frame["fields"]["error"]["cause"].endswith(why), frame
+    assert good["type"] == "ACCEPT", good
+    # Its session has ended: nothing keeps it good any longer.
+    time.sleep(max(0.0, until - time.monotonic()) + 1)
+    late = dial(ticket, reader)
+    assert late["type"] == "REFUSE", late
+    assert "it ended" in late["fields"]["error"]["cause"], late
+
+
+def test_who_may_not_read_gets_no_ticket(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """Rights are the server's alone, and a question by a path is answered to nobody."""
+    rights = scene.folder / "rights"
+    rights.write_text("u * /open rl\n", encoding="ascii")
+    lines = ["ofs.authorize 1", f"acc.authdb {rights}"]
+    site, sink = Site(scene, plugin, start_endpoint, lines=lines), sink_of(scene)
+    for name in ("open/a", "closed/a"):
+        make(site.source, name, 2 * MIB)
+    refused = scene.xrdcp("--tpc", "only", site.source.at("closed/a"), sink.at("a"))
+    assert refused.code != 0
+    assert "denied" in refused.out + refused.words
+    question = f"dray ticket 1 t sha256:{'0' * 64}"
+    for asked in (site.ask("closed/a", question), site.ask("open/../closed/a", question)):
+        assert asked["failed"] == "open", asked
+    for query in (["opaque", question], ["opaquefile", f"/closed/a?{question}"]):
+        answer = scene.run("xrdfs", site.source.url, "query", *query)
+        assert answer.code != 0, answer.out
+        assert "drt_" not in answer.out + answer.words
+    # Nor for a question that is none.
+    for bad in ("dray ticket 2 t sha256:0", "dray ticket 1 t sha256:00", "dray ticket 1"):
+        assert site.ask("open/a", bad)["failed"] == "ask", bad
+    assert "not supported" in site.ask("open/a", "something else")["error"]
+    assert site.tickets() == []
+    assert not sink.path("a").exists()
+    # The same server, a file that may be read.
+    copy(site, sink, "open/a")
+    assert [each.paths for each in site.tickets()] == [("/data/open/a",)]
+
+
+def test_who_may_write_to_a_file_gets_no_ticket(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """A handle to update is no leave to read."""
+    asker = scene.folder / "update_asker"
+    source = Path(__file__).parent / "update_asker.cc"
+    words: list[Word] = [
+        "c++",
+        "-std=c++17",
+        "-I/usr/include/xrootd",
+        source,
+        "-o",
+        asker,
+        "-lXrdCl",
+    ]
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    site = Site(scene, plugin, start_endpoint)
+    make(site.source, "a", MIB)
+    question = f"dray ticket 1 t sha256:{'0' * 64}"
+    asked = scene.run(asker, site.source.at("a"), question).expect(0)
+    assert asked.out.startswith("refused: "), asked.out
+    assert "it is not open to be read alone" in site.source.said()
+    assert site.tickets() == []
+
+
+def test_delegated_credentials_get_a_ticket(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """With gsi the file is open as the person's whose proxy was handed on, and so is the ticket."""
+    grid = gsi.make(scene)
+    site = Site(scene, plugin, start_endpoint, lines=grid.lines(), env=grid.env)
+    what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
+    sink = scene.server("sink", lines=grid.lines(), env=grid.env, tpc=what)
+    made = make(site.source, "a", 20 * MIB)
+    urls = [server.at("a").replace("127.0.0.1", "localhost") for server in (site.source, sink)]
+    scene.xrdcp("--tpc", "delegate", "only", *urls, env=grid.person).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert [each["bytes_durable"] for each in site.sessions()] == [20 * MIB]
+    assert len(site.tickets()) == 1
+
+
+@pytest.mark.parametrize("fault", ["away", "another key", "no token", "no such token"])
+def test_without_its_endpoint_the_server_is_read(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
+) -> None:
+    """Copies go on as from any server, and both logs say why."""
+    settings = [f"peer_key sha256:{'0' * 64}"] if fault == "another key" else []
+    site, sink = Site(scene, plugin, start_endpoint, settings=settings), sink_of(scene)
+    if fault == "away":
+        site.endpoint.kill()
+    elif fault == "no token":
+        site.token.unlink()
+    elif fault == "no such token":
+        site.token.write_text("one-that-nobody-knows\n", encoding="ascii")
+    make(site.source, "a", 5 * MIB)
+    copy(site, sink, "a")
+    words = {
+        "away": "Connection refused",
+        "another key": "another key than peer_key",
+        "no token": "token file",
+        "no such token": "answers 401",
+    }
+    assert re.search(rf"no ticket for /a .*{words[fault]}", site.source.said())
+    assert "gets no leave from the dray there" in sink.said()
+    assert site.sessions() == []
+
+
+@pytest.fixture
+def trickle() -> Iterator[int]:
+    """Listen as a peer that begins TLS and says a byte of it now and then; give the port."""
+    ends = threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        # The head of a record that is longer than what comes of it.
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"\x16\x03\x03\x40\x00")
+            for _ in range(100):
+                if ends.wait(0.2):
+                    return
+                client.sendall(b"\x02")
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while not ends.is_set():
+                client, _ = listener.accept()
+                threads.append(threading.Thread(target=serve, args=(client,)))
+                threads[-1].start()
+
+    with socket.create_server((HERE, 0)) as listener:
+        threads = [threading.Thread(target=accept)]
+        threads[0].start()
+        yield listener.getsockname()[1]
+        ends.set()
+        listener.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join()
+
+
+def test_an_endpoint_that_trickles_is_given_up(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], trickle: int
+) -> None:
+    """It is not waited for longer than the settings say, however often it says a little."""
+    settings = ["wait_seconds 1", f"endpoint {HERE}:{trickle}"]
+    site = Site(scene, plugin, start_endpoint, settings=settings)
+    make(site.source, "a", MIB)
+    asked = site.ask("a", f"dray ticket 1 t sha256:{'0' * 64}")
+    assert asked["failed"] == "ask", asked
+    # It would have said more for twenty seconds, and ended the connection then.
+    assert "cannot be asked: it does not answer in time" in site.source.said()
+
+
+def test_an_endpoint_goes_by_a_name_that_is_known_at_the_start(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """It is looked up once; a name that nobody knows is refused before the server serves."""
+    site = Site(scene, plugin, start_endpoint)
+    make(site.source, "a", MIB)
+    own = scene.folder / "ctl.cf"
+    told = own.read_text(encoding="utf-8")
+    port = site.endpoint.address.rpartition(":")[2]
+    own.write_text(f"{told}endpoint localhost:{port}\n", encoding="utf-8")
+    site.source.kill()
+    site.source.start()
+    assert site.ticket("a", f"sha256:{'0' * 64}")["path"] == "/data/a"
+    site.source.kill()
+    # No name server is asked: no part of a name is so long.
+    own.write_text(f"{told}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
+    with contextlib.suppress(AssertionError):
+        site.source.start()
+    assert site.source.process is not None
+    assert site.source.process.wait(60).code != 0
+    assert f"the endpoint {'x' * 64} has no address" in site.source.said()
+
+
+@pytest.mark.parametrize("first", ["dray", "server"])
+def test_what_is_safe_stays_safe_whichever_way_it_came(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], first: str
+) -> None:
+    """A copy that was killed is finished with what was safe, by whatever way to the source can."""
+    site, sink = Site(scene, plugin, start_endpoint), sink_of(scene, f"rate = {32 * MIB}")
+    make(site.source, "a", 64 * MIB)
+    if first == "server":
+        site.endpoint.kill()
+    words = ["--tpc", "only", site.source.at("a"), sink.at("a")]
+    client = scene.begin("xrdcp", "--nopbar", *words)
+    await_safe(sink, 16 * MIB)
+    (job,) = sink.jobs()
+    if first == "dray":
+        site.endpoint.kill()
+    os.kill(job, signal.SIGKILL)
+    assert client.wait(60).code != 0
+    if first == "server":
+        site.endpoint.start()
+        # It is left alone for a moment after it did not answer.
+        time.sleep(6)
+    copy(site, sink, "a")
+    ((sent, resumed),) = copies(sink)
+    assert resumed > 0
+    assert sent + resumed == 64 * MIB
+    # The endpoint takes smaller objects than the server was read in: it would send all of it again.
+    assert ("reads from the server itself instead" in sink.said()) == (first == "server")
+    assert [each for each in site.sessions() if not each["error"]] == []
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_file_that_lies_elsewhere_is_read_from_the_server(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """A link out of the exported folder is the server's to follow, and not dray's."""
+    site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
+    other = scene.folder / "other"
+    other.mkdir()
+    make(site.source, "a", 2 * MIB).rename(other / "a")
+    site.source.path("a").symlink_to(other / "a")
+    copy(site, sink, "a")
+    assert "lies in none of the folders" in site.source.said()
+    assert site.tickets() == []
+
+
+@pytest.mark.parametrize("fault", ["missing", "open to others", "empty"])
+def test_without_a_token_the_server_does_not_start(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
+) -> None:
+    """It says which file is wrong, and what about it."""
+    token = scene.folder / "other-token"
+    if fault != "missing":
+        token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
+        token.chmod(0o640 if fault == "open to others" else 0o600)
+        give(token)
+    # It may listen for a moment before it reads what it has to load.
+    with contextlib.suppress(AssertionError):
+        Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
+    (source,) = scene.servers
+    assert source.process is not None
+    assert source.process.wait(60).code != 0
+    said = source.said()
+    words = {
+        "missing": "No such file",
+        "open to others": "is open to others: chmod 600 it",
+        "empty": "is empty",
+    }
+    assert f"the token file {token} {words[fault]}" in said.replace("cannot be read: ", "")
+
+
+def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
+    """A stock source costs one question, and is remembered by all copies of the destination."""
+    source = scene.server("source", tpc="pgm /bin/false")
+    sink = sink_of(scene)
+    for name in ("a", "b", "c"):
+        make(source, name, MIB)
+        scene.xrdcp("--tpc", "only", source.at(name), sink.at(name)).expect(0)
+        assert sink.said().count(NOWHERE) == 1
+    (known,) = sink.admin.rglob("dray-deaf-servers")
+    assert f"127.0.0.1]:{source.port}" in known.read_text(encoding="ascii") or (
+        f"127.0.0.1:{source.port}" in known.read_text(encoding="ascii")
+    )
+
+
+def test_a_destination_that_may_not_ask_does_not(
+    scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    site, sink = Site(scene, plugin, start_endpoint), sink_of(scene, "ask_source = false")
+    make(site.source, "a", MIB)
+    copy(site, sink, "a")
+    assert site.tickets() == []
+    assert NOWHERE not in sink.said()
+
+
+def test_the_plugin_exports_its_entry_alone() -> None:
+    assert exported(PLUGIN) == {"XrdOfsFSctl", "XrdOfsFSctl_"}

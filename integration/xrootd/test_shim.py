@@ -1,0 +1,78 @@
+"""What the XRootD client's plain interface does about names, at a stock server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.xrootd.servers import PATIENCE, SHIM, find, give
+
+if TYPE_CHECKING:
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = pytest.mark.server
+
+DONE = -1
+NOT_FOUND = 1
+PERMISSION_DENIED = 2
+EXISTS = 14
+
+
+def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bool) -> int:
+    """Give a file another name; the kind of what went wrong."""
+    script = Path(__file__).with_name("shim.py")
+    words = ["move", str(find(SHIM)), server.url, source, to, str(number), str(int(if_absent))]
+    ended = subprocess.run(
+        [sys.executable, script, *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **PATIENCE},
+    )
+    return int(ended.stdout)
+
+
+def make(server: Xrootd, name: str, content: str) -> int:
+    """Make a file; its number as the interface gives it."""
+    path = server.path(name)
+    path.write_text(content, encoding="utf-8")
+    give(path)
+    return (path.stat().st_ino & 0xFFFFFFFF) << 32
+
+
+def test_a_name_that_cannot_be_looked_at_is_not_replaced(bare: Scene) -> None:
+    """Only a name that is not there is free: one that may not be looked at may be somebody's."""
+    rights = bare.folder / "rights"
+    # Insert, rename, write; no lookup.
+    rights.write_text("u * /blind inw / a\n", encoding="utf-8")
+    give(rights)
+    lines = ["ofs.authorize", f"acc.authdb {rights}"]
+    server = bare.server("shim", tpc=None, lines=lines)
+    blind = server.path("blind")
+    blind.mkdir()
+    give(blind)
+    make(server, "a", "new")
+    make(server, "blind/b", "old")
+    assert move(server, "/a", "/blind/b", if_absent=True) == PERMISSION_DENIED
+    assert server.path("blind/b").read_text(encoding="utf-8") == "old"
+    make(server, "c", "old")
+    assert move(server, "/a", "/c", if_absent=True) == EXISTS
+    assert move(server, "/a", "/d", if_absent=True) == DONE
+    assert server.path("d").read_text(encoding="utf-8") == "new"
+
+
+def test_a_name_that_was_given_already_is_given(bare: Scene) -> None:
+    """Asked once more after its answer was lost, a renaming is done, for that very file alone."""
+    server = bare.server("shim", tpc=None)
+    number = make(server, "a", "new")
+    assert move(server, "/a", "/b", number, if_absent=False) == DONE
+    assert move(server, "/a", "/b", number, if_absent=False) == DONE
+    other = make(server, "c", "other")
+    assert move(server, "/a", "/b", other, if_absent=False) == NOT_FOUND
+    assert server.path("b").read_text(encoding="utf-8") == "new"

@@ -1,0 +1,388 @@
+"""``dray cp`` writes files and folders to a stock XRootD server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import host, tree
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.cp import begin, cp
+from integration.xrootd.servers import PATIENCE, SHIM, find, give
+
+if TYPE_CHECKING:
+    from integration.harness.program import Ended, Process
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+#: Slow enough to be stopped in the middle.
+SLOW = ("--progress", "json", "--rate", "48MiB")
+
+
+def begin_slowly(
+    bare: Scene, program: Path, source: Path, size: int
+) -> tuple[Xrootd, Path, Process]:
+    """Begin to copy a new file to a new server; give it when some of it is safe there."""
+    server = bare.server("sink", tpc=None)
+    path = source / "a"
+    make_file(path, size, seed=1)
+    copy = begin(bare, program, *SLOW, path, server.at("a"))
+    copy.await_durable()
+    return server, path, copy
+
+
+def assert_there(server: Xrootd, path: Path) -> None:
+    """Fail unless a server has the file."""
+    assert hash_file(server.path(path.name)) == hash_file(path)
+
+
+def said(ended: Ended) -> str:
+    """Give all that it said."""
+    return ended.out + ended.words
+
+
+def own(server: Xrootd) -> list[Path]:
+    """List what of dray's lies at a server."""
+    return [path for path in server.data.rglob("*") if path.name.startswith(".dray-")]
+
+
+@pytest.fixture
+def source(bare: Scene) -> Path:
+    """Give a folder for what is copied."""
+    folder = bare.folder / "in"
+    folder.mkdir()
+    return folder
+
+
+def test_files_of_every_size_arrive(bare: Scene, ours: Path, source: Path) -> None:
+    """A file arrives with its bytes, whatever its size; its server knows the sum; it goes once."""
+    server = bare.server("sink", tpc=None)
+    for size in (0, 1, 4096, MIB, MIB + 1, 64 * MIB + 13):
+        path = source / f"f{size}"
+        make_file(path, size, seed=size)
+        to = server.at(f"deep/er/{path.name}")
+        ended = cp(bare, ours, path, to).expect(0)
+        assert ended.report["bytes_sent"] == size
+        arrived = server.path(f"deep/er/{path.name}")
+        assert hash_file(arrived) == hash_file(path)
+        wanted = f"{zlib.adler32(path.read_bytes()):08x}"
+        assert server.checksum(f"deep/er/{path.name}", "adler32") == wanted
+        inode = arrived.stat().st_ino
+        again = cp(bare, ours, path, to).expect(0)
+        assert again.report["bytes_sent"] == 0
+        assert arrived.stat().st_ino == inode
+    assert own(server) == []
+    assert [path.name for path in server.data.iterdir()] == ["deep"]
+
+
+def make_tree(top: Path) -> None:
+    """Make a mixed tree: many small files, some large, an empty folder, blanks in names."""
+    for number in range(300):
+        folder = top / f"d{number % 7}" / f"deep {number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        make_file(folder / f"f{number}", number * 37, seed=number)
+    for number in range(3):
+        make_file(top / f"large{number}", (number + 1) * 3 * MIB + number, seed=number)
+    (top / "empty").mkdir()
+
+
+def same(one: Path, other: Path) -> None:
+    """Compare two trees, dray's own names included."""
+    names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
+    assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
+    for name in names:
+        assert (one / name).is_dir() == (other / name).is_dir()
+        assert (one / name).is_dir() or hash_file(one / name) == hash_file(other / name)
+
+
+def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) -> None:
+    """A mixed tree arrives whole, is not sent twice, and comes back the same."""
+    server = bare.server("sink", tpc=None)
+    make_tree(source / "top")
+    cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
+    same(source / "top", server.path("out/top"))
+    assert own(server) == []
+    again = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
+    assert again.report["bytes_sent"] == 0
+    # One that has changed goes, and no other.
+    changed = source / "top" / "d1" / "deep 1" / "f1"
+    make_file(changed, 5000, seed=99)
+    third = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
+    assert third.report["bytes_sent"] == 5000
+    same(source / "top", server.path("out/top"))
+    back = bare.folder / "back"
+    cp(bare, ours, "-r", server.at("out/top"), f"{back}/").expect(0)
+    same(source / "top", back / "top")
+
+
+def test_a_killed_copy_goes_on_and_nothing_false_is_seen(
+    bare: Scene, ours: Path, source: Path
+) -> None:
+    """After a kill the same command sends what was missing; the old file stands until the end."""
+    server = bare.server("sink", tpc=None)
+    path = source / "a"
+    make_file(path, 192 * MIB, seed=1)
+    old = server.path("a")
+    make_file(old, 1000, seed=2)
+    give(old)
+    before = hash_file(old)
+    killed = begin(bare, ours, *SLOW, path, server.at("a"))
+    killed.await_durable()
+    assert killed.kill().code != 0
+    assert hash_file(old) == before
+    rest = begin(bare, ours, *SLOW, path, server.at("a"))
+    seen: set[bytes] = set()
+    while rest.is_running():
+        # A large file is only looked at once it is no longer the old one.
+        seen.add(before if old.stat().st_size == 1000 else hash_file(old))
+        time.sleep(0.01)
+    ended = rest.wait(120).expect(0)
+    assert ended.report["bytes_resumed"] > 0
+    assert ended.report["bytes_sent"] == 192 * MIB - ended.report["bytes_resumed"]
+    assert seen <= {before, hash_file(path)}
+    assert hash_file(old) == hash_file(path)
+    assert own(server) == []
+
+
+def test_a_server_that_dies_loses_what_was_not_safe_alone(
+    bare: Scene, ours: Path, source: Path
+) -> None:
+    """The copy ends with a word; once the server is back it goes on from the log."""
+    server, path, copy = begin_slowly(bare, ours, source, 128 * MIB)
+    server.kill()
+    ended = copy.wait(180)
+    assert ended.code != 0
+    assert not server.path("a").exists()
+    server.start()
+    again = cp(bare, ours, path, server.at("a")).expect(0)
+    assert again.report["bytes_resumed"] > 0
+    assert again.report["bytes_sent"] == 128 * MIB - again.report["bytes_resumed"]
+    assert_there(server, path)
+    assert own(server) == []
+
+
+def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path) -> None:
+    """A source that was replaced between two attempts is copied from its beginning."""
+    server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
+    killed.kill()
+    make_file(path, 96 * MIB, seed=2)
+    os.utime(path, (time.time() + 10, time.time() + 10))
+    ended = cp(bare, ours, path, server.at("a")).expect(0)
+    assert ended.report["bytes_resumed"] == 0
+    assert_there(server, path)
+
+
+def test_another_file_of_its_number_is_not_gone_on_with(
+    bare: Scene, ours: Path, source: Path
+) -> None:
+    """A partial file with the logged number and without its mark counts for nothing."""
+    server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
+    killed.kill()
+    (part,) = server.data.glob(".dray-*.part")
+    (mark,) = [name for name in os.listxattr(part) if name.endswith("dray.born")]
+    # As of another file that has the number now.
+    os.setxattr(part, mark, b"1")
+    ended = cp(bare, ours, path, server.at("a")).expect(0)
+    assert ended.report["bytes_resumed"] == 0
+    assert_there(server, path)
+
+
+def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Path) -> None:
+    """A log that somebody keeps open by the name it had is not taken for the one that has it."""
+    server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
+    killed.kill()
+    (log,) = server.data.glob(".dray-log/*.log")
+    script = Path(__file__).with_name("shim.py")
+    at = server.at(str(log.relative_to(server.data)))
+    words = [sys.executable, str(script), "hold", str(find(SHIM)), at]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **PATIENCE}
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"-1\n"
+        anew = log.with_suffix(".copy")
+        shutil.copy(log, anew)
+        give(anew)
+        anew.rename(log)
+        refused = cp(bare, ours, path, server.at("a"))
+        reader.communicate()
+    assert refused.code != 0
+    assert "was replaced" in said(refused)
+    ended = cp(bare, ours, path, server.at("a")).expect(0)
+    assert ended.report["bytes_resumed"] > 0
+    assert_there(server, path)
+
+
+def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
+    """A second copy to the same place is refused by name while the first runs."""
+    server = bare.server("sink", tpc=None)
+    path = source / "a"
+    make_file(path, 128 * MIB, seed=1)
+    # The second waits two seconds for the first to end, which takes eight.
+    first = begin(bare, ours, "--progress", "json", "--rate", "16MiB", path, server.at("a"))
+    first.await_durable()
+    second = cp(bare, ours, path, server.at("a"))
+    assert second.code != 0
+    assert "another transfer is writing here" in said(second)
+    first.wait(120).expect(0)
+    assert_there(server, path)
+
+
+def test_what_the_server_sums_otherwise_gets_no_name(bare: Scene, ours: Path, source: Path) -> None:
+    """Bytes that are not those that were sent are found before the file has its name."""
+    server = bare.server("sink", tpc=None)
+    path = source / "a"
+    make_file(path, 96 * MIB, seed=1)
+    copy = begin(bare, ours, *SLOW, path, server.at("a"))
+    copy.await_durable(16 * MIB)
+    (part,) = server.data.glob(".dray-*.part")
+    # Not for others, nor are log and lease.
+    open_to = {path.name: path.stat().st_mode & 0o077 for path in own(server) if path.is_file()}
+    control = {path.name: path.stat().st_mode & 0o077 for path in server.data.glob(".dray-*/*")}
+    assert control
+    assert set({**open_to, **control}.values()) == {0}
+    with part.open("r+b") as file:
+        byte = file.read(1)
+        file.seek(0)
+        file.write(bytes([byte[0] ^ 1]))
+    ended = copy.wait(120)
+    assert ended.code != 0
+    assert "checksum mismatch" in said(ended)
+    assert not server.path("a").exists()
+    # And so it is whole the next time.
+    path.chmod(0o604)
+    cp(bare, ours, path, server.at("a")).expect(0)
+    assert_there(server, path)
+    assert server.path("a").stat().st_mode & 0o777 == 0o604
+
+
+def test_what_is_refused_is_said(bare: Scene, ours: Path, source: Path) -> None:
+    """No permission, a read-only export, a folder in the way, durability none: each has words."""
+    server = bare.server("sink", tpc=None, lines=["all.export /fixed readonly"])
+    path = source / "a"
+    make_file(path, 3 * MIB, seed=1)
+    shut = server.path("shut")
+    shut.mkdir()
+    shut.chmod(0o555)
+    fixed = server.path("fixed")
+    fixed.mkdir()
+    give(fixed)
+    refused = cp(bare, ours, path, f"{server.at('shut/a')}?authz=se-cret")
+    assert refused.code != 0
+    assert "permission denied" in said(refused)
+    assert "se-cret" not in said(refused)
+    unwritable = cp(bare, ours, path, server.at("fixed/a"))
+    assert unwritable.code != 0
+    assert "read-only" in said(unwritable) or "permission denied" in said(unwritable)
+    server.path("b").mkdir()
+    give(server.path("b"))
+    folder = cp(bare, ours, path, server.at("b"))
+    assert folder.code != 0
+    assert "a folder stands here" in said(folder)
+    weak = cp(bare, ours, "--durability", "none", path, server.at("c"))
+    assert "--durability none" in said(weak)
+    server.kill()
+    gone = cp(bare, ours, path, server.at("a"))
+    assert gone.code != 0
+    assert "cannot reach" in said(gone)
+
+
+def test_a_full_server_is_said_and_what_is_safe_stays(
+    bare: Scene, ours: Path, source: Path
+) -> None:
+    """What does not fit fails by name; with more room the same command sends the rest."""
+    server = bare.server("sink", tpc=None, start=False)
+    path = source / "a"
+    make_file(path, 48 * MIB, seed=1)
+    with host.small_file_system(server.data, 24 * MIB) as small:
+        give(small)
+        server.start()
+        ended = cp(bare, ours, "--rate", "24MiB", path, server.at("a"))
+        assert ended.code != 0
+        assert "no space left" in said(ended)
+        assert "free some space" in said(ended)
+        assert not server.path("a").exists()
+        assert os.system(f"mount -o remount,size=128m {small}") == 0  # noqa: S605
+        again = cp(bare, ours, path, server.at("a")).expect(0)
+        assert again.report["bytes_resumed"] > 0
+        assert_there(server, path)
+        server.kill()
+
+
+def barriers(server: Xrootd) -> set[int]:
+    """Give the file systems on which a server holds a file of dray's without a name."""
+    assert server.process is not None
+    found = set()
+    for handle in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            is_ours = re.search(r"/\.dray-[0-9a-f]{16}\.part \(deleted\)$", str(handle.readlink()))
+            if is_ours:
+                found.add(handle.stat().st_dev)
+    return found
+
+
+def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, source: Path) -> None:
+    """Each file system of the server that has folders of the copy has its own barrier."""
+    server = bare.server("sink", tpc=None, start=False)
+    for folder in ("one", "other"):
+        (source / "top" / folder).mkdir(parents=True)
+        for number in range(40):
+            make_file(source / "top" / folder / f"f{number}", 64 << 10, seed=number)
+    other = server.path("out/top/other")
+    other.mkdir(parents=True)
+    for made in (server.path("out"), server.path("out/top")):
+        give(made)
+    with host.small_file_system(other, 24 * MIB) as small:
+        give(small)
+        server.start()
+        to = f"{server.at('out')}/"
+        copy = begin(bare, ours, "--rate", "4MiB", "-r", source / "top", to)
+        seen: set[int] = set()
+        while copy.is_running():
+            seen |= barriers(server)
+            time.sleep(0.002)
+        copy.wait(120).expect(0)
+        assert seen == {small.stat().st_dev, server.data.stat().st_dev}
+        same(source / "top", server.path("out/top"))
+        server.kill()
+
+
+def test_a_stopped_copy_leaves_what_is_safe(bare: Scene, ours: Path, source: Path) -> None:
+    """An interrupt ends a copy in order, and the same command goes on."""
+    server = bare.server("sink", tpc=None)
+    make_tree(source / "top")
+    make_file(source / "top" / "a", 96 * MIB, seed=1)
+    copy = begin(bare, ours, *SLOW, "-r", source / "top", f"{server.at('out')}/")
+    copy.await_durable(8 * MIB)
+    copy.send(signal.SIGINT)
+    assert copy.wait(60).code != 0
+    ended = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
+    assert ended.report["bytes_sent"] < 96 * MIB + 19 * MIB
+    same(source / "top", server.path("out/top"))
+    assert own(server) == []
+
+
+def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path) -> None:
+    """A cluster's manager keeps no files; its data servers are named instead."""
+    head, data = bare.cluster(1, tpc=None)
+    path = source / "a"
+    make_file(path, MIB, seed=1)
+    refused = cp(bare, ours, path, head.at("a"))
+    assert refused.code != 0
+    assert "data servers" in said(refused)
+    cp(bare, ours, path, data[0].at("a")).expect(0)
+    assert_there(data[0], path)
+    assert tree.leftovers(data[0].data) == []

@@ -1,0 +1,134 @@
+// The server's side of tickets: whoever has a file open here to read it may ask for one, and gets it for
+// that file and for a key of theirs. That the file is open says all that is to be known of rights: by
+// a path anybody could ask, and the key of a third-party copy opens its file once only. Nothing is thrown
+// past what the server calls.
+
+#include "lines.hh"
+#include "mint.hh"
+#include "place.hh"
+
+#include <XrdOfs/XrdOfsFSctl_PI.hh>
+#include <XrdOuc/XrdOucErrInfo.hh>
+#include <XrdSec/XrdSecEntity.hh>
+#include <XrdSfs/XrdSfsInterface.hh>
+#include <XrdSys/XrdSysError.hh>
+#include <XrdVersion.hh>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace dray {
+
+namespace {
+
+// What a reader is told; why stands in the server's log.
+constexpr const char *refusal = "dray at this server gives no ticket for the file";
+
+// What is not for us, and for nobody behind us.
+int unknown(XrdOucErrInfo &error)
+{
+	error.setErrInfo(ENOTSUP, "fctl operation not supported");
+	return SFS_ERROR;
+}
+
+// The endpoint's path of a file that is open to be read.
+std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
+{
+	XrdOucErrInfo answer;
+	int number = file.fctl(SFS_FCTL_GETFD, nullptr, answer) == SFS_OK ? answer.getErrInfo() : -1;
+	int how = number < 0 ? -1 : fcntl(number, F_GETFL);
+	// Who may write to a file is not thereby one who may read it.
+	if (how >= 0 && (how & O_ACCMODE) != O_RDONLY)
+		throw NoTicket(EACCES, "it is not open to be read alone");
+	struct stat opened;
+	std::string place = how < 0 ? "" : path_of(number, opened);
+	std::string path = place.empty() ? "" : path_at_endpoint(settings, place);
+	if (path.empty())
+		throw NoTicket(ENOENT, "it lies in none of the folders that the settings name as a root");
+	return path;
+}
+
+} // namespace
+
+// Not in a namespace without a name: the server looks for an object of it.
+class Control : public XrdOfsFSctl_PI {
+public:
+	bool Configure(const char *, const char *parms, XrdOucEnv *, const Plugins &) override
+	{
+		try {
+			if (!parms || !*parms)
+				throw std::runtime_error("name a file with settings after the plug-in");
+			settings_ = new Settings(read_settings(parms));
+			mint_ = new Mint(*settings_);
+			return true;
+		} catch (const std::exception &error) {
+			eDest->Emsg("dray", "tickets for third-party copies:", error.what());
+		} catch (...) {
+			eDest->Emsg("dray", "tickets for third-party copies cannot be set up");
+		}
+		return false;
+	}
+
+	int FSctl(const int command, int length, const char *words, XrdSfsFile &file, XrdOucErrInfo &error,
+		  const XrdSecEntity *client) override
+	{
+		try {
+			std::string asked;
+			if (words && length > 0)
+				asked.assign(words, strnlen(words, static_cast<size_t>(length)));
+			if (command == SFS_FCTL_SPEC1 && mint_ && is_meant(asked))
+				return answer(asked, file, error, client);
+		} catch (...) {
+			error.setErrInfo(EIO, refusal);
+			return SFS_ERROR;
+		}
+		return prvPI ? prvPI->FSctl(command, length, words, file, error, client) : unknown(error);
+	}
+
+	// By a path nobody gets anything: the server asks for no right to such a question.
+	int FSctl(const int command, XrdSfsFSctl &words, XrdOucErrInfo &error, const XrdSecEntity *client) override
+	{
+		return prvPI ? prvPI->FSctl(command, words, error, client) : unknown(error);
+	}
+
+private:
+	int answer(const std::string &asked, XrdSfsFile &file, XrdOucErrInfo &error, const XrdSecEntity *client)
+	{
+		const char *name = file.FName() ? file.FName() : "?";
+		const char *whom = client && client->tident ? client->tident : "?";
+		try {
+			Question question = read_question(asked);
+			std::string text = mint_->ticket(question, endpoint_path(file, *settings_));
+			if (text.size() >= XrdOucEI::Max_Error_Len)
+				throw NoTicket(ENAMETOOLONG, "its name is too long for an answer");
+			tell("ticket for", name, whom, "");
+			error.setErrInfo(static_cast<int>(text.size()), text.c_str());
+			return SFS_DATA;
+		} catch (const NoTicket &none) {
+			tell("no ticket for", name, whom, std::string(": ") + none.what());
+			error.setErrInfo(none.number, refusal);
+			return SFS_ERROR;
+		}
+	}
+
+	// One line in the server's log.
+	void tell(const char *what, const char *name, const char *whom, const std::string &why)
+	{
+		std::string line = std::string(what) + " " + name + " to " + whom + why;
+		eDest->Emsg("dray", one_line(line).c_str());
+	}
+
+	// They live as long as the process: threads of the server still ask while it ends.
+	Settings *settings_ = nullptr;
+	Mint *mint_ = nullptr;
+};
+
+} // namespace dray
+
+#pragma GCC visibility push(default)
+XrdVERSIONINFO(XrdOfsFSctl, dray_ctl)
+#pragma GCC visibility pop
+
+__attribute__((visibility("default"))) dray::Control XrdOfsFSctl;

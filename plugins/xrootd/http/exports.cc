@@ -1,0 +1,28 @@
+#include "exports.hh"
+
+#include <algorithm>
+#include <sstream>
+
+namespace dray {
+
+Exports::Exports(const std::string &told)
+{
+	std::istringstream words(told);
+	for (std::string word; words >> word;)
+		beginnings_.push_back(word);
+}
+
+bool Exports::reach(const std::string &path) const
+{
+	if (path.empty() || path.front() != '/')
+		return false;
+	std::istringstream parts(path);
+	for (std::string part; std::getline(parts, part, '/');)
+		if (part == "." || part == "..")
+			return false;
+	// As the server compares: `all.export /data` is a beginning of /database as well.
+	return std::any_of(beginnings_.begin(), beginnings_.end(),
+			   [&](const std::string &each) { return path.rfind(each, 0) == 0; });
+}
+
+} // namespace dray
