@@ -18,18 +18,22 @@ from integration.bench import (
     peers,
     report,
     runs,
+    tpc,
     wan,
 )
 from integration.bench.begin import (
     TMPFS,
+    Kept,
     add_usual,
+    asked,
     catch_signals,
     command,
+    congestions_on,
     find_engine,
+    named_congestions,
     names_of,
     refuse_niceness,
     row,
-    write,
 )
 from integration.bench.results import BASE, Results
 
@@ -42,6 +46,7 @@ PARTS = {
     "growth": growth.main,
     "jobs": jobs.main,
     "connections": connections.main,
+    "tpc": tpc.main,
 }
 
 
@@ -89,9 +94,7 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
-    named = [word for word in given.congestion.split(",") if word]
-    with machine.network([name for name in named if name != "system"]) as network:
-        congestions = [network.congestion() if name == "system" else name for name in named]
+    with machine.network(named_congestions(given)) as network:
         wanted = SHORT if given.short else given.tools
         tools = [tool for tool in TOOLS if tool.name in wanted or tool.name == BASE]
         sets = []
@@ -107,41 +110,19 @@ def main(arguments: list[str]) -> int:
             command=command(given, options()),
             scale=given.scale,
         )
-        for each in results.rows:
-            runs.say(f"{each.name:15} {each.missing or each.version}")
+        kept = Kept(given, results, report)
         disk = Path(tempfile.gettempdir())
         places = {"tmpfs": TMPFS, "disk": disk}
-        asked = runs.Asked(
-            tools=tools,
-            sets=sets,
-            scale=given.scale,
-            rounds=given.rounds,
-            congestions=congestions,
+        usual = asked(
+            given,
+            program,
+            tools,
+            sets,
+            congestions_on(given, network),
             places=[places.get(word, Path(word)) for word in given.where.split(",")],
-            memory=TMPFS,
-            limit=given.limit,
-            tries=given.tries,
-            wait=given.wait,
-            nice=given.nice,
-            program=program,
         )
-
-        given.out.mkdir(parents=True, exist_ok=True)
-
-        def keep() -> None:
-            text = results.text()
-            for path in (given.out / "results.json", *([given.json] if given.json else [])):
-                write(path, text)
-            write(given.out / "tables.md", report.tables(results))
-            for name, picture in report.pictures(results).items():
-                write(given.out / name, picture)
-
-        runs.run_all(asked, network, results, keep)
-    runs.say("\n" + report.tables(results))
-    runs.say(f"bench: results, tables and pictures are in {given.out}")
-    if given.page:
-        report.publish(results.text())
-    return 0
+        runs.run_all(usual, network, results, kept.keep)
+    return kept.show()
 
 
 if __name__ == "__main__":

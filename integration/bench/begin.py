@@ -1,4 +1,4 @@
-"""What every part of the benchmark begins with: words, the program, signals, places of results."""
+"""What every part of the benchmark begins and ends with: words, the program, signals, results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import shlex
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from integration.bench import machine
+from integration.bench import machine, runs
 from integration.bench.results import Row
 from integration.harness.program import ROOT, find_program
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from integration.bench.path import WidePath
+    from integration.bench.results import Results
     from integration.bench.tools import Tool
 
 TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
@@ -108,6 +110,84 @@ def row(tool: Tool, network: machine.Network, program: Path) -> Row:
     if tool.is_ours:
         version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
     return Row(tool.name, tool.title, tool.kind, tool.is_ours, version, tool.missing(network))
+
+
+def named_congestions(given: argparse.Namespace) -> list[str]:
+    """Give the congestion controls that are named, but for the host's own."""
+    return [word for word in given.congestion.split(",") if word not in ("", "system")]
+
+
+def congestions_on(given: argparse.Namespace, network: machine.Network) -> list[str]:
+    """Give the congestion controls that are named, the host's own by its name."""
+    named = [word for word in given.congestion.split(",") if word]
+    return [network.congestion() if word == "system" else word for word in named]
+
+
+def asked(
+    given: argparse.Namespace,
+    program: Path,
+    tools: list[Tool],
+    sets: list[str],
+    congestions: list[str],
+    *,
+    places: list[Path] | None = None,
+    path: WidePath | None = None,
+) -> runs.Asked:
+    """Ask for runs as the usual options say.
+
+    :param places: folders to copy in; else the tmpfs.
+    """
+    return runs.Asked(
+        tools=tools,
+        sets=sets,
+        scale=given.scale,
+        rounds=given.rounds,
+        congestions=congestions,
+        places=places or [TMPFS],
+        memory=TMPFS,
+        limit=given.limit,
+        tries=given.tries,
+        wait=given.wait,
+        nice=given.nice,
+        program=program,
+        path=path,
+    )
+
+
+class Report(Protocol):
+    """How a part shows what it measured: what is printed, pictures by name, the manual's page."""
+
+    def tables(self, results: Results, /) -> str: ...  # noqa: D102
+    def pictures(self, results: Results, /) -> dict[str, str]: ...  # noqa: D102
+    def publish(self, text: str, /) -> None: ...  # noqa: D102
+
+
+class Kept:
+    """Results that lie on disk after each sample, and are shown at the end."""
+
+    def __init__(self, given: argparse.Namespace, results: Results, report: Report) -> None:
+        """Say of each tool whether it runs."""
+        self._given, self._results, self._report = given, results, report
+        for each in results.rows:
+            runs.say(f"{each.name:15} {each.missing or each.version}")
+        given.out.mkdir(parents=True, exist_ok=True)
+
+    def keep(self) -> None:
+        """Write what there is by now."""
+        text, out, also = self._results.text(), self._given.out, self._given.json
+        for place in (out / "results.json", *([also] if also else [])):
+            write(place, text)
+        write(out / "tables.md", self._report.tables(self._results))
+        for name, picture in self._report.pictures(self._results).items():
+            write(out / name, picture)
+
+    def show(self) -> int:
+        """Print the tables and write the page, if it is asked for; give the exit code."""
+        runs.say("\n" + self._report.tables(self._results))
+        runs.say(f"bench: results, tables and pictures are in {self._given.out}")
+        if self._given.page:
+            self._report.publish(self._results.text())
+        return 0
 
 
 def _ended(number: int, _: FrameType | None) -> NoReturn:

@@ -68,9 +68,12 @@ def _large(path: Path, scale: float) -> str:
     return "large files"
 
 
-def _many(path: Path, scale: float) -> str:
-    _linked(path, max(10, round(5000 * scale)), 10, tree.MIB)
-    return "files of 1 MiB"
+def _many(files: int) -> Callable[[Path, float], str]:
+    def make(path: Path, scale: float) -> str:
+        _linked(path, max(10, round(files * scale)), 10, tree.MIB)
+        return "files of 1 MiB"
+
+    return make
 
 
 def _linked(path: Path, files: int, names: int, size: int) -> None:
@@ -161,7 +164,8 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
     "a": _one,
     "b": _large,
     "c": _linux,
-    "d": _many,
+    "d": _many(5000),
+    "h": _many(100),
     "w": _few,
     "l": _small,
     **{f"f{power}": _almost_empty(10**power) for power in POWERS},
@@ -179,6 +183,7 @@ ROOM = {
     "b": 7 * tree.GIB,
     "c": 3 * tree.GIB,
     "d": 6 * tree.GIB,
+    "h": tree.GIB // 4,
     "w": 4 * tree.GIB,
     "l": 2 * tree.GIB,
     # A page, and what the kernel keeps for a name and an inode.

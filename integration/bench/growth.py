@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from integration.bench import datasets, growth_report, machine, ours, peers, runs
 from integration.bench.begin import (
     TMPFS,
+    Kept,
     add_usual,
+    asked,
     catch_signals,
     command,
     find_engine,
     names_of,
     refuse_niceness,
     row,
-    write,
 )
 from integration.bench.results import BASE, Results
 from integration.harness import tree
@@ -87,40 +88,14 @@ def main(arguments: list[str]) -> int:
             command=command(given, known, ("growth",)),
             scale=given.scale,
         )
-        for each in results.rows:
-            runs.say(f"{each.name:15} {each.missing or each.version}")
-        given.out.mkdir(parents=True, exist_ok=True)
-
-        def keep() -> None:
-            text = results.text()
-            for place in (given.out / "results.json", *([given.json] if given.json else [])):
-                write(place, text)
-            write(given.out / "tables.md", growth_report.tables(results))
-            for name, picture in growth_report.pictures(results).items():
-                write(given.out / name, picture)
+        kept = Kept(given, results, growth_report)
 
         for name in given.sets:
             if why := missing(name, given.scale, given.where):
                 runs.say(f"bench: without set {name}: {why}")
                 results.facts.append(f"Without {name}: {why}.")
                 continue
-            asked = runs.Asked(
-                tools=tools,
-                sets=[name],
-                scale=given.scale,
-                rounds=given.rounds,
-                congestions=[network.congestion()],
-                places=[given.where if name in BYTES else TMPFS],
-                memory=TMPFS,
-                limit=given.limit,
-                tries=given.tries,
-                wait=given.wait,
-                nice=given.nice,
-                program=program,
-            )
-            runs.run_all(asked, network, results, keep)
-    runs.say("\n" + growth_report.tables(results))
-    runs.say(f"bench: results, tables and pictures are in {given.out}")
-    if given.page:
-        growth_report.publish(results.text())
-    return 0
+            places = [given.where if name in BYTES else TMPFS]
+            one = asked(given, program, tools, [name], [network.congestion()], places=places)
+            runs.run_all(one, network, results, kept.keep)
+    return kept.show()

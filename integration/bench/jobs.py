@@ -8,14 +8,16 @@ import dataclasses
 
 from integration.bench import datasets, jobs_report, machine, ours, peers, runs
 from integration.bench.begin import (
-    TMPFS,
+    Kept,
     add_usual,
+    asked,
     catch_signals,
     command,
+    congestions_on,
     find_engine,
+    named_congestions,
     refuse_niceness,
     row,
-    write,
 )
 from integration.bench.path import WidePath, path
 from integration.bench.results import Results
@@ -66,9 +68,8 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
-    named = [word for word in given.congestion.split(",") if word]
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(machine.network([name for name in named if name != "system"]))
+        network = stack.enter_context(machine.network(named_congestions(given)))
         wide: WidePath | None = None
         if given.round_trip:
             network = wide = stack.enter_context(path(network))
@@ -83,17 +84,7 @@ def main(arguments: list[str]) -> int:
             base=LIMITS[0],
             megabits=given.megabits if wide else 0.0,
         )
-        for each in results.rows:
-            runs.say(f"{each.name:15} {each.missing or each.version}")
-        given.out.mkdir(parents=True, exist_ok=True)
-
-        def keep() -> None:
-            text = results.text()
-            for place in (given.out / "results.json", *([given.json] if given.json else [])):
-                write(place, text)
-            write(given.out / "tables.md", jobs_report.tables(results))
-            for name, picture in jobs_report.pictures(results).items():
-                write(given.out / name, picture)
+        kept = Kept(given, results, jobs_report)
 
         for number in given.jobs:
             name = f"j{number}"
@@ -101,24 +92,12 @@ def main(arguments: list[str]) -> int:
                 runs.say(f"bench: without {number} jobs: {why}")
                 results.facts.append(f"Without {number} jobs: {why}.")
                 continue
-            asked = runs.Asked(
-                tools=list(TOOLS),
-                sets=[name],
-                scale=given.scale,
-                rounds=given.rounds,
-                congestions=[network.congestion() if each == "system" else each for each in named],
-                places=[TMPFS],
-                memory=TMPFS,
-                limit=given.limit,
-                tries=given.tries,
-                wait=given.wait,
-                nice=given.nice,
-                program=program,
-                path=wide,
+            runs.run_all(
+                asked(
+                    given, program, list(TOOLS), [name], congestions_on(given, network), path=wide
+                ),
+                network,
+                results,
+                kept.keep,
             )
-            runs.run_all(asked, network, results, keep)
-    runs.say("\n" + jobs_report.tables(results))
-    runs.say(f"bench: results, tables and pictures are in {given.out}")
-    if given.page:
-        jobs_report.publish(results.text())
-    return 0
+    return kept.show()

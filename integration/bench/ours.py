@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 
 from dray.testing.endpoints import Endpoint, Root
 from integration.bench import machine
-from integration.bench.tools import CLEAR, COPY, ENCRYPTED, THIRD, Command, Scene, Tool, at_once
+from integration.bench.tools import (
+    CLEAR,
+    COPY,
+    ENCRYPTED,
+    NOBODY,
+    THIRD,
+    Command,
+    Scene,
+    Tool,
+    at_once,
+)
 from integration.harness.program import Bench
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from integration.harness.program import Word
+    from integration.harness.program import Server, Word
 
 
 def _copy(scene: Scene, *words: Word) -> list[Word]:
@@ -24,15 +35,33 @@ def _local(scene: Scene) -> Command:
     return Command(_copy(scene, f"{scene.data.path}/", scene.sink))
 
 
-def _served(scene: Scene, *, is_clear: bool) -> Command:
+def serve(
+    scene: Scene,
+    root: Path,
+    *,
+    is_clear: bool,
+    is_near: bool = False,
+    user: Sequence[Word] = (),
+) -> tuple[Bench, Server]:
+    """Start ``dray serve``.
+
+    :param is_near: at the client's end instead of the far one.
+    :param user: words before it that make it another user's, as ``give_to_nobody`` gives them.
+    """
     folder = scene.folder / "dray"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     bench = Bench(folder, scene.program)
+    if user:
+        os.chown(bench.token, NOBODY, NOBODY)
     scene.at_end.callback(bench.close)
     may = ["--allow-clear-data"] if is_clear else []
-    listen = f"{scene.ends.there}:0"
-    wrap = [*scene.processes.wrap, *scene.ends.far]
-    server = bench.serve(scene.sink, *may, listen=listen, wrap=wrap)
+    address, far = (scene.ends.here, ()) if is_near else (scene.ends.there, scene.ends.far)
+    wrap = [*scene.processes.wrap, *far, *map(os.fsdecode, user)]
+    return bench, bench.serve(root, *may, listen=f"{address}:0", wrap=wrap)
+
+
+def _served(scene: Scene, *, is_clear: bool) -> Command:
+    bench, server = serve(scene, scene.sink, is_clear=is_clear)
     far = f"dray://{server.address}/"
     asked = ["--clear-data"] if is_clear else []
     return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *bench.peer(server)))

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.bench import machine
+from integration.bench import machine, xrootd
 from integration.bench.tools import (
     CLEAR,
     COPY,
@@ -152,20 +152,8 @@ def _gridftp_third(scene: Scene) -> Command:
 
 
 def _xrootd_server(scene: Scene, name: str, *more: str) -> int:
-    port = machine.free_port()
-    state = scene.folder / name
-    state.mkdir()
-    lines = [f"xrd.port {port}", "xrd.network nodnr cache 0", "all.export /"]
     # Not the sink itself: what is copied into the root of all it takes for no folder.
-    lines += [f"oss.localroot {scene.sink.parent}", f"all.adminpath {state}"]
-    lines += [f"all.pidpath {state}", *more]
-    config = scene.write(f"{name}.cf", lines)
-    words: list[Word] = ["xrootd", "-I", "v4", "-c", config, "-n", name]
-    if os.geteuid() == 0:
-        os.chown(state, NOBODY, NOBODY)
-        words += ["-R", "nobody"]
-    scene.serve(name, port, words)
-    return port
+    return xrootd.server(scene, name, scene.sink.parent, *more)
 
 
 def _xrdcp(scene: Scene, url: str, env: dict[str, str]) -> Command:

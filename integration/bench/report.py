@@ -140,7 +140,7 @@ def tables(results: Results) -> str:
 
 def picture_name(set_name: str, where: str) -> str:
     """Name the file of a picture."""
-    return f"{set_name}-{where}.svg"
+    return f"{set_name}-{where}.svg".replace(" ", "")
 
 
 def pictures(results: Results) -> dict[str, str]:

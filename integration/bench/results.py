@@ -68,6 +68,8 @@ class Sample:
     peaks: tuple[int, ...] = ()
     #: of runs over a path: what was seen on it
     seen: Seen = field(default_factory=Seen)
+    #: seconds that whoever asked has waited, where ``seconds`` are those of the copying alone
+    waited: float = 0.0
 
 
 @dataclass
@@ -148,11 +150,19 @@ class Line:
 
 
 def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
-    """Give the order of a round: over the rounds each is early once, and late once."""
-    if not names:
-        return []
-    begin = turn * len(names) // max(1, turns) % len(names)
-    return [*names[begin:], *names[:begin]]
+    """Give the order of a round: all begin elsewhere, each with others before it than last time.
+
+    What runs before a tool leaves the machine's memory and caches in a state of its own. The rows
+    are those of E. J. Williams (1949), "Experimental designs balanced for the estimation of
+    residual effects of treatments", with the first one as it is given.
+    """
+    count = len(names)
+    zigzag = [at // 2 + 1 if at % 2 else -(at // 2) % count for at in range(count)]
+    place = {number % count: at for at, number in enumerate(zigzag)}
+    # Half of an odd number would bring half of the neighbours back.
+    step = count // max(1, turns)
+    shift = turn * max(1, step - 1 if step == count // 2 else step)
+    return [names[place[(number + shift) % count]] for number in zigzag]
 
 
 def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:

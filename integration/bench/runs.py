@@ -226,8 +226,9 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         )
     if code != 0:
         return replace(sample, error=f"ended with {code}: {said[-300:].strip()}")
+    waited = 0.0
     if command.seconds is not None:
-        seconds = command.seconds(said)
+        waited, seconds = seconds, command.seconds(said)
     foreign = max(0.0, busy - cpu - own)
     return replace(
         sample,
@@ -236,6 +237,7 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         memory_peak=memory.peak,
         peaks=_peaks(memory, process.pid),
         foreign_seconds=foreign,
+        waited=waited,
     )
 
 

@@ -16,6 +16,9 @@ from integration.harness.program import ROOT
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
+#: so little of the sets, with the host's own congestion control
+TINY = ("--scale", "0.004", "--congestion", "system")
+
 
 def run(folder: Path, program: Path, *words: str) -> tuple[Results, str]:
     paths = os.pathsep.join(str(ROOT / part) for part in ("engine/python", "operators", "."))
@@ -76,3 +79,33 @@ def test_jobs_run_at_one_time_and_all_arrive(folder: Path, program: Path) -> Non
     assert (ours.error, ours.set) == ("", "j2")
     assert "| jobs | dray MB/s |" in said
     assert json.loads((folder / "again.json").read_text(encoding="utf-8"))["base"] == "iperf3-4"
+
+
+def test_third_party_copies_of_xrootd_arrive_every_way(folder: Path, program: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("servers that listen everywhere need a network of their own: root")
+    found, said = run(folder, program, "tpc", "--cases", "0:a", *TINY)
+    assert [each.missing for each in found.rows if each.missing] == []
+    assert [(each.tool, each.error) for each in found.samples if each.error] == []
+    assert {each.tool for each in found.samples} == {row.name for row in found.rows}
+    for each in found.samples:
+        if each.tool in ("stock", "dray"):
+            assert each.waited > each.seconds > 0, each
+    assert "| less CPU than the least of XRootD's own | dray, HTTP COPY | a, tmpfs" in said
+
+
+def test_third_party_copies_of_xrootd_go_over_a_path(folder: Path, program: Path) -> None:
+    if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
+        pytest.skip("a path needs root and /dev/net/tun")
+    few = ["--cases", "0:h,10@500:w", "--tools", "dray,dray-http,dray-both"]
+    found, _ = run(folder, program, "tpc", *few, *TINY)
+    assert [(each.tool, each.error) for each in found.samples if each.error] == []
+    both = {"iperf3-4", "stock", "dray", "dray-http", "dray-both"}
+    for name, where, tools in (("h", "tmpfs", {*both, "cp"}), ("w", "10 ms 0.5 Gbit", both)):
+        there = {each.tool for each in found.samples if (each.set, each.where) == (name, where)}
+        assert there == tools, name
+    size = next(each.size for each in found.sets if each.name == "w") / 1e6
+    for each in found.samples:
+        if each.set == "w" and each.tool != "iperf3-4":
+            # From the source to the destination, and not by way of the client.
+            assert size < each.seen.arrived[-1][1] < 1.2 * size, each

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
 
-from integration.bench import growth_report, jobs_report, report, wan_report
+from integration.bench import growth_report, jobs_report, report, tpc_report, wan_report
 from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
 from integration.simulation import plot
 
@@ -46,13 +47,18 @@ def line(found: Results, name: str) -> Line:
     return next(each for each in lines(found, "a", "tmpfs", "cubic") if each.row.name == name)
 
 
-@pytest.mark.parametrize(("count", "turns"), [(1, 3), (3, 3), (5, 3), (20, 3), (4, 1), (2, 5)])
+@pytest.mark.parametrize(
+    ("count", "turns"), [(1, 3), (3, 3), (5, 3), (15, 3), (15, 2), (20, 3), (4, 1), (2, 5)]
+)
 def test_every_round_runs_every_tool_and_begins_elsewhere(count: int, turns: int) -> None:
     names = [f"tool{at}" for at in range(count)]
     orders = [rotated(names, turn, turns) for turn in range(turns)]
     assert all(sorted(order) == sorted(names) for order in orders)
     assert orders[0] == names
     assert len({order[0] for order in orders}) == min(count, turns)
+    after = [set(itertools.pairwise(order)) for order in orders]
+    if count >= 2 * turns:
+        assert all(not one & other for one, other in itertools.combinations(after, 2))
 
 
 def test_no_tool_is_no_order() -> None:
@@ -142,6 +148,7 @@ WRITTEN = [
     Written("wan_report", wan_report.PAGE, wan_report.page, wan_report.pictures),
     Written("growth_report", growth_report.PAGE, growth_report.page, growth_report.pictures),
     Written("jobs_report", jobs_report.PAGE, jobs_report.page, jobs_report.pictures),
+    Written("tpc_report", tpc_report.PAGE, tpc_report.page, tpc_report.pictures),
 ]
 
 

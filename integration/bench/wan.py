@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 
 from integration.bench import datasets, machine, ours, peers, runs, wan_report
 from integration.bench.begin import (
-    TMPFS,
+    Kept,
     add_usual,
+    asked,
     catch_signals,
     command,
+    congestions_on,
     find_engine,
+    named_congestions,
     names_of,
     refuse_niceness,
     row,
-    write,
 )
 from integration.bench.path import path
 from integration.bench.results import Results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from integration.bench.path import WidePath
@@ -104,10 +105,8 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
-    named = [word for word in given.congestion.split(",") if word]
     tools = [tool for tool in TOOLS if tool.name in given.tools or tool.name == BOUND]
-    with machine.network([name for name in named if name != "system"]) as own, path(own) as wide:
-        congestions = [wide.congestion() if name == "system" else name for name in named]
+    with machine.network(named_congestions(given)) as own, path(own) as wide:
         if given.window:
             wide.widen(given.window << 20)
         results = Results(
@@ -117,25 +116,10 @@ def main(arguments: list[str]) -> int:
             scale=given.scale,
             base=BOUND,
         )
-        for each in results.rows:
-            runs.say(f"{each.name:15} {each.missing or each.version}")
+        kept = Kept(given, results, wan_report)
         look(wide, given, results)
-        given.out.mkdir(parents=True, exist_ok=True)
-
-        def keep() -> None:
-            text = results.text()
-            for place in (given.out / "results.json", *([given.json] if given.json else [])):
-                write(place, text)
-            write(given.out / "tables.md", wan_report.tables(results))
-            for name, picture in wan_report.pictures(results).items():
-                write(given.out / name, picture)
-
-        run(given, wide, results, keep, program=program, tools=tools, congestions=congestions)
-    runs.say("\n" + wan_report.tables(results))
-    runs.say(f"bench: results, tables and pictures are in {given.out}")
-    if given.page:
-        wan_report.publish(results.text())
-    return 0
+        run(given, wide, results, kept, program=program, tools=tools)
+    return kept.show()
 
 
 def look(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
@@ -157,28 +141,12 @@ def run(
     given: argparse.Namespace,
     wide: WidePath,
     results: Results,
-    keep: Callable[[], None],
+    kept: Kept,
     *,
     program: Path,
     tools: list[Tool],
-    congestions: list[str],
 ) -> None:
     """Run all cases, those with one set after the other: it is made once for each."""
-    asked = runs.Asked(
-        tools=tools,
-        sets=[],
-        scale=given.scale,
-        rounds=given.rounds,
-        congestions=congestions,
-        places=[TMPFS],
-        memory=TMPFS,
-        limit=given.limit,
-        tries=given.tries,
-        wait=given.wait,
-        nice=given.nice,
-        program=program,
-        path=wide,
-    )
     for case in given.cases:
         round_trip, _, name = case.partition(":")
         if why := datasets.missing(name, given.scale, machine.free_memory()):
@@ -186,5 +154,6 @@ def run(
             continue
         wide.set(float(round_trip), given.megabits)
         runs.say(f"\npath of {wide.label}, {given.megabits:g} Mbit/s")
-        one = dataclasses.replace(asked, sets=[name])
-        runs.run_all(one, wide, results, keep)
+        congestions = congestions_on(given, wide)
+        one = asked(given, program, tools, [name], congestions, path=wide)
+        runs.run_all(one, wide, results, kept.keep)

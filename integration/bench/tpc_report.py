@@ -1,0 +1,311 @@
+"""Tables, pictures and the page of XRootD's third-party copies, made from what was written."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.bench import report
+from integration.bench import results as of
+from integration.bench.results import GB, Results
+from integration.bench.tools import LIMIT
+from integration.bench.tpc_tools import (
+    AT_ONCE,
+    BASE,
+    BOTH,
+    DELEGATED,
+    DELEGATED_BASE,
+    KINDS,
+    STOCK,
+)
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from integration.bench.results import Line, Row, Sample
+
+PAGE = ROOT / "docs" / "explanation" / "measured-tpc.md"
+FOLDER = PAGE.with_suffix("")
+RESULTS = FOLDER / "results.json"
+#: plain TCP: what a line carries
+BOUND = "iperf3-4"
+#: a client waits for the same polls either way; what its start takes beside them varies so much
+#: (guess, revisit)
+SAME_WAIT = 1.05
+
+HEADS = (
+    "who copies",
+    "MB/s",
+    "low to high",
+    "client waits s",
+    "CPU s/GB",
+    "peak MiB",
+    "x as shipped",
+    "x best tuned",
+    "foreign CPU s",
+    "notes",
+)
+
+INTRODUCTION = f"""\
+# What one run measured of XRootD's third-party copies
+
+The same file goes from one XRootD server to another, asked for by the stock clients: copied by
+what XRootD has for it, and by dray, all by turns. Of folders each file is asked for by itself,
+{AT_ONCE} at one time. [The command](../how-to/measure.md#third-party-copies-of-xrootd) prints
+yours.
+"""
+
+READING = """\
+## How to read it
+
+- Each number is the median of the rounds; ratios are those of each round. *x as shipped* and *x
+  best tuned* say how many times as fast a row is as XRootD's copy as it is shipped, and as the
+  fastest of its tuned ones in the same table.
+- *MB/s* of `root://` copies are of the time in which the server's programs ran, from the first
+  one's beginning to the last one's end. The client asks only every 2.5 seconds whether its copy is
+  done: *client waits s* is what it waited in all, the same for all programs that end between two
+  of its questions. Copies by HTTP are timed by their client.
+- *CPU s/GB* is of all processes: both servers, their programs, the client. *peak MiB* is what they
+  held in memory together, without the data on the tmpfs.
+- XRootD's data go without TLS. So dray's from its own other end are measured without it, and with
+  it, which is the default.
+- dray sums all data at both ends, stores the checksums with the copy, and compares what the
+  source's server says of its file. That server has stored it when the file came, as servers of
+  sites do; in a row that says so it has not, and reads the file for it. XRootD's own copies compare
+  nothing; as shipped each 4 KiB have a sum of their own on the way.
+- With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs;
+  without them the key of the copy opens it once, with four data connections, or as many as a row
+  says.
+- What bounds a row on the loopback is the processors: CPU s/GB times MB/s is close to all there
+  are. XRootD's own copy is one of the least that a copy can take: its source lends the pages of the
+  file to the socket, nobody sums, and a byte is copied twice. dray sums it at both ends and stores
+  the sums; from its own other end it is copied four times, because a source reads what it sums
+  ([why it copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). What would lift that is
+  a kernel in which lending pages is cheaper than it was there, or processors of their own for the
+  two ends.
+- Of many small files some of XRootD's own copies fail of *tpc authorization expired*: the source's
+  server has lost its answer to a key ([what could go
+  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray asks once more.
+- On the loopback both ends, and the kernel twice, share the processors. Over a path both ends are
+  on one host in networks of their own, and a program in user space carries the packets, each after
+  half the round trip, no faster than the line; TCP and its windows are the kernel's own.
+- *the line allows* is how many times as fast plain TCP is, without files and with four connections
+  over the same path in the same round. Where a goal asks for more, nothing can meet it there.
+- Every file that arrived was compared by SHA-256. *foreign CPU s* is what everything else on the
+  machine used during the run.
+"""
+
+Case = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be reached."""
+
+    title: str
+    bound: float
+    #: whether that is the least; else it is the most
+    is_least: bool = True
+
+
+DEFAULT = Goal("4 times as fast as the copy as shipped", 4.0)
+TUNED_BOTH = Goal("1.3 times as fast as the best tuned, from a dray", 1.3)
+TUNED = Goal("no slower than the best tuned, from a stock source", 1.0)
+FAR = Goal("3 times as fast as the copy as shipped, of one stream", 3.0)
+SAME = Goal("no slower than XRootD's with the same credentials", 1.0)
+CPU = Goal("less CPU than the least of XRootD's own", 1.0, is_least=False)
+WAIT = Goal("many files: the client waits no longer than for XRootD's", SAME_WAIT, is_least=False)
+
+
+def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
+    """List a tool's good runs in a case: set, path, congestion control."""
+    return [
+        each
+        for each in results.samples
+        if (each.set, each.where, each.congestion, each.tool) == (*case, tool) and not each.error
+    ]
+
+
+def best_tuned(results: Results, case: Case) -> str:
+    """Name the fastest of XRootD's own copies that is not as shipped; empty when there is none."""
+    found = [
+        (statistics.median(each.seconds for each in samples), row.name)
+        for row in results.rows
+        if row.kind == STOCK and row.name != BASE
+        if (samples := samples_of(results, case, row.name))
+    ]
+    return min(found)[1] if found else ""
+
+
+def times_as_fast(results: Results, case: Case, tool: str, as_tool: str) -> float:
+    """Compute how many times as fast a tool is as another, by rounds; 0 when one has no run."""
+    found = of.ratios(samples_of(results, case, as_tool), samples_of(results, case, tool))
+    return statistics.median(found) if found else 0.0
+
+
+def waits(results: Results, case: Case, tool: str) -> dict[int, float]:
+    """Give for each round what the client has waited."""
+    return {each.round: each.waited or each.seconds for each in samples_of(results, case, tool)}
+
+
+def wait_ratio(results: Results, case: Case, tool: str, to: str) -> float:
+    """Compute how long a tool's client waits, over another's; 0 when one has no run."""
+    ours, base = waits(results, case, tool), waits(results, case, to)
+    found = [ours[turn] / base[turn] for turn in ours if turn in base]
+    return statistics.median(found) if found else 0.0
+
+
+def cpu_ratio(results: Results, case: Case, tool: str) -> float:
+    """Compute a tool's CPU seconds over the least of XRootD's own; 0 when one has no run."""
+    found: dict[str, float] = {}
+    for row in results.rows:
+        if samples := samples_of(results, case, row.name):
+            found[row.name] = statistics.median(each.cpu_seconds for each in samples)
+    stock = [found[row.name] for row in results.rows if row.kind == STOCK and row.name in found]
+    least = min(stock, default=0.0)
+    return found[tool] / least if tool in found and least else 0.0
+
+
+def cells(results: Results, case: Case, line: Line, tuned: str) -> list[str]:
+    """Write a line's cells."""
+    name, notes = line.row.name, report.plain("; ".join(line.notes))
+    if line.rounds == 0:
+        return [report.title(line), *[""] * (len(HEADS) - 2), notes]
+    is_copy = line.row.kind != LIMIT
+    waited = statistics.median(waits(results, case, name).values())
+    shipped = times_as_fast(results, case, name, BASE) if is_copy else 0.0
+    best = times_as_fast(results, case, name, tuned) if is_copy else 0.0
+    return [
+        report.title(line),
+        f"{line.rate:.0f}",
+        f"{line.low:.0f} to {line.high:.0f}",
+        f"{waited:.1f}" if is_copy else "",
+        f"{line.cpu_seconds:.2f}",
+        f"{line.peak_mib:.0f}",
+        f"{shipped:.2f}" if shipped else "",
+        f"{best:.2f}" if best else "",
+        f"{line.foreign_seconds:.1f}",
+        notes,
+    ]
+
+
+def table(results: Results, case: Case) -> list[str]:
+    """Write one table in Markdown, by kinds, the fastest first, of what was run in this case."""
+    ran = {each.tool for each in results.samples if (each.set, each.where, each.congestion) == case}
+    found = [line for line in of.lines(results, *case) if line.row.name in ran]
+    rounds = max(line.rounds for line in found)
+    tuned = best_tuned(results, case)
+    head = f"{_set_title(results, case)}; {case[1]}, {case[2]}, {_count(rounds, 'round')}:"
+    text = [head, "", f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+    for kind in KINDS:
+        there = sorted(
+            (line for line in found if line.row.kind == kind),
+            key=lambda line: (line.rounds == 0, -line.rate),
+        )
+        if there:
+            text.append(f"| *{kind}* |{' |' * (len(HEADS) - 1)}")
+            text += [f"| {' | '.join(cells(results, case, line, tuned))} |" for line in there]
+    return text
+
+
+def _set_title(results: Results, case: Case) -> str:
+    return next(each.title for each in results.sets if each.name == case[0])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+def is_far(case: Case) -> bool:
+    """Whether the case is over a path."""
+    return " ms " in case[1]
+
+
+def goals(results: Results) -> list[str]:
+    """Write the table of what dray is to reach, and whether it did."""
+    rows = []
+
+    def add(goal: Goal, row: Row, case: Case, found: float, words: str, most: float) -> None:
+        if not found:
+            return
+        is_met = found >= goal.bound if goal.is_least else found <= goal.bound
+        where = f"{case[0]}, {case[1]}, {case[2]}"
+        cells = [goal.title, row.title, where, words, f"{most:.2f}" if most else ""]
+        rows.append(f"| {' | '.join(cells)} | {'yes' if is_met else 'no'} |")
+
+    for case in report.cases(results):
+        files = next(each.files for each in results.sets if each.name == case[0])
+        for row in results.rows:
+            if not row.is_ours:
+                continue
+            if files > 1:
+                base = DELEGATED_BASE if row.kind == DELEGATED else BASE
+                ratio = wait_ratio(results, case, row.name, base)
+                add(WAIT, row, case, ratio, f"{ratio:.2f}", 0.0)
+                continue
+            if row.kind == DELEGATED:
+                ratio = times_as_fast(results, case, row.name, DELEGATED_BASE)
+                add(SAME, row, case, ratio, f"{ratio:.2f}", 0.0)
+                continue
+            shipped = times_as_fast(results, case, row.name, BASE)
+            wait = wait_ratio(results, case, BASE, row.name)
+            words = f"{shipped:.2f} (by the client's wait {wait:.2f})"
+            most = times_as_fast(results, case, BOUND, BASE) if is_far(case) else 0.0
+            add(FAR if is_far(case) else DEFAULT, row, case, shipped, words, most)
+            tuned = best_tuned(results, case)
+            best = times_as_fast(results, case, row.name, tuned)
+            most = times_as_fast(results, case, BOUND, tuned) if is_far(case) else 0.0
+            add(TUNED_BOTH if row.kind == BOTH else TUNED, row, case, best, f"{best:.2f}", most)
+            cpu = cpu_ratio(results, case, row.name)
+            add(CPU, row, case, cpu, f"{cpu:.2f}", 0.0)
+    if not rows:
+        return []
+    heads = ("goal", "who", "where", "found", "the line allows", "met")
+    return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows]
+
+
+def tables(results: Results) -> str:
+    """Write the tables of all cases."""
+    parts = [*results.facts]
+    for case in report.cases(results):
+        parts += ["", *table(results, case)]
+    parts += ["", *goals(results)]
+    return "\n".join([*parts, "", *report.absent(results)]).strip("\n") + "\n"
+
+
+def pictures(results: Results) -> dict[str, str]:
+    """Draw a bar for each way, for each set and path."""
+    return report.pictures(results)
+
+
+def page(results: Results) -> str:
+    """Write the page."""
+    parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
+    parts += [f"{fact}\n" for fact in results.facts]
+    if reached := goals(results):
+        parts.append("\n".join(["## What it is to reach", "", *reached]) + "\n")
+    drawn = pictures(results)
+    for case in report.cases(results):
+        size = next(each.size for each in results.sets if each.name == case[0]) / GB
+        title = _set_title(results, case)
+        parts.append(f"## {title} ({size:.2f} GB): {case[1]}, {case[2]}\n")
+        name = report.picture_name(case[0], case[1])
+        if name in drawn:
+            parts.append(f"![{title}, {case[1]}]({FOLDER.name}/{name})\n")
+        parts.append("\n".join(table(results, case)) + "\n")
+    parts.append("\n".join(report.versions(results)) + "\n")
+    if report.absent(results):
+        parts.append("\n".join(report.absent(results)) + "\n")
+    return "\n".join([*parts, READING])
+
+
+def publish(text: str) -> None:
+    """Write the page and its pictures into the manual."""
+    results = Results.read(text)
+    report.put(PAGE, page(results), pictures(results), text)
+
+
+if __name__ == "__main__":
+    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))

@@ -1,0 +1,354 @@
+"""Third-party copies between two XRootD servers: by what XRootD has for them, and by dray.
+
+The source's server stands at the client's end, the destination's at the far one. Both run as an
+ordinary user, as does the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+from integration.bench import ours, peers, xrootd
+from integration.bench.tools import LIMIT, Command, Scene, Tool
+from integration.xrootd import gsi
+from integration.xrootd.files import set_checksum
+from integration.xrootd.http import PLUGIN, http_lines, make_certificates
+from integration.xrootd.servers import PROGRAM, SHIM
+from integration.xrootd.servers import Scene as Servers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from integration.harness.program import Word
+
+STOCK = "by XRootD's own means"
+DRAY = "dray at the destination"
+BOTH = "dray at both ends"
+#: their handshakes cost so much that these are compared with each other only
+DELEGATED = "with delegated credentials"
+KINDS = (LIMIT, STOCK, DRAY, BOTH, DELEGATED)
+
+#: files under way at one time, where there are many: what one client of a data manager asks for
+AT_ONCE = 10
+#: before the program in the server's line; copies of more files than are asked for at one time wait
+TPC = f"ofs.tpc ttl 60 120 xfr {AT_ONCE} streams 0,8 echo logok pgm"
+XRDCP = "/usr/bin/xrdcp --server"
+#: data connections, wherever several are asked for
+STREAMS = 4
+
+#: Runs a program and notes when it began and ended: xrdcp looks only each 2.5 seconds whether its
+#: copy is done, so that its own time says little of how long that took.
+TIMED = """\
+notes=$1; shift
+began=$(date +%s.%N)
+"$@"
+code=$?
+echo "ran $began $(date +%s.%N)" >> "$notes"
+exit $code
+"""
+RAN = re.compile(r"^ran ([0-9.]+) ([0-9.]+)$", re.MULTILINE)
+
+#: A copy by HTTP: what comes last says whether the file is there.
+COPY = """\
+said=$(curl -sS -X COPY -H "X-Number-Of-Streams: $1" -H "Source: $2" "$3")
+case "$said" in
+*success:*) ;;
+*) printf '%s\\n' "$said"; exit 1 ;;
+esac
+"""
+
+
+def copying_seconds(said: str) -> float:
+    """Read how long programs ran, from the first one's beginning to the last one's end.
+
+    :raises ValueError: when none has run.
+    """
+    ran = [(float(began), float(ended)) for began, ended in RAN.findall(said)]
+    return max(ended for _, ended in ran) - min(began for began, _ in ran)
+
+
+# --- the two servers ------------------------------------------------------------------------------
+
+
+def _source(
+    scene: Scene, *, sums: str = "adler32", lines: Sequence[str] = (), env: dict[str, str]
+) -> str:
+    """Start the source's server, which speaks HTTP too; give its address.
+
+    :param sums: the checksums that it can compute; that of ``adler32`` it has computed before.
+    """
+    if sums == "adler32":
+        for path in scene.data.path.iterdir():
+            keep_checksum(path)
+    port = xrootd.server(
+        scene,
+        "from",
+        scene.data.path.parent,
+        f"{TPC} {XRDCP}",
+        f"xrootd.chksum max 4 {sums}",
+        *http_lines(0),
+        *lines,
+        env=env,
+        is_near=True,
+    )
+    return f"{scene.ends.here}:{port}"
+
+
+def keep_checksum(path: Path) -> None:
+    """Have a file the checksum that its server stored when the file came, unless it has it."""
+    with contextlib.suppress(OSError):
+        os.getxattr(path, "user.XrdCks.adler32")
+        return
+    value = 1
+    with path.open("rb") as file:
+        while block := file.read(4 << 20):
+            value = zlib.adler32(block, value)
+    # Where the file system keeps no attributes, the server sums the file when it is asked.
+    with contextlib.suppress(OSError):
+        set_checksum(path, value)
+
+
+def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
+    """Start the destination's server; give its address."""
+    # Not the sink itself: what is copied into the root of all it takes for no folder.
+    root = scene.sink.parent
+    sums = "xrootd.chksum max 4 adler32 crc32c"
+    return f"{scene.ends.there}:{xrootd.server(scene, 'to', root, sums, *lines, env=env)}"
+
+
+def _timed(scene: Scene, program: str) -> str:
+    """Give the destination's line for copies by a program, which notes how long it runs."""
+    script = scene.write("timed", [TIMED])
+    return f"{TPC} /bin/sh {script} {scene.folder / 'to' / 'ran'} {program}"
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word]:
+    """Give words that ask for each file: some files at one time, where there are many.
+
+    :param words: before the two URLs.
+    :param source: the URL before the path.
+    """
+    user = scene.give_to_nobody()
+    folder = scene.data.path.name
+    names = sorted(path.name for path in scene.data.path.iterdir())
+    urls = [(f"{source}/{folder}/{name}", f"{sink}/sink/{name}") for name in names]
+    if len(urls) == 1:
+        return [*user, *words, *urls[0]]
+    # File by file, as data managers ask: by xrdcp's own --recursive all would get one name.
+    asked = scene.write("asked", [" ".join(pair) for pair in urls])
+    return [*user, "xargs", "-a", asked, "-P", str(AT_ONCE), "-n", "2", *words]
+
+
+def _xrdcp(
+    scene: Scene, source: str, sink: str, *more: Word, env: dict[str, str] | None = None
+) -> Command:
+    """Give the stock client's command for a copy by the program of the destination's server."""
+    words: list[Word] = ["xrdcp", "--nopbar", "--tpc", *(more or ("only",))]
+    asked = _asked(scene, words, f"root://{source}/", f"root://{sink}/")
+    notes = scene.folder / "to" / "ran"
+    return Command(
+        ["sh", "-c", '"$@" && cat "$0"', notes, *asked], env or {}, seconds=copying_seconds
+    )
+
+
+def _curl(scene: Scene, streams: int, source: str, sink: str) -> Command:
+    """Give the command for a copy by HTTP."""
+    words: list[Word] = ["sh", scene.write("copy", [COPY]), str(streams)]
+    return Command(_asked(scene, words, f"http://{source}", f"http://{sink}"))
+
+
+# --- by XRootD's own means ------------------------------------------------------------------------
+
+
+def _stock(streams: int = 1, env: dict[str, str] | None = None) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        source = _source(scene, env={})
+        sink = _sink(scene, _timed(scene, XRDCP), env=env or {})
+        more = ("only", "--streams", str(streams)) if streams > 1 else ()
+        return _xrdcp(scene, source, sink, *more)
+
+    return prepare
+
+
+def _http_sink(scene: Scene, *handler: str) -> str:
+    """Start a destination's server that does copies by HTTP."""
+    certificates = scene.folder / "certificates"
+    certificates.mkdir()
+    # Without TLS this version loads no such plug-in; the data come without it all the same.
+    make_certificates(certificates)
+    return _sink(
+        scene,
+        *http_lines(0),
+        f"xrd.tls {certificates}/host.pem {certificates}/host.key",
+        f"xrd.tlsca certdir {certificates}/authorities",
+        *handler,
+        env={"X509_CERT_DIR": str(certificates / "authorities")},
+    )
+
+
+def _stock_http(streams: int) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        source = _source(scene, env={})
+        sink = _http_sink(scene, "http.exthandler xrdtpc libXrdHttpTPC.so")
+        return _curl(scene, streams, source, sink)
+
+    return prepare
+
+
+# --- with delegated credentials -------------------------------------------------------------------
+
+
+def _delegated(
+    program: Callable[[Scene], str], env: dict[str, str] | None = None
+) -> Callable[[Scene], Command]:
+    """Prepare a copy by the client's own rights: the source may be opened more than once."""
+
+    def prepare(scene: Scene) -> Command:
+        own = scene.folder / "gsi"
+        scene.give_to_nobody(own)
+        own.mkdir(exist_ok=True)
+        grid = gsi.make(Servers(own, own, own))
+        source = _source(scene, lines=grid.lines(), env=grid.env)
+        what = _timed(scene, program(scene)).replace(" pgm ", " fcreds gsi =X509_USER_PROXY pgm ")
+        sink = _sink(scene, what, *grid.lines(), env={**grid.env, **(env or {})})
+        # Certificates are of names, not of addresses.
+        ends = [end.replace("127.0.0.1", "localhost") for end in (source, sink)]
+        return _xrdcp(scene, *ends, "delegate", "only", env=grid.person)
+
+    return prepare
+
+
+# --- by dray --------------------------------------------------------------------------------------
+
+
+def _program(scene: Scene, *settings: str) -> str:
+    """Give dray's program with these settings."""
+    config = scene.write("tpc.toml", list(settings))
+    return f"{scene.program.parent / PROGRAM} --config {config}"
+
+
+def _dray(*settings: str, sums: str = "adler32") -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        source = _source(scene, sums=sums, env={})
+        sink = _sink(scene, _timed(scene, _program(scene, *settings)), env={})
+        return _xrdcp(scene, source, sink)
+
+    return prepare
+
+
+def _dray_both(*, is_clear: bool) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        source = _source(scene, env={})
+        user = scene.give_to_nobody(scene.folder / "dray")
+        bench, server = ours.serve(
+            scene, scene.data.path.parent, is_clear=is_clear, is_near=True, user=user
+        )
+        settings = [
+            "[[endpoint]]",
+            f"servers = {json.dumps([source])}",
+            f"address = {json.dumps(server.address)}",
+            f"peer_key = {json.dumps(server.fingerprint)}",
+            f"token_file = {json.dumps(str(bench.token))}",
+            f"streams = {STREAMS}",
+            f"clear_data = {json.dumps(is_clear)}",
+        ]
+        sink = _sink(scene, _timed(scene, _program(scene, *settings)), env={})
+        return _xrdcp(scene, source, sink)
+
+    return prepare
+
+
+def _dray_http(scene: Scene) -> Command:
+    programs = scene.program.parent
+    settings = scene.write("http.cf", [f"program {programs / PROGRAM}"])
+    # The server puts its number into the name by itself.
+    library = programs / PLUGIN.replace("-5.so", ".so")
+    source = _source(scene, env={})
+    sink = _http_sink(scene, f"http.exthandler dray {library} {settings}")
+    return _curl(scene, STREAMS, source, sink)
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+#: what the machine itself can do with as many bytes: without files, and without a network
+LIMITS = ("iperf3-4", "cp")
+#: as shipped, by one stream: what all others are compared with
+BASE = "stock"
+DELEGATED_BASE = "stock-delegated"
+NEEDS = ("xrootd", "xrdcp")
+VERSION = ("xrdcp", "--version")
+PLAIN = {"XRD_CPUSEPGWRTRD": "0"}
+
+
+def _tool(
+    name: str,
+    title: str,
+    kind: str,
+    prepare: Callable[[Scene], Command],
+    needs: tuple[str, ...] = NEEDS,
+    *,
+    travels: bool = True,
+) -> Tool:
+    is_ours = name.startswith("dray")
+    return Tool(
+        name, title, kind, prepare, needs, VERSION, is_ours=is_ours, is_open=True, travels=travels
+    )
+
+
+HTTP = ("xrootd", "curl", "openssl")
+GSI = (*NEEDS, "xrdgsiproxy", "openssl")
+TOOLS = (
+    *(dataclasses.replace(tool, kind=LIMIT) for tool in peers.TOOLS if tool.name in LIMITS),
+    _tool(BASE, "xrdcp --server, as shipped", STOCK, _stock()),
+    _tool("stock-plain", "xrdcp --server, XRD_CPUSEPGWRTRD=0", STOCK, _stock(env=PLAIN)),
+    _tool(
+        "stock-plain-4",
+        f"xrdcp --server, XRD_CPUSEPGWRTRD=0, {STREAMS} streams",
+        STOCK,
+        _stock(STREAMS, PLAIN),
+    ),
+    _tool("stock-http-1", "HTTP COPY, 1 stream", STOCK, _stock_http(1), HTTP),
+    _tool("stock-http-4", f"HTTP COPY, {STREAMS} streams", STOCK, _stock_http(STREAMS), HTTP),
+    _tool("dray", "dray", DRAY, _dray()),
+    _tool("dray-1", "dray, connections = 1", DRAY, _dray("connections = 1")),
+    _tool("dray-sum", "dray, a source that has to sum the file", DRAY, _dray(sums="crc32c")),
+    _tool("dray-http", "dray, HTTP COPY", DRAY, _dray_http, HTTP),
+    _tool("dray-both", "dray from a dray", BOTH, _dray_both(is_clear=True)),
+    _tool(
+        "dray-both-tls", "dray from a dray, encrypted (default)", BOTH, _dray_both(is_clear=False)
+    ),
+    # The certificates are of the loopback's name.
+    _tool(
+        DELEGATED_BASE,
+        "xrdcp --server, XRD_CPUSEPGWRTRD=0, delegated credentials",
+        DELEGATED,
+        _delegated(lambda _: XRDCP, PLAIN),
+        GSI,
+        travels=False,
+    ),
+    _tool(
+        "dray-delegated",
+        "dray, delegated credentials",
+        DELEGATED,
+        _delegated(_program),
+        GSI,
+        travels=False,
+    ),
+)
+
+#: what is built beside the program, and which tools want it
+BUILT = {
+    PROGRAM: {tool.name for tool in TOOLS if tool.is_ours},
+    SHIM: {tool.name for tool in TOOLS if tool.is_ours} - {"dray-http"},
+    PLUGIN: {"dray-http"},
+}

@@ -1,0 +1,39 @@
+"""XRootD's server, as the benchmark starts it: in a network of its own, as an ordinary user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from integration.bench import machine
+from integration.xrootd.servers import usual_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.bench.tools import Scene
+    from integration.harness.program import Word
+
+
+def server(
+    scene: Scene,
+    name: str,
+    root: Path,
+    *lines: str,
+    env: dict[str, str] | None = None,
+    is_near: bool = False,
+) -> int:
+    """Start a server; give its port.
+
+    :param root: the folder that it exports.
+    :param lines: more lines of its configuration.
+    :param is_near: at the client's end instead of the far one.
+    """
+    port = machine.free_port()
+    # The server makes a folder of its own name where it stands, unless there is one.
+    state = scene.folder / name
+    user = scene.give_to_nobody(state)
+    state.mkdir(exist_ok=True)
+    config = scene.write(f"{name}.cf", [*usual_lines(port, state, root), *lines])
+    words: list[Word] = [*user, "xrootd", "-I", "v4", "-c", config, "-n", name]
+    scene.serve(name, port, words, env=env, is_near=is_near)
+    return port
