@@ -97,8 +97,9 @@ def title(line: Line) -> str:
 
 
 def plain(words: str) -> str:
-    """Make words fit into a cell."""
-    return " ".join(words.replace("|", "\\|").split())
+    """Make words fit into a cell: what servers send has zero bytes in it now and then."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in words)
+    return " ".join(shown.replace("|", "\\|").split())
 
 
 def table(results: Results, set_name: str, where: str, congestion: str) -> list[str]:
