@@ -149,6 +149,9 @@ find_missing() {
         # Rights by tokens, and the client of most sites.
         has_library libXrdAccSciTokens-5.so || missing+=(xrootd-scitokens-plugins)
         has gfal-copy || missing+=(gfal2-util-scripts gfal2-plugin-http gfal2-plugin-xrootd)
+        has curl || missing+=(curl)
+        # What plain TCP carries, beside what is measured over a path.
+        has iperf3 || missing+=(iperf3)
     elif [ "$level" = xrootd ]; then
         has c++ || missing+=(g++)
     fi

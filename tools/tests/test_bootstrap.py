@@ -77,7 +77,8 @@ class Host:
         self.rust("99.1.0")
         for name in ("c++", "rsync", "strace", "openssl", "valgrind", "xrootd", "xrdcp"):
             self.program(name, "exit 0")
-        self.program("gfal-copy", "exit 0")
+        for name in ("gfal-copy", "curl", "iperf3"):
+            self.program(name, "exit 0")
         library = self.system / "usr" / "lib" / "any-linux" / "libXrdAccSciTokens-5.so"
         library.parent.mkdir(parents=True, exist_ok=True)
         library.touch()
@@ -159,6 +160,8 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "gfal2-util-scripts",
         "gfal2-plugin-http",
         "gfal2-plugin-xrootd",
+        "curl",
+        "iperf3",
         "libxrootd-client-dev",
         "libxrootd-server-dev",
         "libxrootd-private-dev",
