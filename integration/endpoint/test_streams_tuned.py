@@ -129,7 +129,7 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
         # Half a second of them: nothing can have been found anew by then.
         scene.await_carried(carried_before + int(found * RATE_BYTES_PER_SECOND / 2))
         begun = len(streams(scene)) - before
-        print(f"found {pair}; the next one has begun with {begun}")
+        print(f"found {pair}; the next one has {begun}")
         assert begun >= found
         scene.client().cancel("second")
         while not scene.client().transfer("second").is_terminal:

@@ -66,9 +66,10 @@ impl Found {
         *lock(&self.kept)
     }
 
-    /// How many streams the next session begins with, of so many.
+    /// How many streams the next session begins with, of so many: no more than are usual, whatever is
+    /// known. Most transfers are over before more of them have shaken hands.
     pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
-        let streams = self.tuner(streams_most, options).setting().streams;
+        let streams = first(&self.tuner(streams_most, options));
         u16::try_from(streams).unwrap_or(streams_most)
     }
 
@@ -89,6 +90,11 @@ impl Found {
             None => Tuner::new(&bounds, setting(STREAMS_FIRST.into())),
         }
     }
+}
+
+/// How many streams a session of this tuner begins with.
+fn first(tuner: &Tuner) -> u32 {
+    tuner.setting().streams.min(STREAMS_FIRST.into())
 }
 
 /// The machine that is told.
@@ -144,7 +150,7 @@ struct State {
     errors: u32,
     held: Held,
     drains_until: Option<Instant>,
-    /// Whether it ever said another number than the first.
+    /// Whether it ever said another number than what was known.
     has_moved: bool,
     /// As many streams as were alive at once.
     live_most: u32,
@@ -182,7 +188,7 @@ impl<'a> Tuned<'a> {
     pub(crate) fn new(watch: &'a dyn Observer, session: Session<'a>, found: &'a Found) -> Self {
         let tuner = found.tuner(session.granted, session.options);
         let state = State {
-            streams: tuner.setting().streams,
+            streams: first(&tuner),
             tuner,
             at: Instant::now(),
             written: 0,
@@ -233,6 +239,9 @@ impl<'a> Tuned<'a> {
             rate: self.rate(),
         };
         let bottleneck = state.held.look(progress, &seen);
+        // What is known is opened for a transfer that lasts a sample, and judged from then on.
+        let known = state.tuner.setting().streams;
+        let is_opened = state.streams == known;
         let sample = Sample {
             bytes: seen.bytes,
             took,
@@ -242,6 +251,7 @@ impl<'a> Tuned<'a> {
             },
             bottleneck: match state.drains_until {
                 Some(until) if Instant::now() < until => Some(Bottleneck::Other),
+                _ if !is_opened => Some(Bottleneck::Other),
                 _ => bottleneck,
             },
         };
@@ -254,7 +264,7 @@ impl<'a> Tuned<'a> {
                 state.drains_until = Some(Instant::now() + self.drains(progress, &sample));
             }
             state.streams = wanted;
-            state.has_moved = true;
+            state.has_moved |= wanted != known;
             self.session.machine.set_streams(wanted);
             self.session.growth.want(wanted);
         }
@@ -335,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_begins_with_what_is_known_within_what_it_may_have() {
+    fn a_session_begins_with_what_is_known_and_no_more_than_usual() {
         let options = Options::default();
         let first = |known: Option<(u32, u32)>, most| {
             let of = |streams| Setting {
@@ -353,9 +363,10 @@ mod tests {
         assert_eq!(first(None, 64), STREAMS_FIRST);
         assert_eq!(first(None, 3), 3);
         assert_eq!(first(None, 1), 1);
-        assert_eq!(first(Some((20, u32::MAX)), 64), 20);
-        assert_eq!(first(Some((20, u32::MAX)), 16), 16);
-        assert_eq!(first(Some((20, 12)), 64), 12, "more fails");
+        assert_eq!(first(Some((3, u32::MAX)), 64), 3);
+        assert_eq!(first(Some((20, 3)), 64), 3, "more fails");
+        // A kilobyte needs no twenty handshakes.
+        assert_eq!(first(Some((20, u32::MAX)), 64), STREAMS_FIRST);
         // Another is needed to tell that one stands still.
         assert_eq!(first(Some((1, 1)), 64), 2);
     }
