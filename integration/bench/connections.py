@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import itertools
 import json
-import os
 import subprocess
 from pathlib import Path
 
 from integration.bench import connections_report, machine, runs
 from integration.bench.begin import catch_signals, command, write
 from integration.bench.connections_report import Cell, Results, Run
+from integration.bench.examples import example
 from integration.bench.results import rotated
 from integration.harness.program import ROOT
 
@@ -70,18 +70,6 @@ def cells() -> list[Cell]:
     return found
 
 
-def build() -> Path:
-    """Build the experiment's program.
-
-    :raises SystemExit: when it cannot be built.
-    """
-    words = ["build", "--locked", "--release", "-p", "dray-store", "--example", "connections"]
-    if subprocess.run(["cargo", *words], cwd=ROOT / "engine", check=False).returncode != 0:
-        raise SystemExit("bench: the experiment's program cannot be built")
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
-    return target / "release" / "examples" / "connections"
-
-
 def run(program: Path, cell: Cell, policy: str, turn: int, seconds: float) -> Run:
     """Run a case by one policy.
 
@@ -112,7 +100,7 @@ def main(arguments: list[str]) -> int:
     known = options()
     given = known.parse_args(arguments)
     catch_signals()
-    program = given.program or build()
+    program = given.program or example("connections")
     results = Results(
         machine=dataclasses.asdict(machine.Machine.this()),
         # Which build it was is no part of it: what is measured sleeps.

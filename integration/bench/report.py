@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from integration.bench import goals
 from integration.bench import results as of
-from integration.bench.results import Results
+from integration.bench.peers_goals import reached
+from integration.bench.results import Case, Results
 from integration.bench.tools import CLEAR, COPY, ENCRYPTED, LIMIT, THIRD
 from integration.harness.program import ROOT
 from integration.simulation import plot
 
 if TYPE_CHECKING:
+    from integration.bench.goals import Reached
     from integration.bench.results import Line
 
 KINDS = (LIMIT, COPY, CLEAR, ENCRYPTED, THIRD)
@@ -51,6 +54,10 @@ READING = """\
 - *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The
   fastest peer is that of the row's own kind: in clear, encrypted, or between two servers that a
   third party asked. Above 1.00 the row is faster than that.
+- *the work by hand* is the least that summing at both ends can take: a thread at each end and one
+  connection, one reads, sums and sends, the other receives, sums and writes, and nothing else: no
+  log, no other try, nothing safe. *the machine* is what it reaches in the same rounds. Close to it
+  and beyond (by more threads than one at each end), what is left is the machine's.
 - *foreign CPU s* is what everything else on the machine used during the run. Where it is large,
   the row is worth less.
 - All servers stand on this host's loopback, in a network of their own: no distance, no losses,
@@ -67,7 +74,7 @@ READING = """\
 """
 
 
-def cases(results: Results) -> list[tuple[str, str, str]]:
+def cases(results: Results) -> list[Case]:
     """List the tables there are: set, file system, congestion control."""
     found = [(each.set, each.where, each.congestion) for each in results.samples]
     return list(dict.fromkeys(found))
@@ -104,11 +111,9 @@ def plain(words: str) -> str:
 
 def table(results: Results, set_name: str, where: str, congestion: str) -> list[str]:
     """Write one table in Markdown, by kinds, the fastest first, without those that never ran."""
-    found = [
-        line
-        for line in of.lines(results, set_name, where, congestion)
-        if line.rounds or not line.row.missing
-    ]
+    case: Case = (set_name, where, congestion)
+    ran = {each.tool for each in results.samples if (each.set, each.where, each.congestion) == case}
+    found = [line for line in of.lines(results, *case) if line.row.name in ran]
     rounds = max(line.rounds for line in found)
     name = next(each.title for each in results.sets if each.name == set_name)
     head = f"{name}; {where}, {congestion}, {rounds} round{'s' if rounds != 1 else ''}:"
@@ -136,7 +141,14 @@ def absent(results: Results) -> list[str]:
 def tables(results: Results) -> str:
     """Write the tables of all cases."""
     parts = [line for case in cases(results) for line in ["", *table(results, *case)]]
+    parts += ["", *goals.table(reached(results, cases(results)))]
     return "\n".join([*parts, "", *absent(results)]).strip("\n") + "\n"
+
+
+def to_reach(reached: list[Reached]) -> list[str]:
+    """Write the part of a page that says what is to be reached; nothing for no goals."""
+    text = goals.table(reached)
+    return ["\n".join(["## What it is to reach", "", *text]) + "\n"] if text else []
 
 
 def picture_name(set_name: str, where: str) -> str:
@@ -189,6 +201,7 @@ def versions(results: Results) -> list[str]:
 def page(results: Results) -> str:
     """Write the page."""
     parts = [INTRODUCTION, place(results.machine), f"    {results.command}\n"]
+    parts += to_reach(reached(results, cases(results)))
     drawn = pictures(results)
     seen: set[tuple[str, str]] = set()
     for name, at, congestion in cases(results):

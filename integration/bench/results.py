@@ -22,6 +22,10 @@ KINDS_OF_PEERS = ("clear", "encrypted", "third party")
 BASE = "cp"
 
 
+#: a table: set, file system or path, congestion control
+Case = tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class Row:
     """A tool, as results remember it."""
@@ -169,6 +173,21 @@ def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
     """Give the times of one over those of another, in the rounds that both have."""
     base = {sample.round: sample.seconds for sample in to}
     return [each.seconds / base[each.round] for each in of if each.round in base]
+
+
+def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
+    """List a tool's good runs in a case: set, path, congestion control."""
+    return [
+        each
+        for each in results.samples
+        if (each.set, each.where, each.congestion, each.tool) == (*case, tool) and not each.error
+    ]
+
+
+def times_as_fast(results: Results, case: Case, tool: str, as_tool: str) -> float:
+    """Compute how many times as fast a tool is as another, by rounds; 0 when one has no run."""
+    found = ratios(samples_of(results, case, as_tool), samples_of(results, case, tool))
+    return statistics.median(found) if found else 0.0
 
 
 def lines(results: Results, set_name: str, where: str, congestion: str) -> list[Line]:

@@ -110,7 +110,8 @@ def _run_set(
     ground: _Ground,
 ) -> None:
     wanted = check.Content.of(ground.data.path)
-    by_name = {tool.name: tool for tool in asked.tools}
+    set_name = ground.data.name
+    by_name = {tool.name: tool for tool in asked.tools if set_name in (tool.sets or set_name)}
     missing = {row.name for row in results.rows if row.missing}
     lost: set[tuple[str, str]] = set()
     for turn in range(asked.rounds):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from integration.bench import wan, wan_report
+from integration.bench import goals, wan, wan_report
 from integration.bench.forward import (
     DELAY_NS,
     DROPPED,
@@ -138,19 +138,23 @@ def test_a_table_says_how_much_of_the_line_was_used() -> None:
 
 def test_goals_are_judged_by_their_own_measure() -> None:
     found = some_results()
-    (line,) = wan_report.goals(found)[2:]
+    (line,) = goals.table(wan_report.reached(found))[2:]
     assert line.endswith("| dray | w, 50 ms, cubic | 80.0% | no |")
     third = Row("dray-third", "between", "third party", is_ours=True, version="")
     found.rows.append(third)
     found.samples.append(replace(found.samples[-1], tool="dray-third", seconds=25.5))
-    assert wan_report.goals(found)[-1].endswith("| between | w, 50 ms, cubic | 1.020 | yes |")
+    assert goals.table(wan_report.reached(found))[-1].endswith(
+        "| between | w, 50 ms, cubic | 1.020 | yes |"
+    )
     # The same runs, were they of a tree, or of many files.
     found.samples = [replace(each, set="c") for each in found.samples]
-    tree = wan_report.goals(found)[2]
+    tree = goals.table(wan_report.reached(found))[2]
     assert tree.endswith("| dray | c, 50 ms, cubic | 1.25 | no |")
     found.samples = [replace(each, set="l", seconds=each.seconds / 4) for each in found.samples]
-    assert wan_report.goals(found)[2].endswith("| dray | l, 50 ms, cubic | 6.2 s | yes |")
-    assert wan_report.goals(replace(found, samples=[])) == []
+    assert goals.table(wan_report.reached(found))[2].endswith(
+        "| dray | l, 50 ms, cubic | 6.2 s | yes |"
+    )
+    assert wan_report.reached(replace(found, samples=[])) == []
 
 
 def test_results_over_a_path_are_read_as_they_were_written_and_drawn() -> None:

@@ -9,7 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.bench import growth_report, jobs_report, report, tpc_report, wan_report
+from integration.bench import (
+    growth_report,
+    jobs_report,
+    peers_goals,
+    report,
+    tpc_report,
+    wan_report,
+)
 from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
 from integration.simulation import plot
 
@@ -103,6 +110,74 @@ def test_a_peer_that_cannot_be_had_is_a_row_that_says_why() -> None:
     found = some_results()
     assert line(found, "gone").notes == ("no program gone",)
     assert "| a lost peer | no program gone |" in report.tables(found).splitlines()
+
+
+def goals_of(found: Results) -> list[tuple[str, str, str, bool]]:
+    reached = peers_goals.reached(found, [("a", "tmpfs", "cubic")])
+    return [(each.who, each.words, each.machine, each.is_met) for each in reached]
+
+
+def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
+    found = some_results()
+    # 1.6 times the fastest peer is enough, whatever a copy takes; CPU is compared with the least.
+    assert goals_of(found) == [
+        ("dray", "1.60 (1.25 times `cp -r`)", "", True),
+        ("dray", "0.62", "", True),
+    ]
+    found.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
+    found.samples += [sample("by-hand", turn, 1.0 * slow) for turn, slow in enumerate((1, 2, 1))]
+    by_hand = [machine for _, _, machine, _ in goals_of(found)]
+    assert by_hand == ["2.00 (1.00 times `cp -r`)", "0.50"]
+    found.samples = [
+        dataclasses.replace(each, seconds=each.seconds * 1.3, cpu_seconds=each.cpu_seconds * 2)
+        if each.tool == "dray"
+        else each
+        for each in found.samples
+    ]
+    assert [met for *_, met in goals_of(found)] == [False, False]
+    # A copy's time is the other way to it.
+    found.samples = [
+        dataclasses.replace(each, seconds=each.seconds * 1.5) if each.tool == "cp" else each
+        for each in found.samples
+    ]
+    assert goals_of(found)[0][1:] == (
+        "1.23 (1.08 times `cp -r`)",
+        "2.00 (0.67 times `cp -r`)",
+        True,
+    )
+
+
+def test_goals_of_what_is_encrypted_and_of_third_parties() -> None:
+    found = some_results()
+    found.rows += [
+        Row("ssh", "by ssh", "encrypted", is_ours=False, version=""),
+        Row("dray-tls", "encrypted", "encrypted", is_ours=True, version=""),
+        Row("dray-third", "between", "third party", is_ours=True, version=""),
+    ]
+    for turn, slow in enumerate((1, 2, 1)):
+        for tool, seconds in (("ssh", 3.0), ("dray-tls", 1.6), ("dray-third", 1.28)):
+            found.samples.append(sample(tool, turn, seconds * slow))
+    assert goals_of(found)[2:] == [
+        ("encrypted", "1.88, 1.29 of EScp as recorded", "", True),
+        ("encrypted", "1.28", "", True),
+        ("between", "1.024", "", True),
+    ]
+    found.samples = [
+        dataclasses.replace(each, seconds=each.seconds * 1.2, cpu_seconds=each.cpu_seconds * 1.3)
+        if each.tool in ("dray-tls", "dray-third")
+        else each
+        for each in found.samples
+    ]
+    assert [met for *_, met in goals_of(found)[2:]] == [False, False, False]
+    assert report.page(found).count("| no |") == 3
+
+
+def test_there_are_no_goals_without_runs_nor_for_other_sets() -> None:
+    found = some_results()
+    assert peers_goals.reached(found, [("h", "tmpfs", "cubic")]) == []
+    found.samples = [each for each in found.samples if each.tool != "dray"]
+    assert goals_of(found) == []
+    assert "What it is to reach" not in report.page(found)
 
 
 def test_the_table_is_sorted_and_complete() -> None:

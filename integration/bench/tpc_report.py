@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.bench import report
+from integration.bench import goals, report
 from integration.bench import results as of
-from integration.bench.results import GB, Results
+from integration.bench.goals import Goal, Reached
+from integration.bench.results import GB, Case, Results
 from integration.bench.tools import LIMIT
 from integration.bench.tpc_tools import (
     AT_ONCE,
@@ -24,15 +24,15 @@ from integration.bench.tpc_tools import (
 from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
-    from integration.bench.results import Line, Row, Sample
+    from integration.bench.results import Line, Row
 
 PAGE = ROOT / "docs" / "explanation" / "measured-tpc.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 #: plain TCP: what a line carries
 LINE = "iperf3-4"
-#: a copy within the host, by one program and without a network
-HOST = "cp"
+#: the work that a copy by dray is made of, and nothing else
+HOST = "by-hand"
 #: a client waits for the same polls either way; what its start takes beside them varies so much
 #: (guess, revisit)
 SAME_WAIT = 1.05
@@ -93,25 +93,13 @@ READING = """\
 - On the loopback both ends, and the kernel twice, share the processors. Over a path both ends are
   on one host in networks of their own, and a program in user space carries the packets, each after
   half the round trip, no faster than the line; TCP and its windows are the kernel's own.
-- *most* is what the same round allowed. Over a path it is how many times as fast plain TCP is,
-  without files and with four connections; on the loopback how many times as fast `cp -r` is, which
-  does not send its bytes through a socket. Where a goal asks for more, nothing can meet it there.
+- *the machine* is the same number of what stands for it in the same rounds: over a path plain TCP,
+  without files and with four connections; on the loopback *the work by hand*, a thread at each end,
+  one that reads, sums and sends, one that receives, sums and writes, and nothing else. Close to it
+  and beyond, what is left is the machine's.
 - Every file that arrived was compared by SHA-256. *foreign CPU s* is what everything else on the
   machine used during the run.
 """
-
-Case = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is to be reached."""
-
-    title: str
-    bound: float
-    #: whether that is the least; else it is the most
-    is_least: bool = True
-
 
 DEFAULT = Goal("4 times as fast as the copy as shipped", 4.0)
 TUNED_BOTH = Goal("1.3 times as fast as the best tuned, from a dray", 1.3)
@@ -122,35 +110,20 @@ CPU = Goal("less CPU than the least of XRootD's own", 1.0, is_least=False)
 WAIT = Goal("many files: the client waits no longer than for XRootD's", SAME_WAIT, is_least=False)
 
 
-def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
-    """List a tool's good runs in a case: set, path, congestion control."""
-    return [
-        each
-        for each in results.samples
-        if (each.set, each.where, each.congestion, each.tool) == (*case, tool) and not each.error
-    ]
-
-
 def best_tuned(results: Results, case: Case) -> str:
     """Name the fastest of XRootD's own copies that is not as shipped; empty when there is none."""
     found = [
         (statistics.median(each.seconds for each in samples), row.name)
         for row in results.rows
         if row.kind == STOCK and row.name != BASE
-        if (samples := samples_of(results, case, row.name))
+        if (samples := of.samples_of(results, case, row.name))
     ]
     return min(found)[1] if found else ""
 
 
-def times_as_fast(results: Results, case: Case, tool: str, as_tool: str) -> float:
-    """Compute how many times as fast a tool is as another, by rounds; 0 when one has no run."""
-    found = of.ratios(samples_of(results, case, as_tool), samples_of(results, case, tool))
-    return statistics.median(found) if found else 0.0
-
-
 def waits(results: Results, case: Case, tool: str) -> dict[int, float]:
     """Give for each round what the client has waited."""
-    return {each.round: each.waited or each.seconds for each in samples_of(results, case, tool)}
+    return {each.round: each.waited or each.seconds for each in of.samples_of(results, case, tool)}
 
 
 def wait_ratio(results: Results, case: Case, tool: str, to: str) -> float:
@@ -164,7 +137,7 @@ def cpu_ratio(results: Results, case: Case, tool: str) -> float:
     """Compute a tool's CPU seconds over the least of XRootD's own; 0 when one has no run."""
     found: dict[str, float] = {}
     for row in results.rows:
-        if samples := samples_of(results, case, row.name):
+        if samples := of.samples_of(results, case, row.name):
             found[row.name] = statistics.median(each.cpu_seconds for each in samples)
     stock = [found[row.name] for row in results.rows if row.kind == STOCK and row.name in found]
     least = min(stock, default=0.0)
@@ -178,8 +151,8 @@ def cells(results: Results, case: Case, line: Line, tuned: str) -> list[str]:
         return [report.title(line), *[""] * (len(HEADS) - 2), notes]
     is_copy = line.row.kind != LIMIT
     waited = statistics.median(waits(results, case, name).values())
-    shipped = times_as_fast(results, case, name, BASE) if is_copy else 0.0
-    best = times_as_fast(results, case, name, tuned) if is_copy else 0.0
+    shipped = of.times_as_fast(results, case, name, BASE) if is_copy else 0.0
+    best = of.times_as_fast(results, case, name, tuned) if is_copy else 0.0
     return [
         report.title(line),
         f"{line.rate:.0f}",
@@ -226,17 +199,14 @@ def is_far(case: Case) -> bool:
     return " ms " in case[1]
 
 
-def goals(results: Results) -> list[str]:
-    """Write the table of what dray is to reach, and whether it did."""
+def reached(results: Results) -> list[Reached]:
+    """List what dray is to reach, and whether it did."""
     rows = []
 
-    def add(goal: Goal, row: Row, case: Case, found: float, words: str, most: float) -> None:
-        if not found:
-            return
-        is_met = found >= goal.bound if goal.is_least else found <= goal.bound
-        where = f"{case[0]}, {case[1]}, {case[2]}"
-        cells = [goal.title, row.title, where, words, f"{most:.2f}" if most else ""]
-        rows.append(f"| {' | '.join(cells)} | {'yes' if is_met else 'no'} |")
+    def add(goal: Goal, row: Row, case: Case, found: float, words: str, machine: float) -> None:
+        if found:
+            is_met, limit = goal.is_met(found), f"{machine:.2f}" if machine else ""
+            rows.append(Reached(goal, row.title, case, words, is_met, limit))
 
     for case in report.cases(results):
         files = next(each.files for each in results.sets if each.name == case[0])
@@ -249,25 +219,22 @@ def goals(results: Results) -> list[str]:
                 add(WAIT, row, case, ratio, f"{ratio:.2f}", 0.0)
                 continue
             if row.kind == DELEGATED:
-                ratio = times_as_fast(results, case, row.name, DELEGATED_BASE)
+                ratio = of.times_as_fast(results, case, row.name, DELEGATED_BASE)
                 add(SAME, row, case, ratio, f"{ratio:.2f}", 0.0)
                 continue
-            shipped = times_as_fast(results, case, row.name, BASE)
+            shipped = of.times_as_fast(results, case, row.name, BASE)
             wait = wait_ratio(results, case, BASE, row.name)
             words = f"{shipped:.2f} (by the client's wait {wait:.2f})"
             bound = LINE if is_far(case) else HOST
-            most = times_as_fast(results, case, bound, BASE)
-            add(FAR if is_far(case) else DEFAULT, row, case, shipped, words, most)
+            machine = of.times_as_fast(results, case, bound, BASE)
+            add(FAR if is_far(case) else DEFAULT, row, case, shipped, words, machine)
             tuned = best_tuned(results, case)
-            best = times_as_fast(results, case, row.name, tuned)
-            most = times_as_fast(results, case, bound, tuned)
-            add(TUNED_BOTH if row.kind == BOTH else TUNED, row, case, best, f"{best:.2f}", most)
+            best = of.times_as_fast(results, case, row.name, tuned)
+            machine = of.times_as_fast(results, case, bound, tuned)
+            add(TUNED_BOTH if row.kind == BOTH else TUNED, row, case, best, f"{best:.2f}", machine)
             cpu = cpu_ratio(results, case, row.name)
-            add(CPU, row, case, cpu, f"{cpu:.2f}", 0.0)
-    if not rows:
-        return []
-    heads = ("goal", "who", "where", "found", "most", "met")
-    return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows]
+            add(CPU, row, case, cpu, f"{cpu:.2f}", cpu_ratio(results, case, HOST))
+    return rows
 
 
 def tables(results: Results) -> str:
@@ -275,7 +242,7 @@ def tables(results: Results) -> str:
     parts = [*results.facts]
     for case in report.cases(results):
         parts += ["", *table(results, case)]
-    parts += ["", *goals(results)]
+    parts += ["", *goals.table(reached(results))]
     return "\n".join([*parts, "", *report.absent(results)]).strip("\n") + "\n"
 
 
@@ -288,8 +255,7 @@ def page(results: Results) -> str:
     """Write the page."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
-    if reached := goals(results):
-        parts.append("\n".join(["## What it is to reach", "", *reached]) + "\n")
+    parts += report.to_reach(reached(results))
     drawn = pictures(results)
     for case in report.cases(results):
         size = next(each.size for each in results.sets if each.name == case[0]) / GB

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import statistics
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.bench import report
+from integration.bench import goals, report
 from integration.bench import results as of
+from integration.bench.goals import Goal, Reached
 from integration.bench.path import rates, steady_rate
-from integration.bench.results import Results
+from integration.bench.results import Case, Results
 from integration.harness.program import ROOT
 from integration.simulation import plot
 
 if TYPE_CHECKING:
-    from integration.bench.results import Line, Sample
+    from integration.bench.results import Line
 
 HEADS = (
     "tool",
@@ -66,37 +66,20 @@ READING = """\
 OURS, THIRD = "dray", "dray-third"
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What is to be reached."""
-
-    title: str
-    bound: float
-    #: whether that is the least; else it is the most
-    is_least: bool = False
-
-
 GOALS = {
-    "line": Goal("a large file: 90 % of the line from second 5", 0.9, is_least=True),
-    "tree": Goal("a tree: 1.2 times what plain TCP needs for its bytes", 1.2),
-    "small": Goal("50 000 files, 554 MB: 8 s (mdtmFTP 11 s, GridFTP 1006 s at 95 ms)", 8.0),
-    "third": Goal("third party: 1.03 times client-server", 1.03),
+    "line": Goal("a large file: 90 % of the line from second 5", 0.9),
+    "tree": Goal("a tree: 1.2 times what plain TCP needs for its bytes", 1.2, is_least=False),
+    "small": Goal(
+        "50 000 files, 554 MB: 8 s (mdtmFTP 11 s, GridFTP 1006 s at 95 ms)", 8.0, is_least=False
+    ),
+    "third": Goal("third party: 1.03 times client-server", 1.03, is_least=False),
 }
 
 
-def samples_of(results: Results, case: tuple[str, str, str], tool: str) -> list[Sample]:
-    """List a tool's good runs in a case: set, path, congestion control."""
-    return [
-        each
-        for each in results.samples
-        if (each.set, each.where, each.congestion, each.tool) == (*case, tool) and not each.error
-    ]
-
-
-def cells(results: Results, case: tuple[str, str, str], line: Line) -> list[str]:
+def cells(results: Results, case: Case, line: Line) -> list[str]:
     """Write a line's cells."""
     notes = report.plain("; ".join(line.notes))
-    found = samples_of(results, case, line.row.name)
+    found = of.samples_of(results, case, line.row.name)
     if not found:
         return [report.title(line), *[""] * (len(HEADS) - 2), notes]
     steady = statistics.median(steady_rate(each.seen.arrived) for each in found)
@@ -117,7 +100,7 @@ def cells(results: Results, case: tuple[str, str, str], line: Line) -> list[str]
     ]
 
 
-def table(results: Results, case: tuple[str, str, str]) -> list[str]:
+def table(results: Results, case: Case) -> list[str]:
     """Write one table in Markdown, by kinds, the fastest first."""
     found = [line for line in of.lines(results, *case) if line.rounds or not line.row.missing]
     rounds = max(line.rounds for line in found)
@@ -140,26 +123,24 @@ def tables(results: Results) -> str:
     parts = [*results.facts]
     for case in report.cases(results):
         parts += ["", *table(results, case)]
-    parts += ["", *goals(results)]
+    parts += ["", *goals.table(reached(results))]
     return "\n".join([*parts, "", *report.absent(results)]).strip("\n") + "\n"
 
 
-def seconds_of(results: Results, case: tuple[str, str, str], tool: str) -> float:
+def seconds_of(results: Results, case: Case, tool: str) -> float:
     """Give the median of a tool's seconds in a case; 0 when it has no good run."""
-    found = [each.seconds for each in samples_of(results, case, tool)]
+    found = [each.seconds for each in of.samples_of(results, case, tool)]
     return statistics.median(found) if found else 0.0
 
 
-def goals(results: Results) -> list[str]:
-    """Write the table of what dray is to reach, and whether it did."""
+def reached(results: Results) -> list[Reached]:
+    """List what dray is to reach, and whether it did."""
     rows = []
 
-    def add(what: str, tool: str, case: tuple[str, str, str], found: float, words: str) -> None:
+    def add(what: str, tool: str, case: Case, found: float, words: str) -> None:
         goal = GOALS[what]
-        is_met = found >= goal.bound if goal.is_least else found <= goal.bound
         title = next(row.title for row in results.rows if row.name == tool)
-        where = f"{case[0]}, {case[1]}, {case[2]}"
-        rows.append(f"| {goal.title} | {title} | {where} | {words} | {'yes' if is_met else 'no'} |")
+        rows.append(Reached(goal, title, case, words, goal.is_met(found)))
 
     for case in report.cases(results):
         for tool in (OURS, THIRD):
@@ -167,7 +148,7 @@ def goals(results: Results) -> list[str]:
             if not seconds:
                 continue
             if case[0] == "w" and results.megabits:
-                good = samples_of(results, case, tool)
+                good = of.samples_of(results, case, tool)
                 part = statistics.median(steady_rate(each.seen.arrived) for each in good)
                 part *= 8 / results.megabits
                 add("line", tool, case, part, f"{part:.1%}")
@@ -179,12 +160,10 @@ def goals(results: Results) -> list[str]:
         if all(both):
             more = both[1] / both[0]
             add("third", THIRD, case, more, f"{more:.3f}")
-    if not rows:
-        return []
-    return ["| goal | who | where | found | met |", "|---|---|---|---|---|", *rows]
+    return rows
 
 
-def picture_name(case: tuple[str, str, str]) -> str:
+def picture_name(case: Case) -> str:
     """Name the file of a picture."""
     return f"{'-'.join(case)}.svg".replace(" ", "")
 
@@ -195,7 +174,7 @@ def pictures(results: Results) -> dict[str, str]:
     for case in report.cases(results):
         lines = []
         for row in results.rows:
-            good = [each for each in samples_of(results, case, row.name) if each.seen.arrived]
+            good = [each for each in of.samples_of(results, case, row.name) if each.seen.arrived]
             if good:
                 lines.append(plot.Line(row.name, rates(good[-1].seen.arrived)))
         if lines:
@@ -209,8 +188,7 @@ def page(results: Results) -> str:
     """Write the page."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
-    if reached := goals(results):
-        parts.append("\n".join(["## What it is to reach", "", *reached]) + "\n")
+    parts += report.to_reach(reached(results))
     drawn = pictures(results)
     for case in report.cases(results):
         name = next(each.title for each in results.sets if each.name == case[0])

@@ -1,0 +1,174 @@
+//! The least that a copy between two processes can take here: one thread at each end, one connection,
+//! nothing but the work itself. A source reads, sums, sends; a sink receives, sums, writes. Nothing is
+//! kept for another try, nothing is made safe, and names appear before their bytes.
+//!
+//! ```text
+//! by_hand sink ADDRESS:PORT FOLDER
+//! by_hand source ADDRESS:PORT FOLDER
+//! ```
+//!
+//! `integration/bench` measures it beside dray and the others: what dray needs more is dray's own.
+#![expect(clippy::print_stderr, reason = "a program")]
+
+use dray_core::checksum::{Summer, Sums};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Bytes read and summed at once, as dray does it: they stay in the processor's cache.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Before each file: the length of its path, and its size.
+const HEAD_BYTES: usize = 12;
+
+/// Longest path: the kernel's `PATH_MAX`.
+const PATH_MAX: usize = 4096;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let ended = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["sink", address, folder] => sink(address, Path::new(folder)),
+        ["source", address, folder] => source(address, Path::new(folder)),
+        _ => Err(io::Error::other("sink|source ADDRESS:PORT FOLDER")),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("by_hand: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn source(address: &str, top: &Path) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    prepare(&stream)?;
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(top.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            match entry.file_type()? {
+                kind if kind.is_dir() => folders.push(path),
+                kind if kind.is_file() => send(&mut stream, top, &path, &mut buffer)?,
+                _ => {
+                    let what = format!("{}: neither a file nor a folder", path.display());
+                    return Err(io::Error::other(what));
+                }
+            }
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    // The sink closes when all is written.
+    match stream.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::Error::other("the sink has found other sums")),
+    }
+}
+
+fn send(stream: &mut TcpStream, top: &Path, path: &Path, buffer: &mut [u8]) -> io::Result<()> {
+    let mut file = File::open(top.join(path))?;
+    let size = file.metadata()?.len();
+    let name = path.as_os_str().as_bytes();
+    let length = u32::try_from(name.len()).map_err(io::Error::other)?;
+    let head = [&length.to_le_bytes()[..], &size.to_le_bytes(), name].concat();
+    stream.write_all(&head)?;
+    let mut summer = Summer::new();
+    let mut left = size;
+    while left > 0 {
+        let most = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let piece = match file.read(&mut buffer[..most])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => &buffer[..read],
+        };
+        summer.update(piece);
+        stream.write_all(piece)?;
+        left -= piece.len() as u64;
+    }
+    stream.write_all(&bytes_of(summer.finish()))
+}
+
+fn sink(address: &str, top: &Path) -> io::Result<()> {
+    let (stream, _) = TcpListener::bind(address)?.accept()?;
+    prepare(&stream)?;
+    let mut answer = stream.try_clone()?;
+    let mut stream = BufReader::with_capacity(1 << 10, stream);
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut head = [0; HEAD_BYTES];
+    while fill(&mut stream, &mut head)? {
+        let [a, b, c, d, size @ ..] = head;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > PATH_MAX {
+            return Err(io::Error::other("a path that is too long"));
+        }
+        let mut name = vec![0; length];
+        stream.read_exact(&mut name)?;
+        let path = top.join(OsStr::from_bytes(&name));
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        if !receive(&mut stream, &path, u64::from_le_bytes(size), &mut buffer)? {
+            answer.write_all(&[1])?;
+            return Err(io::Error::other("the sums differ"));
+        }
+    }
+    Ok(())
+}
+
+/// Receives one file; whether its sums are those of the source.
+fn receive(stream: &mut impl Read, path: &Path, size: u64, buffer: &mut [u8]) -> io::Result<bool> {
+    let mut file = File::create_new(path)?;
+    let mut summer = Summer::new();
+    let mut left = size;
+    while left > 0 {
+        let most = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let mut filled = 0;
+        while filled < most {
+            let read = match stream.read(&mut buffer[filled..most])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => read,
+            };
+            summer.update(&buffer[filled..filled + read]);
+            filled += read;
+        }
+        file.write_all(&buffer[..filled])?;
+        left -= filled as u64;
+    }
+    let mut sums = [0; 8];
+    stream.read_exact(&mut sums)?;
+    Ok(sums == bytes_of(summer.finish()))
+}
+
+/// Fills the buffer; false at the end of the stream.
+fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..])? {
+            0 if filled == 0 => return Ok(false),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(true)
+}
+
+fn bytes_of(sums: Sums) -> [u8; 8] {
+    let [a, b, c, d] = sums.crc32c.to_le_bytes();
+    let [e, f, g, h] = sums.adler32.to_le_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Sets a socket up as dray does within a host: nothing is paced there.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)
+}
