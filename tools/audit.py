@@ -45,6 +45,7 @@ REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
 # with it.
 SINGLE_CRATES = frozenset(
     {
+        "crc-fast",
         "crc32c",
         "libsqlite3-sys",
         "openssl-sys",

@@ -4,12 +4,13 @@
 //! concatenation follow from both of its parts and the second part's length, so objects are summed
 //! once, in any order, and combined to the whole file's value.
 
+use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes summed by both algorithms before moving on, so that the second pass finds them in the
-/// first-level cache (32 KiB on every machine of the last fifteen years).
-const STRIDE: usize = 16 * 1024;
+/// second-level cache. Shorter strides begin and end too often: at 16 KiB they cost a fifth more.
+const STRIDE: usize = 64 * 1024;
 
 /// Modulus of adler32 (RFC 1950).
 const ADLER_MODULUS: u64 = 65_521;
@@ -68,7 +69,7 @@ impl Default for Sums {
 /// Sums bytes as they come.
 #[derive(Clone)]
 pub struct Summer {
-    crc32c: u32,
+    crc32c: Digest,
     adler32: simd_adler32::Adler32,
 }
 
@@ -77,7 +78,7 @@ impl Summer {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            crc32c: 0,
+            crc32c: Digest::new(CrcAlgorithm::Crc32Iscsi),
             adler32: simd_adler32::Adler32::new(),
         }
     }
@@ -85,7 +86,7 @@ impl Summer {
     /// Adds `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         for stride in bytes.chunks(STRIDE) {
-            self.crc32c = crc32c::crc32c_append(self.crc32c, stride);
+            self.crc32c.update(stride);
             self.adler32.write(stride);
         }
     }
@@ -94,7 +95,7 @@ impl Summer {
     #[must_use]
     pub fn finish(&self) -> Sums {
         Sums {
-            crc32c: self.crc32c,
+            crc32c: crc_of(&self.crc32c),
             adler32: self.adler32.finish(),
         }
     }
@@ -110,6 +111,21 @@ impl Default for Summer {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// crc32c of these bytes, one piece after the other.
+#[must_use]
+pub fn crc32c(pieces: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    for piece in pieces {
+        digest.update(piece);
+    }
+    crc_of(&digest)
+}
+
+/// Its value: the library has one type for crcs of all widths.
+fn crc_of(digest: &Digest) -> u32 {
+    digest.finalize() as u32
 }
 
 /// The polynomial of crc32c without its highest term, as the checksum keeps polynomials: the highest
@@ -266,8 +282,20 @@ mod tests {
             );
         }
 
+        /// Beside another library's: as one, and in pieces that are no multiple of anything.
         #[test]
-        fn crcs_combine_as_those_of_the_crate(
+        fn crcs_are_those_of_another_crate(
+            data in prop::collection::vec(any::<u8>(), 0..200_000),
+            piece in 1..5000usize,
+        ) {
+            let wanted = ::crc32c::crc32c(&data);
+            prop_assert_eq!(Sums::of(&data).crc32c, wanted);
+            let pieces: Vec<&[u8]> = data.chunks(piece).collect();
+            prop_assert_eq!(super::crc32c(&pieces), wanted);
+        }
+
+        #[test]
+        fn crcs_combine_as_those_of_another_crate(
             first: u32,
             second: u32,
             length in 1..=usize::MAX,
@@ -276,7 +304,7 @@ mod tests {
             let length = (length >> less).max(1);
             prop_assert_eq!(
                 super::crc_combine(first, second, length as u64),
-                crc32c::crc32c_combine(first, second, length)
+                ::crc32c::crc32c_combine(first, second, length)
             );
         }
 

@@ -24,6 +24,7 @@ pub use data::{
 pub use decoder::Decoder;
 
 use bytes::{refused, unsendable};
+use dray_core::checksum::crc32c;
 use dray_core::{ErrorKind, Result};
 
 /// Bytes before the body of every frame.
@@ -183,7 +184,7 @@ impl Prefix {
             );
             return Err(refused(ErrorKind::Protocol, name, cause));
         }
-        let found = crc32c::crc32c_append(crc32c::crc32c(&self.head()), body);
+        let found = crc32c(&[&self.head(), body]);
         if found != self.crc32c {
             let cause = format!("its crc32c is {found:08x}, {:08x} announced", self.crc32c);
             return Err(refused(ErrorKind::Protocol, name, cause));
@@ -225,7 +226,7 @@ impl OpenFrame {
             crc32c: 0,
         };
         let (head, body) = out[self.start..].split_at_mut(PREFIX_BYTES);
-        prefix.crc32c = crc32c::crc32c_append(crc32c::crc32c(&prefix.head()), body);
+        prefix.crc32c = crc32c(&[&prefix.head(), body]);
         head[..8].copy_from_slice(&prefix.head());
         head[8..].copy_from_slice(&prefix.crc32c.to_le_bytes());
         Ok(())
