@@ -9,7 +9,8 @@
 //! The head's crc32c runs over the log's nonce (u64), the record's offset in the file (u64) and the
 //! first 12 bytes of the head. Numbers are little-endian.
 
-use dray_core::{End, Error, ErrorKind, Result, Sums};
+use dray_core::checksum::crc32c;
+use dray_core::{End, Error, ErrorKind, Result};
 
 /// First bytes of every object log, of any version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
@@ -59,7 +60,7 @@ impl Head {
 }
 
 pub(crate) fn crc(bytes: &[u8]) -> u32 {
-    Sums::of(bytes).crc32c
+    crc32c(&[bytes])
 }
 
 fn head_crc(fields: &[u8], nonce: u64, offset: u64) -> u32 {

@@ -23,6 +23,7 @@ pub use handles::OpenFile;
 pub use log_file::StoredLog;
 pub use peek::Peek;
 
+use crate::batch::Batch;
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
@@ -69,6 +70,7 @@ pub fn run(
     link: SinkLink,
     observer: &dyn Observer,
 ) -> (Outcome, Progress) {
+    let _batch = Batch::begin();
     let mut config = setup.machine;
     config.claims.clone_from(&setup.destination.claims);
     let space = Space::new(setup.destination, config.options.clone());

@@ -3,6 +3,7 @@
 mod list;
 mod read;
 
+use crate::batch::Batch;
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
@@ -53,6 +54,7 @@ pub struct Setup {
 /// Before anything moves: patterns that cannot be read, a root that cannot be listed is reported as
 /// a failed entry instead.
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
+    let _batch = Batch::begin();
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
     let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
     let readers = setup.machine.reads_max;

@@ -66,8 +66,8 @@ impl Found {
         *lock(&self.kept)
     }
 
-    /// How many streams the next session begins with, of so many: no more than are usual, whatever is
-    /// known. Most transfers are over before more of them have shaken hands.
+    /// How many streams the next session begins with, of so many: no more than are usual. What is known
+    /// beyond that is opened when it has lasted a sample.
     pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
         let streams = first(&self.tuner(streams_most, options));
         u16::try_from(streams).unwrap_or(streams_most)
@@ -241,17 +241,21 @@ impl<'a> Tuned<'a> {
         let bottleneck = state.held.look(progress, &seen);
         // What is known is opened for a transfer that lasts a sample, and judged from then on.
         let known = state.tuner.setting().streams;
-        let is_opened = state.streams == known;
+        let is_asked = state.streams == known;
         let sample = Sample {
             bytes: seen.bytes,
             took,
             errors: Errors {
-                streams: of_the_number(errors.wrapping_sub(state.errors), live),
+                // What broke before the number was asked for tells nothing against it.
+                streams: match is_asked {
+                    true => of_the_number(errors.wrapping_sub(state.errors), live),
+                    false => 0,
+                },
                 ..Errors::default()
             },
             bottleneck: match state.drains_until {
                 Some(until) if Instant::now() < until => Some(Bottleneck::Other),
-                _ if !is_opened => Some(Bottleneck::Other),
+                _ if !is_asked => Some(Bottleneck::Other),
                 _ => bottleneck,
             },
         };

@@ -6,6 +6,7 @@ use super::data::StreamSender;
 use super::receive::StreamReceiver;
 use super::socket::shut;
 use super::{PEER, Timing, fail};
+use crate::batch::Batch;
 use crate::caught::caught;
 use crate::link::{SinkEvent, SourceEvent};
 use crate::pool::Pool;
@@ -244,6 +245,7 @@ impl Hub {
         let hub = Arc::clone(self);
         let thread = thread::Builder::new().name(name.to_owned());
         thread.spawn(move || {
+            let _batch = Batch::begin();
             if let Err(error) = caught("keep the connection", run) {
                 hub.break_off(error);
             }

@@ -1,0 +1,80 @@
+//! How the threads of a transfer are scheduled: as batch work (`SCHED_BATCH`, sched(7)).
+//!
+//! An object goes through five threads and more, and each wakes the next. A thread that is woken may
+//! interrupt the one that woke it, so where processors are few each object cost a dozen switches, and a
+//! fifth of the time. What is batch work interrupts nobody: it waits until whoever runs has nothing to
+//! do, and finds several objects by then (0035). Threads that answer people are not of this kind.
+
+use std::marker::PhantomData;
+
+/// While it lives, this thread, and whatever threads it starts meanwhile, are batch work.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// A policy is a thread's own: it is given back by the thread that took it.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Batch {
+    /// Begins; `None` where somebody has chosen another policy than the usual one, which stays, or
+    /// where the system has no such thing.
+    pub(crate) fn begin() -> Option<Self> {
+        // Made only where it began: what is dropped gives the policy back.
+        (policy() == libc::SCHED_OTHER && set(libc::SCHED_BATCH)).then(|| Self {
+            _of_this_thread: PhantomData,
+        })
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // Both ways need no right.
+        set(libc::SCHED_OTHER);
+    }
+}
+
+/// This thread's.
+#[expect(unsafe_code, reason = "no crate here has the call")]
+fn policy() -> i32 {
+    // SAFETY: takes a number and touches no memory; 0 is the calling thread.
+    unsafe { libc::sched_getscheduler(0) }
+}
+
+#[expect(unsafe_code, reason = "no crate here has the call")]
+fn set(policy: i32) -> bool {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a whole `sched_param`, which is only read, and outlives the call; 0 is
+    // the calling thread.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Batch, policy, set};
+
+    #[test]
+    fn a_thread_and_those_it_starts_are_batch_work_until_it_is_over() {
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        {
+            let _batch = Batch::begin().expect("the kernel knows it");
+            assert_eq!(policy(), libc::SCHED_BATCH);
+            let started = std::thread::spawn(policy).join().expect("ended");
+            assert_eq!(started, libc::SCHED_BATCH);
+            assert!(Batch::begin().is_none(), "it is that already");
+            assert_eq!(policy(), libc::SCHED_BATCH, "and stays it");
+        }
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn what_somebody_has_chosen_stays() {
+        let chosen = std::thread::spawn(|| {
+            assert!(set(libc::SCHED_IDLE));
+            let batch = Batch::begin();
+            let is_batch = batch.is_some();
+            drop(batch);
+            (is_batch, policy())
+        });
+        let chosen = chosen.join().expect("ended");
+        assert_eq!(chosen, (false, libc::SCHED_IDLE));
+    }
+}
