@@ -35,6 +35,7 @@ from integration.bench.begin import (
     refuse_niceness,
     row,
 )
+from integration.bench.examples import build_of
 from integration.bench.results import BASE, Results
 
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
@@ -94,9 +95,10 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
+    wanted = SHORT if given.short else given.tools
+    tools = [tool for tool in TOOLS if tool.name in wanted or tool.name == BASE]
+    build_of(tools)
     with machine.network(named_congestions(given)) as network:
-        wanted = SHORT if given.short else given.tools
-        tools = [tool for tool in TOOLS if tool.name in wanted or tool.name == BASE]
         sets = []
         for name in given.sets:
             why = datasets.missing(name, given.scale, machine.free_memory())

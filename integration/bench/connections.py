@@ -100,7 +100,10 @@ def main(arguments: list[str]) -> int:
     known = options()
     given = known.parse_args(arguments)
     catch_signals()
-    program = given.program or example("connections")
+    try:
+        program = given.program or example("connections")
+    except RuntimeError as error:
+        raise SystemExit(f"bench: {error}") from None
     results = Results(
         machine=dataclasses.asdict(machine.Machine.this()),
         # Which build it was is no part of it: what is measured sleeps.

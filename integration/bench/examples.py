@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from integration.bench.tools import Tool
 
 
 @functools.cache
@@ -21,3 +28,14 @@ def example(name: str) -> Path:
         raise RuntimeError(f"the program {name} cannot be built")
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
     return target / "release" / "examples" / name
+
+
+def build_of(tools: Iterable[Tool]) -> None:
+    """Build what these tools need, while there is a network: where they run there is none.
+
+    What cannot be built is said in the tool's row.
+    """
+    for tool in tools:
+        if tool.example:
+            with contextlib.suppress(RuntimeError):
+                example(tool.example)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import report
@@ -193,4 +191,4 @@ def publish(text: str) -> None:
 
 
 if __name__ == "__main__":
-    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))
+    report.again(RESULTS, publish)

@@ -26,6 +26,11 @@ CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 BLOCK = 4 << 20
+PAGE = 4096
+#: memory is given back to the host in blocks of this
+REPORTED = 2 << 20
+#: linux/falloc.h
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 #: of memory that is never taken
 RESERVE_BYTES = 1 << 30
 #: of one processor's time: what a machine without work uses
@@ -201,20 +206,37 @@ def free_port() -> int:
         return port
 
 
-def warm(place: Path, size: int) -> None:
-    """Write and free ``size`` bytes of memory, as far as there are so many.
+@contextlib.contextmanager
+def warmed(place: Path, size: int) -> Iterator[None]:
+    """Have ``size`` bytes of free memory, as far as there are so many, that were touched just now.
 
     The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
-    would be paid by whoever comes first.
+    would be paid by whoever comes first. What is free for some seconds may be given back to the
+    host ("free page reporting"), in blocks of 2 MiB or more, and whoever takes longer than that
+    would touch it for the first time again. So a page of each 2 MiB of what was written is held
+    meanwhile: of each block, as far as pages that were written together lie together.
 
     :param place: a folder on a tmpfs
     """
-    left = min(size, free_memory())
+    size = min(size, free_memory())
     block = memoryview(bytes(BLOCK))
     # Without a name: freed whatever ends this process.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        left = size
         while left > 0:
             left -= file.write(block[: min(left, BLOCK)])
+        for at in range(0, size, REPORTED):
+            _punch(file.fileno(), at + PAGE, REPORTED - PAGE)
+        yield
+
+
+def _punch(file: int, offset: int, length: int) -> None:
+    """Free a part of a file."""
+    mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+    whence = (ctypes.c_long(offset), ctypes.c_long(length))
+    if ctypes.CDLL(None, use_errno=True).fallocate(file, mode, *whence) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def await_quiet(seconds: float) -> None:

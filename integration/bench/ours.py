@@ -56,7 +56,7 @@ def serve(
     scene.at_end.callback(bench.close)
     may = ["--allow-clear-data"] if is_clear else []
     address, far = (scene.ends.here, ()) if is_near else (scene.ends.there, scene.ends.far)
-    wrap = [*scene.processes.wrap, *far, *map(os.fsdecode, user)]
+    wrap = [*scene.processes.wrap, *far, *scene.own_session(), *map(os.fsdecode, user)]
     return bench, bench.serve(root, *may, listen=f"{address}:0", wrap=wrap)
 
 
@@ -85,7 +85,7 @@ def _between(scene: Scene, *, is_clear: bool, jobs: tuple[str, ...] = ("",)) -> 
             config={**config, "advertise": at},
             program=scene.program,
             listen=at,
-            wrap=[*scene.processes.wrap, *far],
+            wrap=[*scene.processes.wrap, *far, *scene.own_session()],
         )
         scene.at_end.callback(end.close)
         end.start()

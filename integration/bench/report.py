@@ -15,6 +15,8 @@ from integration.harness.program import ROOT
 from integration.simulation import plot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from integration.bench.goals import Reached
     from integration.bench.results import Line
 
@@ -54,10 +56,12 @@ READING = """\
 - *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The
   fastest peer is that of the row's own kind: in clear, encrypted, or between two servers that a
   third party asked. Above 1.00 the row is faster than that.
-- *the work by hand* is the least that summing at both ends can take: a thread at each end and one
-  connection, one reads, sums and sends, the other receives, sums and writes, and nothing else: no
-  log, no other try, nothing safe. *the machine* is what it reaches in the same rounds. Close to it
-  and beyond (by more threads than one at each end), what is left is the machine's.
+- *the work by hand* is the least work of a copy that sums at both ends: a thread at each end and
+  one connection, one reads, sums and sends, the other receives, sums and writes, and nothing else:
+  no log, no other try, nothing safe. *the machine* is what it reaches in the same rounds; more
+  threads than one at each end may do the same work in less time. What the sums take is its word.
+- Processes of one session share their turns at the processors (sched(7), autogroup): each end of
+  each tool has a session of its own, as ends on two hosts have.
 - *foreign CPU s* is what everything else on the machine used during the run. Where it is large,
   the row is worth less.
 - All servers stand on this host's loopback, in a network of their own: no distance, no losses,
@@ -70,7 +74,8 @@ READING = """\
   dray waits for that by itself, for the others a `sync` of the destination's file system runs
   within the time.
 - On a virtual machine the first touch of memory can cost more than the copy. Before each run as
-  much memory was written and freed as the run would use.
+  much memory was written and freed as the run would use; a page of each 2 MiB of it was held
+  meanwhile, so that none of it goes back to the host before its turn comes.
 """
 
 
@@ -236,6 +241,12 @@ def put(at: Path, words: str, drawn: dict[str, str], text: str) -> None:
         (folder / name).write_text(picture, encoding="utf-8")
 
 
+def again(kept: Path, publish: Callable[[str], None]) -> None:
+    """Write a page anew, from the results beside it or from those of other runs, as one."""
+    files = [Path(word) for word in sys.argv[1:]] or [kept]
+    parts = [Results.read(file.read_text(encoding="utf-8")) for file in files]
+    publish(of.merged(parts).text())
+
+
 if __name__ == "__main__":
-    # The page anew, from the results beside it or from those of another run.
-    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))
+    again(RESULTS, publish)

@@ -74,6 +74,8 @@ class Sample:
     seen: Seen = field(default_factory=Seen)
     #: seconds that whoever asked has waited, where ``seconds`` are those of the copying alone
     waited: float = 0.0
+    #: which part of the tool's own time went into sums, by its word; zero where it has none
+    summing: float = 0.0
 
 
 @dataclass
@@ -173,6 +175,51 @@ def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
     """Give the times of one over those of another, in the rounds that both have."""
     base = {sample.round: sample.seconds for sample in to}
     return [each.seconds / base[each.round] for each in of if each.round in base]
+
+
+def merged(parts: Sequence[Results]) -> Results:
+    """Put the results of several runs into one, each with tables of its own.
+
+    :raises ValueError: when two of them have the same table, whose rounds are not to be compared,
+        or when what holds for all tables of one is not so in another.
+    """
+    first, *others = parts
+    one = dataclasses.replace(
+        first, rows=list(first.rows), sets=list(first.sets), samples=list(first.samples)
+    )
+    one.facts = list(first.facts)
+    for other in others:
+        cases = [
+            {(each.set, each.where, each.congestion) for each in of.samples} for of in (one, other)
+        ]
+        if both := cases[0] & cases[1]:
+            raise ValueError(f"two runs measured {', '.join(min(both))}")
+        if differs := _differences(one, other):
+            raise ValueError(f"two runs differ in {', '.join(differs)}")
+        known = {row.name: at for at, row in enumerate(one.rows)}
+        for row in other.rows:
+            if row.name not in known:
+                one.rows.append(row)
+            elif one.rows[known[row.name]].missing:
+                one.rows[known[row.name]] = row
+        one.sets += [each for each in other.sets if each.name not in {of.name for of in one.sets}]
+        one.samples += other.samples
+        one.command += f"\n    {other.command}"
+        one.facts += [fact for fact in other.facts if fact not in one.facts]
+    return one
+
+
+def _differences(one: Results, other: Results) -> list[str]:
+    """Name what two runs have to have in common to be shown as one, and have not."""
+    found = [
+        name for name in ("scale", "base", "megabits") if getattr(one, name) != getattr(other, name)
+    ]
+    hosts = [{**each.machine, "date": ""} for each in (one, other)]
+    found += ["machine"] if hosts[0] != hosts[1] else []
+    rows = {row.name: row for row in one.rows if not row.missing}
+    found += [row.name for row in other.rows if not row.missing and rows.get(row.name, row) != row]
+    sets = {each.name: each for each in one.sets}
+    return [*found, *(each.title for each in other.sets if sets.get(each.name, each) != each)]
 
 
 def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:

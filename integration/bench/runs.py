@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 BESIDE_BYTES = 1 << 30
 #: of all processors' time, used by others: from here on a run is disturbed
 DISTURBED = 0.1
+#: from so many files on, copies on a disk stay until their set is done
+MANY_FILES = 1000
 #: processes beside the timed one whose memory is remembered for itself
 OTHERS = 2
 CPUS = len(os.sched_getaffinity(0))
@@ -90,7 +92,9 @@ def run_all(
                 say(f"set {name}: {data.title}")
                 if all(each.name != name for each in results.sets):
                     results.sets.append(Set(name, data.title, data.size, data.files))
-                _run_set(asked, network, results, keep, _Ground(folder, where, data))
+                copies = asked.rounds * len(asked.congestions) * len(asked.tools) * asked.tries
+                stays = keeps(where, data, copies, os.statvfs(folder))
+                _run_set(asked, network, results, keep, _Ground(folder, where, data, stays))
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class _Ground:
     folder: Path
     where: str
     data: Data
+    #: whether copies stay until all are done
+    keeps: bool = False
 
 
 def _run_set(
@@ -170,7 +176,7 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
     data = ground.data
     sample = Sample(data.name, ground.where, "", 0, tool.name, 0.0, 0.0, 0, 0.0)
     with contextlib.ExitStack() as at_end:
-        folder = at_end.enter_context(_folder(ground.folder))
+        folder = at_end.enter_context(_folder(ground.folder, keep=ground.keeps))
         sink = folder / "sink"
         sink.mkdir()
         sink.chmod(0o777)
@@ -187,9 +193,11 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
             if ground.where != "tmpfs":
                 # What earlier runs left to be written is no part of this one.
                 os.sync()
-            machine.warm(asked.memory, data.room + BESIDE_BYTES)
             watch = Watch(asked.path) if asked.path else None
-            with watch or contextlib.nullcontext():
+            with (
+                machine.warmed(asked.memory, data.room + BESIDE_BYTES),
+                watch or contextlib.nullcontext(),
+            ):
                 sample = _measure(asked, scene, command, sample)
             if watch:
                 sample = replace(sample, seen=watch.seen)
@@ -230,6 +238,7 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
     waited = 0.0
     if command.seconds is not None:
         waited, seconds = seconds, command.seconds(said)
+    summing = command.summing(said) if command.summing else 0.0
     foreign = max(0.0, busy - cpu - own)
     return replace(
         sample,
@@ -239,6 +248,7 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         peaks=_peaks(memory, process.pid),
         foreign_seconds=foreign,
         waited=waited,
+        summing=summing,
     )
 
 
@@ -295,15 +305,35 @@ def _session(nice: int) -> None:
         AUTOGROUP.write_text(f"{nice}", encoding="ascii")
 
 
+def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool:
+    """Whether what arrives stays until the set is done, if there is room for it.
+
+    ext4 without a journal gives out no inode that was freed in the last minutes
+    (``recently_deleted``), and looks at each of them: who makes many files after many were removed
+    may wait ten times as long.
+
+    :param copies: how often the set is copied at the most
+    """
+    if where == "tmpfs" or data.files < MANY_FILES:
+        return False
+    # As much again stays free; some file systems have no number of inodes that are left.
+    has_names = not space.f_files or space.f_favail > 2 * copies * data.files
+    return has_names and space.f_bavail * space.f_frsize > 2 * copies * data.room
+
+
 @contextlib.contextmanager
-def _folder(place: Path) -> Iterator[Path]:
-    """Make a folder that servers of other users can pass through, and remove it."""
+def _folder(place: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Make a folder that servers of other users can pass through, and remove it.
+
+    :param keep: leave that to whoever removes ``place``.
+    """
     path = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=place))
     try:
         path.chmod(0o755)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _first(error: BaseException) -> str:

@@ -42,9 +42,9 @@ BANDS: dict[tuple[End, str], Band] = {
     ("both", "small"): Band(34_000, 53_000),
     ("source", "small"): Band(13_000, 21_000),
     ("sink", "small"): Band(24_000, 37_000),
-    ("both", "large"): Band(0.70, 0.96),
-    ("source", "large"): Band(0.68, 0.94),
-    ("sink", "large"): Band(0.66, 0.92),
+    ("both", "large"): Band(0.57, 0.83),
+    ("source", "large"): Band(0.55, 0.81),
+    ("sink", "large"): Band(0.53, 0.79),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import socket
@@ -291,3 +292,36 @@ def test_sets_of_jobs_and_of_almost_empty_files_have_what_they_say(tmp_path: Pat
     few = datasets.make(tmp_path, "f4", 0.15)
     assert (few.files, few.size) == (1500, 1500 * 8)
     assert len(list(few.path.iterdir())) == 2
+
+
+def test_a_page_of_each_block_is_held_while_memory_is_warm(tmp_path: Path) -> None:
+    size = 3 * machine.REPORTED + machine.BLOCK
+    before = open_files()
+    with machine.warmed(tmp_path, size):
+        (number,) = open_files() - before
+        status = os.fstat(number)
+        assert status.st_size == size
+        # One page of each; a file system's own blocks may lie beside them.
+        assert 4 * machine.PAGE <= status.st_blocks * 512 <= 8 * machine.PAGE
+    assert open_files() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def space(rooms: int, files: int) -> os.statvfs_result:
+    return os.statvfs_result((4096, 4096, rooms, rooms, rooms, 10 * files, files, files, 0, 255))
+
+
+def test_copies_of_many_files_stay_on_a_disk_with_room_for_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"")
+    data = datasets.Data("c", "many", tmp_path, size=4096 * 100, files=5000)
+    rooms = data.room // 4096
+    plenty = space(20 * rooms + 100, 200_000)
+    assert runs.keeps("ext4", data, 10, plenty)
+    assert not runs.keeps("tmpfs", data, 10, plenty)
+    assert not runs.keeps("ext4", dataclasses.replace(data, files=30), 10, plenty)
+    assert not runs.keeps("ext4", data, 10, space(19 * rooms, 200_000))
+    assert not runs.keeps("ext4", data, 10, space(20 * rooms + 100, 99_000))
+
+
+def open_files() -> set[int]:
+    return {int(each.name) for each in Path("/proc/self/fd").iterdir() if each.exists()}

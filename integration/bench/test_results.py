@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -17,7 +17,17 @@ from integration.bench import (
     tpc_report,
     wan_report,
 )
-from integration.bench.results import Line, Results, Row, Sample, Set, lines, ratios, rotated
+from integration.bench.results import (
+    Line,
+    Results,
+    Row,
+    Sample,
+    Set,
+    lines,
+    merged,
+    ratios,
+    rotated,
+)
 from integration.simulation import plot
 
 if TYPE_CHECKING:
@@ -41,7 +51,9 @@ def sample(tool: str, turn: int, seconds: float, **more: object) -> Sample:
 
 def some_results() -> Results:
     machine = {"processor": "one", "cpus": 2, "memory_mib": 2048, "system": "Debian", "kernel": "6"}
-    found = Results({**machine, "date": "2026-11-22"}, ROWS, command="python -m integration.bench")
+    found = Results(
+        {**machine, "date": "2026-11-22"}, list(ROWS), command="python -m integration.bench"
+    )
     found.sets.append(Set("a", "one file: 1 file, 954 MiB", 10**9, 1))
     # The machine is twice as slow in the second round, and again as it was in the third.
     for turn, slow in enumerate((1, 2, 1)):
@@ -147,6 +159,17 @@ def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
     )
 
 
+def test_the_sums_are_judged_by_what_the_work_by_hand_says() -> None:
+    found = some_results()
+    found.rows.append(Row("by-hand", "by hand", "the machine", is_ours=False, version=""))
+    for turn, share in enumerate((0.2, 0.1, 0.12)):
+        by_hand = dataclasses.replace(sample("by-hand", turn, 1.0), summing=share)
+        found.samples.append(by_hand)
+    assert goals_of(found)[-1] == ("by hand", "12.0 %", "", True)
+    found.samples[-1] = dataclasses.replace(found.samples[-1], summing=0.2)
+    assert goals_of(found)[-1] == ("by hand", "20.0 %", "", False)
+
+
 def test_goals_of_what_is_encrypted_and_of_third_parties() -> None:
     found = some_results()
     found.rows += [
@@ -187,6 +210,51 @@ def test_the_table_is_sorted_and_complete() -> None:
     assert titles == ["*on one host*", "cp -r", "*clear*", "**dray**", "a fast peer", "a slow peer"]
     assert "| **dray** | 800 | 400 to 800 | 2.50 | 64 | 1.25 | 1.60 | 0.1 |  |" in text
     assert all(row.count("|") == len(report.HEADS) + 1 for row in text[2:])
+
+
+def test_runs_with_tables_of_their_own_become_one_page() -> None:
+    one, other = some_results(), some_results()
+    other.rows = [*ROWS[:4], Row("gone", "a found peer", "clear", is_ours=False, version="1")]
+    other.samples = [dataclasses.replace(each, where="ext4") for each in other.samples]
+    other.command = "make the other"
+    both = merged([one, other])
+    assert report.cases(both) == [("a", "tmpfs", "cubic"), ("a", "ext4", "cubic")]
+    assert both.command == "python -m integration.bench\n    make the other"
+    assert [row.missing for row in both.rows] == [""] * 5
+    assert len(both.sets) == 1
+    assert line(both, "dray") == line(one, "dray")
+    assert one == some_results(), "nothing of it is changed"
+    with pytest.raises(ValueError, match="two runs measured a, tmpfs, cubic"):
+        merged([one, some_results()])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"scale": 0.5}, "scale"),
+        ({"megabits": 500.0}, "megabits"),
+        ({"machine": {"processor": "another"}}, "machine"),
+        ({"sets": [Set("a", "a smaller file", 10**8, 1)]}, "a smaller file"),
+        ({"rows": [*ROWS[:3], dataclasses.replace(ROWS[3], version="dray 2")]}, "dray"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_runs_that_cannot_be_shown_as_one_are_refused(change: dict[str, Any], word: str) -> None:
+    one = some_results()
+    other = dataclasses.replace(some_results(), **change)
+    other.samples = [dataclasses.replace(each, where="ext4") for each in other.samples]
+    with pytest.raises(ValueError, match=f"two runs differ in {word}"):
+        merged([one, other])
+
+
+def test_a_run_of_another_day_is_shown_with_the_first() -> None:
+    one, other = some_results(), some_results()
+    other.machine["date"] = "2026-11-23"
+    other.samples = [dataclasses.replace(each, where="ext4") for each in other.samples]
+    assert report.cases(merged([one, other])) == [
+        ("a", "tmpfs", "cubic"),
+        ("a", "ext4", "cubic"),
+    ]
 
 
 def test_results_are_read_as_they_were_written() -> None:

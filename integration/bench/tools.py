@@ -48,6 +48,8 @@ class Command:
     below: str = ""
     #: reads the seconds from what it prints, where its start is none of the matter
     seconds: Callable[[str], float] | None = None
+    #: reads the share of the time that went into sums, of what says it
+    summing: Callable[[str], float] | None = None
 
 
 def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
@@ -107,12 +109,9 @@ class Scene:
 
     def start(self, log: Path, words: list[Word], env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a process of the tool, counted from its first moment."""
-        before: list[Word] = []
-        if self.nice:
-            before = ["sh", "-c", f'echo {self.nice} > {AUTOGROUP}; exec "$@"', "sh"]
         with log.open("ab") as out:
             return subprocess.Popen(
-                [*self.processes.wrap, *before, *words],
+                [*self.processes.wrap, *self._niced(), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -121,6 +120,20 @@ class Scene:
                 # Ctrl-C on the terminal is for the benchmark, which then ends this in order.
                 start_new_session=True,
             )
+
+    def own_session(self) -> list[str]:
+        """Give the words before a server that others start, so that it is as those started here.
+
+        Processes of one session are one to the kernel's scheduler (sched(7), autogroup). Two ends
+        that share one interrupt each other less than two that do not, by a tenth of the time; ends
+        on hosts of their own, and services, do not.
+        """
+        return ["setsid", *self._niced()]
+
+    def _niced(self) -> list[str]:
+        if not self.nice:
+            return []
+        return ["sh", "-c", f'echo {self.nice} > {AUTOGROUP}; exec "$@"', "sh"]
 
     def jobs(self) -> tuple[str, ...]:
         """Name the folders of the data, each of which is a job of its own."""
@@ -166,6 +179,8 @@ class Tool:
     travels: bool = False
     #: only with these sets; empty: with all
     sets: str = ""
+    #: one of the engine's examples that it is
+    example: str = ""
     #: how to have what it needs, where apt-get does not
     remedy: str = ""
     #: why it cannot be had, whatever is installed

@@ -25,6 +25,7 @@ from integration.bench.begin import (
     refuse_niceness,
     row,
 )
+from integration.bench.examples import build_of
 from integration.bench.path import path
 from integration.bench.results import Results
 from integration.bench.tpc_tools import BASE, BUILT, LIMITS, TOOLS
@@ -148,6 +149,7 @@ def main(arguments: list[str]) -> int:
     catch_signals()
     cases = [Case.read(word) for word in given.cases]
     tools = [tool for tool in TOOLS if tool.name in (*given.tools, BASE, *LIMITS)]
+    build_of(tools)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(machine.network(named_congestions(given)))
         results = Results(

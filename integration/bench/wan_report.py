@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import goals, report
@@ -209,4 +207,4 @@ def publish(text: str) -> None:
 
 
 if __name__ == "__main__":
-    publish((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text(encoding="utf-8"))
+    report.again(RESULTS, publish)

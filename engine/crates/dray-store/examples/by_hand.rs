@@ -1,5 +1,5 @@
-//! The least that a copy between two processes can take here: one thread at each end, one connection,
-//! nothing but the work itself. A source reads, sums, sends; a sink receives, sums, writes. Nothing is
+//! The least work of a copy between two processes: one thread at each end, one connection, nothing
+//! but the work itself. A source reads, sums, sends; a sink receives, sums, writes. Nothing is
 //! kept for another try, nothing is made safe, and names appear before their bytes.
 //!
 //! ```text
@@ -7,10 +7,13 @@
 //! by_hand source ADDRESS:PORT FOLDER
 //! ```
 //!
+//! The source prints which part of each end's time went into the sums, as an object of JSON.
+//!
 //! `integration/bench` measures it beside dray and the others: what dray needs more is dray's own.
-#![expect(clippy::print_stderr, reason = "a program")]
+#![expect(clippy::print_stderr, clippy::print_stdout, reason = "a program")]
 
 use dray_core::checksum::{Summer, Sums};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
@@ -18,6 +21,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Bytes read and summed at once, as dray does it: they stay in the processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
@@ -44,8 +48,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// Sums, and counts the time that it takes.
+struct Watch {
+    began: Instant,
+    summed: Duration,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            summed: Duration::ZERO,
+        }
+    }
+
+    fn sum(&mut self, summer: &mut Summer, bytes: &[u8]) {
+        let began = Instant::now();
+        summer.update(bytes);
+        self.summed += began.elapsed();
+    }
+
+    fn share(&self) -> f64 {
+        self.summed.as_secs_f64() / self.began.elapsed().as_secs_f64()
+    }
+}
+
 fn source(address: &str, top: &Path) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
+    let mut watch = Watch::start();
     prepare(&stream)?;
     let mut buffer = vec![0; PIECE_BYTES];
     let mut folders = vec![PathBuf::new()];
@@ -55,7 +85,7 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
             let path = folder.join(entry.file_name());
             match entry.file_type()? {
                 kind if kind.is_dir() => folders.push(path),
-                kind if kind.is_file() => send(&mut stream, top, &path, &mut buffer)?,
+                kind if kind.is_file() => send(&mut stream, top, &path, &mut buffer, &mut watch)?,
                 _ => {
                     let what = format!("{}: neither a file nor a folder", path.display());
                     return Err(io::Error::other(what));
@@ -64,14 +94,21 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // The sink closes when all is written.
-    match stream.read(&mut [0])? {
-        0 => Ok(()),
-        _ => Err(io::Error::other("the sink has found other sums")),
-    }
+    // The sink says its share when all is written, and nothing when it has found other sums.
+    let mut said = [0; 8];
+    stream.read_exact(&mut said)?;
+    let shares = json!({"source": watch.share(), "sink": f64::from_le_bytes(said)});
+    println!("{}", json!({ "summing": shares }));
+    Ok(())
 }
 
-fn send(stream: &mut TcpStream, top: &Path, path: &Path, buffer: &mut [u8]) -> io::Result<()> {
+fn send(
+    stream: &mut TcpStream,
+    top: &Path,
+    path: &Path,
+    buffer: &mut [u8],
+    watch: &mut Watch,
+) -> io::Result<()> {
     let mut file = File::open(top.join(path))?;
     let size = file.metadata()?.len();
     let name = path.as_os_str().as_bytes();
@@ -88,7 +125,7 @@ fn send(stream: &mut TcpStream, top: &Path, path: &Path, buffer: &mut [u8]) -> i
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => &buffer[..read],
         };
-        summer.update(piece);
+        watch.sum(&mut summer, piece);
         stream.write_all(piece)?;
         left -= piece.len() as u64;
     }
@@ -102,6 +139,7 @@ fn sink(address: &str, top: &Path) -> io::Result<()> {
     let mut stream = BufReader::with_capacity(1 << 10, stream);
     let mut buffer = vec![0; PIECE_BYTES];
     let mut head = [0; HEAD_BYTES];
+    let mut watch = Watch::start();
     while fill(&mut stream, &mut head)? {
         let [a, b, c, d, size @ ..] = head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -114,16 +152,22 @@ fn sink(address: &str, top: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        if !receive(&mut stream, &path, u64::from_le_bytes(size), &mut buffer)? {
-            answer.write_all(&[1])?;
+        let size = u64::from_le_bytes(size);
+        if !receive(&mut stream, &path, size, &mut buffer, &mut watch)? {
             return Err(io::Error::other("the sums differ"));
         }
     }
-    Ok(())
+    answer.write_all(&watch.share().to_le_bytes())
 }
 
 /// Receives one file; whether its sums are those of the source.
-fn receive(stream: &mut impl Read, path: &Path, size: u64, buffer: &mut [u8]) -> io::Result<bool> {
+fn receive(
+    stream: &mut impl Read,
+    path: &Path,
+    size: u64,
+    buffer: &mut [u8],
+    watch: &mut Watch,
+) -> io::Result<bool> {
     let mut file = File::create_new(path)?;
     let mut summer = Summer::new();
     let mut left = size;
@@ -137,7 +181,7 @@ fn receive(stream: &mut impl Read, path: &Path, size: u64, buffer: &mut [u8]) ->
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => read,
             };
-            summer.update(&buffer[filled..filled + read]);
+            watch.sum(&mut summer, &buffer[filled..filled + read]);
             filled += read;
         }
         file.write_all(&buffer[..filled])?;
