@@ -207,7 +207,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def warmed(place: Path, size: int) -> Iterator[None]:
+def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
     """Have ``size`` bytes of free memory, as far as there are so many, that were touched just now.
 
     The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
@@ -217,6 +217,8 @@ def warmed(place: Path, size: int) -> Iterator[None]:
     meanwhile: of each block, as far as pages that were written together lie together.
 
     :param place: a folder on a tmpfs
+    :param holds: false where memory is wanted in larger pieces (page cache of ext4): it would not
+        be found in what is held so, but in what was never touched.
     """
     size = min(size, free_memory())
     block = memoryview(bytes(BLOCK))
@@ -225,8 +227,10 @@ def warmed(place: Path, size: int) -> Iterator[None]:
         left = size
         while left > 0:
             left -= file.write(block[: min(left, BLOCK)])
-        for at in range(0, size, REPORTED):
+        for at in range(0, size, REPORTED) if holds else ():
             _punch(file.fileno(), at + PAGE, REPORTED - PAGE)
+        if not holds:
+            file.truncate(0)
         yield
 
 

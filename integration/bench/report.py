@@ -74,8 +74,10 @@ READING = """\
   dray waits for that by itself, for the others a `sync` of the destination's file system runs
   within the time.
 - On a virtual machine the first touch of memory can cost more than the copy. Before each run as
-  much memory was written and freed as the run would use; a page of each 2 MiB of it was held
-  meanwhile, so that none of it goes back to the host before its turn comes.
+  much memory was written and freed as the run would use. For tmpfs, a page of each 2 MiB of it was
+  held meanwhile, so that none of it goes back to the host before its turn comes. A disk's page
+  cache takes larger pieces, for which that does not help: rows on ext4 hold first touches, most of
+  all of who writes most at once ([why](../design/throughput.md)).
 """
 
 

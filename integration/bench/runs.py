@@ -195,7 +195,9 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
                 os.sync()
             watch = Watch(asked.path) if asked.path else None
             with (
-                machine.warmed(asked.memory, data.room + BESIDE_BYTES),
+                machine.warmed(
+                    asked.memory, data.room + BESIDE_BYTES, holds=ground.where == "tmpfs"
+                ),
                 watch or contextlib.nullcontext(),
             ):
                 sample = _measure(asked, scene, command, sample)
