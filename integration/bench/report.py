@@ -76,8 +76,8 @@ READING = """\
 - On a virtual machine the first touch of memory can cost more than the copy. Before each run as
   much memory was written and freed as the run would use. For tmpfs, a page of each 2 MiB of it was
   held meanwhile, so that none of it goes back to the host before its turn comes. A disk's page
-  cache takes larger pieces, for which that does not help: rows on ext4 hold first touches, most of
-  all of who writes most at once ([why](../design/throughput.md)).
+  cache takes larger pieces, for which that does not help: rows on ext4 seem to hold first touches,
+  most of all of who writes most at once ([what is known](../design/throughput.md)).
 """
 
 

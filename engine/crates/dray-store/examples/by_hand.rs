@@ -96,7 +96,10 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     // The sink says its share when all is written, and nothing when it has found other sums.
     let mut said = [0; 8];
-    stream.read_exact(&mut said)?;
+    stream.read_exact(&mut said).map_err(|error| {
+        let what = format!("the sink has not confirmed ({error}); it says why itself");
+        io::Error::other(what)
+    })?;
     let shares = json!({"source": watch.share(), "sink": f64::from_le_bytes(said)});
     println!("{}", json!({ "summing": shares }));
     Ok(())
