@@ -1,9 +1,10 @@
 //! How the threads of a transfer are scheduled: as batch work (`SCHED_BATCH`, sched(7)).
 //!
 //! An object goes through five threads and more, and each wakes the next. A thread that is woken may
-//! interrupt the one that woke it, so where processors are few each object cost a dozen switches and more, and
-//! a tenth of the time. What is batch work interrupts nobody: it waits until whoever runs has nothing to
-//! do, and finds several objects by then (0035). Threads that answer people are not of this kind.
+//! interrupt the one that woke it, so where processors are few each object cost a dozen switches and
+//! more, and a tenth of the time. What is batch work interrupts nobody: it waits until whoever runs has
+//! nothing to do, and finds several objects by then (0035). Threads that answer people are not of this
+//! kind.
 
 use std::marker::PhantomData;
 
