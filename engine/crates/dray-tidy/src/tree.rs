@@ -16,7 +16,7 @@ const SKIPPED: &[&str] = &[
     "node_modules",
 ];
 
-/// Top of the tree this crate was built in.
+/// Top of the tree this crate runs in.
 pub fn root() -> PathBuf {
     // Asked for when it runs: clones that share a folder for what is built share the program too, and
     // one built by another clone would judge that clone's files.

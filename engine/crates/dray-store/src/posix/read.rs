@@ -135,13 +135,23 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
+/// Most bytes that one call writes into the page cache.
+///
+/// File systems with large folios (ext4 from Linux 6.16, XFS) take page cache in pieces as long as what a
+/// call writes. On a virtual machine whose free memory the host takes back, pieces of 512 KiB and more
+/// are memory that was never touched: each is a fault that the host answers, and one write of 1 MiB took
+/// twice as long as four of 256 KiB (docs/design/throughput.md, "What bounds a transfer on one host").
+const PIECE: u64 = 256 << 10;
+
+/// Writes all of `bytes`, in pieces that end at multiples of [`PIECE`].
 pub(super) fn write_all_at(
     fd: BorrowedFd<'_>,
     mut offset: u64,
     mut bytes: &[u8],
 ) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
-        match rustix::io::pwrite(fd, bytes, offset) {
+        let piece = (PIECE - offset % PIECE).min(bytes.len() as u64) as usize;
+        match rustix::io::pwrite(fd, &bytes[..piece], offset) {
             // A device that takes nothing and says nothing.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => {
