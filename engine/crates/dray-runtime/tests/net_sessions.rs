@@ -317,7 +317,12 @@ fn a_link_that_is_dropped_ends_the_session() {
 #[test]
 fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
     let site = Site::start(&Change::default());
-    let (source, sink, _) = site.push(&site.dial(), connect(1, false));
+    let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
+    // A stream that is still on its way would find nobody to listen, and that is a lost session.
+    let (_, mut stream) = next_stream(&source.link.events);
+    let object = Object::noise(1, 1000);
+    object.send(&mut *stream).expect("sent");
+    object.expect(&sink.link.events, &pool);
     site.stopper.stop();
     match sink_input(&sink.link.events) {
         sink::Input::Leave(error) => assert_eq!(error.status, Status::Temporary),
