@@ -1,9 +1,12 @@
 //! Credit per sink target: how many objects may be on the way to each, so that a slow target holds
 //! only its own share of the sink's buffers and a fast one never waits behind it (LADS, section 4).
 
+mod window;
+
 use dray_core::{TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use window::Window;
 
 /// Fewest objects a target may have on the way, whatever the number of targets: one being written
 /// and one arriving.
@@ -13,35 +16,13 @@ const WINDOW_MIN: u32 = 2;
 /// follow. What waits behind them makes it no faster and holds buffers that others could use.
 const CONGESTED_KEPT: u32 = 5;
 
-/// Objects a target may have on the way at first: enough for its writers, its streams and what the
-/// source reads ahead.
-const WINDOW_FIRST: u32 = 32;
-
-/// A window that comes in so many times as long as the way takes is enough: what is on the way is no
-/// more than a quarter of it, and a pause of either end as long as the way costs nothing.
-const WAYS: u32 = 4;
-
-/// Where more than one in so many objects of a window lie at the sink on average, storage is the slower
-/// part: more on the way would lie there too.
-const LYING_PART: u64 = 4;
-
 #[derive(Debug, Clone)]
 struct Account {
     /// Granted and not yet returned.
     out: u32,
     /// Of them, what has arrived and is not written.
     arrived: u32,
-    /// What may be out at the most. It grows as long as the way holds a large part of it, and never
-    /// shrinks: what was on the way once may be so again.
-    window: u32,
-    /// What is left of what was out, and had not arrived, when this round began.
-    round: u32,
-    /// When this round began: the first one with the first credit.
-    round_at: Option<Time>,
-    /// Arrivals of this round, and the sum of what lay here at each of them.
-    round_seen: (u64, u64),
-    /// From the first credit to the first object: there and back, with a read.
-    way: Option<Duration>,
+    window: Window,
     /// What its writers could take besides when one of its objects was written last.
     due: u32,
     /// The source gave credit back and has not asked since: nothing of this target is wanted.
@@ -53,40 +34,17 @@ impl Account {
         Self {
             out: 0,
             arrived: 0,
-            window: WINDOW_FIRST,
-            round: WINDOW_FIRST,
-            round_at: None,
-            round_seen: (0, 0),
-            way: None,
+            window: Window::new(),
             due: 0,
             is_quiet: false,
         }
     }
 
-    /// Something has arrived. A round ends when all that was on the way at its begin is here. Where the
-    /// window bounds, that takes as long as the way; where storage, the source or the line does, longer,
-    /// and more on the way would only lie somewhere. Bursts may make a round short for all that: then
-    /// what came in them lies here.
-    fn on_arrival(&mut self, now: Time) {
+    /// Something has arrived.
+    fn on_arrival(&mut self, now: Time, round_trip: Option<Duration>) {
         self.arrived += 1;
-        let (arrivals, lay) = &mut self.round_seen;
-        *arrivals += 1;
-        *lay += u64::from(self.arrived);
-        let began = *self.round_at.get_or_insert(now);
-        let way = *self.way.get_or_insert_with(|| now.since(began));
-        self.round = self.round.saturating_sub(1);
-        if self.round == 0 {
-            // Of what came in a burst nothing is on the way: a few say nothing.
-            self.round = self.out.saturating_sub(self.arrived).max(self.window / 2);
-            let is_idle = *lay * LYING_PART <= u64::from(self.window) * *arrivals;
-            self.round_seen = (0, 0);
-            if is_idle && now.since(began) < way * WAYS {
-                self.window = self.window.saturating_mul(2);
-                // What comes by the new one tells whether that was enough.
-                self.round = self.window;
-            }
-            self.round_at = Some(now);
-        }
+        let out = (self.out, self.arrived);
+        self.window.on_arrival(now, out, round_trip);
     }
 }
 
@@ -96,6 +54,8 @@ pub struct CreditLedger {
     pool: u32,
     out: u32,
     targets: BTreeMap<TargetId, Account>,
+    /// What the network takes, there and back.
+    round_trip: Option<Duration>,
     /// The target that was looked at last, so that a pool with fewer buffers than targets goes round.
     turn: Option<TargetId>,
 }
@@ -108,8 +68,14 @@ impl CreditLedger {
             pool,
             out: 0,
             targets: BTreeMap::new(),
+            round_trip: None,
             turn: None,
         }
+    }
+
+    /// What the network takes there and back, as measured by what waits for nothing else.
+    pub const fn set_round_trip(&mut self, took: Duration) {
+        self.round_trip = Some(took);
     }
 
     /// Makes a target known, or wanted again.
@@ -160,7 +126,7 @@ impl CreditLedger {
         match self.targets.get_mut(&target) {
             Some(account) => {
                 account.out += 1;
-                account.on_arrival(now);
+                account.on_arrival(now, self.round_trip);
                 self.out += 1;
                 true
             }
@@ -196,7 +162,7 @@ impl CreditLedger {
                     continue;
                 }
                 let room = self.pool - self.out;
-                let window = share.min(account.window);
+                let window = share.min(account.window.objects());
                 // Small top-ups wait until they are worth a message.
                 let worth = (window / 8).max(1);
                 let mut grant = window.saturating_sub(account.out).min(room);
@@ -209,7 +175,7 @@ impl CreditLedger {
                     is_worth = grant > 0;
                 }
                 if is_worth {
-                    account.round_at.get_or_insert(now);
+                    account.window.on_grant(now);
                     account.out += grant;
                     self.out += grant;
                     self.turn = Some(*target);
@@ -226,6 +192,7 @@ mod tests {
     use super::CreditLedger;
     use dray_core::{TargetId, Time};
     use proptest::prelude::*;
+    use std::time::Duration;
 
     #[test]
     fn a_slow_target_holds_its_share_only() {
@@ -297,26 +264,51 @@ mod tests {
         assert!(on_the_way > 28, "{on_the_way}");
     }
 
-    /// Grants all it may, and gives the most that may be out after so many objects have come: by a way
-    /// that takes so many milliseconds there and back, one each millisecond at the most.
-    fn window_after(objects: u32, way: u64) -> u32 {
+    /// How objects come: what the first of them takes, there and back; what the others take; how long
+    /// after one the next may come; and what the network was said to take. In milliseconds.
+    struct Way {
+        first: u64,
+        there_and_back: u64,
+        apart: u64,
+        network: Option<u64>,
+    }
+
+    /// One each millisecond at the most, all by the same way, of which nothing more is known.
+    const fn plain(way: u64) -> Way {
+        Way {
+            first: way,
+            there_and_back: way,
+            apart: 1,
+            network: None,
+        }
+    }
+
+    /// Grants all it may, and gives the most that may be out after so many objects have come.
+    fn window_after(objects: u32, way: &Way) -> u32 {
         let mut ledger = CreditLedger::new(1024);
         ledger.add_target(TargetId(0));
+        if let Some(network) = way.network {
+            ledger.set_round_trip(Duration::from_millis(network));
+        }
         let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
         // When what was granted arrives.
         let mut to_come = std::collections::VecDeque::new();
         let mut now = 1;
-        for _ in 0..objects {
+        for object in 0..objects {
             let granted: u32 = ledger
                 .grants(at(now), |_| false)
                 .iter()
                 .map(|(_, n)| n)
                 .sum();
-            to_come.extend(std::iter::repeat_n(now + way, granted as usize));
+            let takes = match object {
+                0 => way.first,
+                _ => way.there_and_back,
+            };
+            to_come.extend(std::iter::repeat_n(now + takes, granted as usize));
             now = to_come
                 .pop_front()
                 .expect("some is on the way")
-                .max(now + 1);
+                .max(now + way.apart);
             assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(now)));
             ledger.free(TargetId(0));
         }
@@ -350,12 +342,49 @@ mod tests {
 
     #[test]
     fn a_window_grows_to_several_times_what_the_way_holds() {
-        assert_eq!(window_after(0, 0), 32);
+        assert_eq!(window_after(0, &plain(0)), 32);
         for (way, least, most) in [(1, 32, 32), (7, 32, 32), (20, 80, 256), (60, 240, 512)] {
-            let window = window_after(10_000, way);
-            assert!((least..=most).contains(&window), "{window} for {way} ms");
+            for network in [None, Some(way)] {
+                let window = window_after(
+                    10_000,
+                    &Way {
+                        network,
+                        ..plain(way)
+                    },
+                );
+                assert!((least..=most).contains(&window), "{window} for {way} ms");
+            }
         }
-        assert!(window_after(10_000, 500) >= 896, "up to the pool");
+        assert!(window_after(10_000, &plain(500)) >= 896, "up to the pool");
+    }
+
+    #[test]
+    fn a_first_object_that_waited_for_decisions_makes_no_window_wide() {
+        let way = Way {
+            first: 30,
+            there_and_back: 1,
+            apart: 1,
+            network: Some(1),
+        };
+        assert_eq!(window_after(10_000, &way), 32);
+        let unknown = Way {
+            network: None,
+            ..way
+        };
+        assert!(window_after(10_000, &unknown) >= 64, "else it did");
+    }
+
+    #[test]
+    fn a_source_whose_storage_is_slow_and_takes_many_reads_gets_credit_for_them() {
+        // 400 ms for each read, as many at one time as there is credit for.
+        let way = Way {
+            first: 400,
+            there_and_back: 400,
+            apart: 1,
+            network: Some(1),
+        };
+        let window = window_after(20_000, &way);
+        assert!((256..=1024).contains(&window), "{window}");
     }
 
     #[test]

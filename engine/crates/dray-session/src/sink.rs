@@ -17,6 +17,7 @@ pub use api::{
     LogRecord, PublishItem, Resume, SyncItem, WritePart,
 };
 
+use crate::PING_VALUE;
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
@@ -177,7 +178,8 @@ impl Sink {
         }
         self.account.pass(&mut self.progress.profile.sink, now);
         match input {
-            Input::PeerUp(peer) => self.on_peer_up(peer),
+            Input::PeerUp(peer) => self.on_peer_up(peer, now),
+            Input::Message(peer, Message::Pong(PING_VALUE)) => self.on_pong(peer, now),
             Input::Message(peer, message) => self.on_message(peer, message),
             Input::BlockArrived {
                 peer,
@@ -259,8 +261,8 @@ impl Sink {
         }
     }
 
-    fn on_peer_up(&mut self, peer: PeerId) {
-        self.peers.insert(peer, Peer::default());
+    fn on_peer_up(&mut self, peer: PeerId, now: Time) {
+        self.peers.insert(peer, Peer::up(now));
         let pack_bytes_max = self
             .config
             .options
@@ -276,6 +278,9 @@ impl Sink {
         };
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
+        // The answer waits for no storage and no decision, so it tells what the way alone takes.
+        self.out
+            .push_back(Effect::Message(peer, Message::Ping(PING_VALUE)));
         if self.rate.is_some() {
             self.share_rate();
         }

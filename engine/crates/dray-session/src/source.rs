@@ -6,7 +6,6 @@ mod files;
 mod stage;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
-pub use blocks::PING_VALUE;
 
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};

@@ -15,7 +15,7 @@ use crate::link::ControlSender;
 use crate::lock::lock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_session::source::PING_VALUE;
+use dray_session::PING_VALUE;
 use dray_wire::codec::{Decoder, encode};
 use dray_wire::message::{Limits, Message};
 use rustls::Connection;

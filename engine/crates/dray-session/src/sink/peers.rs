@@ -10,6 +10,7 @@ use dray_core::profile::Times;
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId, Time};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 /// In place of an entry that is closed, or never was: nothing is done for it.
 const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
@@ -40,6 +41,9 @@ pub(super) struct Peer {
     credit: BTreeMap<TargetId, u32>,
     /// Targets it asked for credit of and got none since.
     wants_credit: BTreeSet<TargetId>,
+    /// When it was asked for a word that it gives at once, and how long that took.
+    asked_at: Time,
+    round_trip: Option<Duration>,
     /// Whether it has shut its gate.
     is_shut: bool,
     /// Where its time went, as it said last.
@@ -52,6 +56,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// It has come.
+    pub(super) fn up(now: Time) -> Self {
+        Self {
+            asked_at: now,
+            ..Self::default()
+        }
+    }
+
     /// Live entries of it.
     pub(super) fn live_count(&self) -> usize {
         self.own.len()
@@ -176,6 +188,16 @@ impl Sink {
             let messages = messages.into_iter().flatten();
             self.out
                 .extend(messages.map(|message| Effect::Message(*id, message)));
+        }
+    }
+
+    /// A source has answered at once: what is granted to any of them takes as long as to the farthest.
+    pub(super) fn on_pong(&mut self, peer: PeerId, now: Time) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.round_trip.get_or_insert(now.since(peer.asked_at));
+        }
+        if let Some(farthest) = self.peers.values().filter_map(|peer| peer.round_trip).max() {
+            self.ledger.set_round_trip(farthest);
         }
     }
 

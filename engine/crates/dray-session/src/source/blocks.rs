@@ -1,6 +1,7 @@
 //! The life of a block at the source: picked, read, sent, written, durable; or lost and picked anew.
 
 use super::{Effect, ReadOutcome, ReadPart, Source};
+use crate::PING_VALUE;
 use crate::progress::Event;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, RangeSet, Status, StreamId,
@@ -13,9 +14,6 @@ use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
 /// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
 const STREAM_WINDOW: u32 = 2;
-
-/// Value of the machine's own PING, which those of the connection's keeper do not have: they count.
-pub const PING_VALUE: u64 = u64::MAX;
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
