@@ -17,6 +17,7 @@ from integration.bench.tpc_tools import (
     DELEGATED,
     DELEGATED_BASE,
     KINDS,
+    PAGES,
     STOCK,
 )
 from integration.harness.program import ROOT
@@ -209,7 +210,7 @@ def reached(results: Results) -> list[Reached]:
     for case in report.cases(results):
         files = next(each.files for each in results.sets if each.name == case[0])
         for row in results.rows:
-            if not row.is_ours:
+            if not row.is_ours or row.kind == PAGES:
                 continue
             if files > 1:
                 base = DELEGATED_BASE if row.kind == DELEGATED else BASE

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 STOCK = "by XRootD's own means"
 DRAY = "dray at the destination"
 BOTH = "dray at both ends"
+#: an option, which no goal is set for: it is there to be compared
+PAGES = "dray at the destination, by page reads"
 #: their handshakes cost so much that these are compared with each other only
 DELEGATED = "with delegated credentials"
-KINDS = (LIMIT, STOCK, DRAY, BOTH, DELEGATED)
+KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED)
 
 #: files under way at one time, where there are many: what one client of a data manager asks for
 AT_ONCE = 10
@@ -322,6 +324,13 @@ TOOLS = (
     _tool("stock-http-4", f"HTTP COPY, {STREAMS} streams", STOCK, _stock_http(STREAMS), HTTP),
     _tool("dray", "dray", DRAY, _dray()),
     _tool("dray-1", "dray, connections = 1", DRAY, _dray("connections = 1")),
+    _tool("dray-pages", "dray, pages = true", PAGES, _dray("pages = true")),
+    _tool(
+        "dray-pages-only",
+        "dray, pages = true, no checksum compared",
+        PAGES,
+        _dray("pages = true", 'compare = "never"'),
+    ),
     _tool("dray-sum", "dray, a source that has to sum the file", DRAY, _dray(sums="crc32c")),
     _tool("dray-http", "dray, HTTP COPY", DRAY, _dray_http, HTTP),
     _tool("dray-both", "dray from a dray", BOTH, _dray_both(is_clear=True)),

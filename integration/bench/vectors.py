@@ -1,0 +1,173 @@
+"""Try out whether vector reads (``kXR_readv``) would save anything: what a GB takes either way.
+
+``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a network of its own, on
+files below ``FOLDER``, and reads from it by XrdCl: by a question for each piece, or by one for many
+of them. Three shapes: *objects* of 1 MiB that follow each other, as dray reads them (one read, or
+one vector of four or sixteen pieces); *pieces* of 4 KiB, one in each 64 KiB; *wide*: the same over
+a path of so many milliseconds. As root: it needs a network of its own. Needs a C++ compiler and
+``libxrootd-client-dev``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from integration.bench import machine
+from integration.bench.path import Ends, path
+from integration.harness.tree import make_file
+from integration.xrootd.servers import as_user, give, usual_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).with_suffix(".cc")
+KIB, MIB = 1 << 10, 1 << 20
+GB = 1e9
+FILE_BYTES = 512 * MIB
+READY_SECONDS = 20.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Way(NamedTuple):
+    """One way to read, and what by."""
+
+    shape: str
+    title: str
+    #: as the program's words: way, bytes of a piece, bytes from piece to piece, pieces of a request
+    way: str
+    piece: int
+    step: int
+    pieces: int
+    at_once: int
+    is_wide: bool = False
+
+    @property
+    def requests(self) -> int:
+        """Count those that read the file once."""
+        return FILE_BYTES // (self.step * self.pieces)
+
+
+WAYS = (
+    Way("objects", "one read of 1 MiB", "reads", MIB, MIB, 1, 4),
+    Way("objects", "a vector of 4", "vectors", 256 * KIB, 256 * KIB, 4, 4),
+    Way("objects", "a vector of 16", "vectors", 64 * KIB, 64 * KIB, 16, 4),
+    Way("pieces", "a read for each, 64 at once", "reads", 4 * KIB, 64 * KIB, 16, 4),
+    Way("pieces", "vectors of 16", "vectors", 4 * KIB, 64 * KIB, 16, 4),
+    Way("pieces", "vectors of 256", "vectors", 4 * KIB, 64 * KIB, 256, 4),
+    Way("pieces", "all between them too, in objects", "reads", MIB, MIB, 1, 4),
+    Way("wide", "one read of 1 MiB", "reads", MIB, MIB, 1, 4, is_wide=True),
+    Way("wide", "a vector of 16", "vectors", 64 * KIB, 64 * KIB, 16, 4, is_wide=True),
+    Way("wide", "pieces: a read for each", "reads", 4 * KIB, 64 * KIB, 16, 4, is_wide=True),
+    Way("wide", "pieces: vectors of 16", "vectors", 4 * KIB, 64 * KIB, 16, 4, is_wide=True),
+)
+
+
+def compile_to(program: Path) -> None:
+    """Make the program.
+
+    :raises SystemExit: when it does not compile.
+    """
+    include = os.environ.get("XROOTD_INCLUDE", "/usr/include/xrootd")
+    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-isystem", include]
+    words = ["c++", *flags, "-o", str(program), str(SOURCE), "-lXrdCl", "-pthread"]
+    built = subprocess.run(words, check=False, stderr=subprocess.PIPE, text=True)
+    if built.returncode:
+        missing = "is libxrootd-client-dev there?"
+        raise SystemExit(f"vectors: it does not compile; {missing}\n{built.stderr}")
+
+
+@contextlib.contextmanager
+def server(place: Path, port: int, ends: Ends) -> Iterator[int]:
+    """Run an XRootD server at the far end; give its process.
+
+    :raises SystemExit: when it does not listen.
+    """
+    config = place / "xrootd.cf"
+    config.write_text("\n".join([*usual_lines(port, place, place), ""]), encoding="utf-8")
+    words = [*ends.far, *as_user(), "xrootd", "-I", "v4", "-c", str(config), "-n", "vectors"]
+    with (place / "log").open("wb") as log:
+        started = subprocess.Popen(words, stdout=log, stderr=log, cwd=place)
+    try:
+        until = time.monotonic() + READY_SECONDS
+        while not machine.listens(port, str(started.pid)):
+            if started.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"vectors: no server: {(place / 'log').read_text()[-500:]}")
+            time.sleep(0.05)
+        yield started.pid
+    finally:
+        started.kill()
+        started.wait()
+
+
+def used(process: int) -> float:
+    """Give the processor seconds of a process that runs."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def run(program: Path, url: str, way: Way, process: int) -> tuple[float, float, float]:
+    """Read the file once; give seconds, and CPU seconds of the client and of the server."""
+    numbers = (way.piece, way.step, way.pieces, way.at_once, way.requests)
+    before = used(process)
+    words = [str(program), url, way.way, *map(str, numbers)]
+    said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return float(said[0]), float(said[1]), used(process) - before
+
+
+def main(words: list[str]) -> None:
+    """Take turns and print the medians."""
+    parser = argparse.ArgumentParser(
+        prog="python -m integration.bench.vectors",
+        description="Read one file of an XRootD server by reads and by vector reads, by turns.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="where the file lies; /dev/shm: in memory")
+    parser.add_argument("--rounds", type=int, default=5, help="of all ways")
+    parser.add_argument("--round-trip", type=float, default=20.0, help="milliseconds, of 'wide'")
+    asked = parser.parse_args(words)
+    found: dict[Way, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(machine.network(["cubic"]))
+        wide = stack.enter_context(path(own))
+        wide.set(asked.round_trip, 1000)
+        place = Path(tempfile.mkdtemp(prefix="dray-vectors-", dir=asked.folder))
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        place.chmod(0o755)
+        give(place)
+        make_file(place / "file", FILE_BYTES, 1)
+        (place / "file").chmod(0o644)
+        program = place / "vectors"
+        compile_to(program)
+        each = {}
+        for is_wide, ends in ((False, Ends()), (True, wide.ends)):
+            folder = place / ("far" if is_wide else "near")
+            folder.mkdir()
+            give(folder)
+            os.link(place / "file", folder / "file")
+            port = machine.free_port()
+            process = stack.enter_context(server(folder, port, ends))
+            each[is_wide] = (f"root://{ends.there}:{port}//file", process)
+        for _ in range(asked.rounds):
+            for way in WAYS:
+                found[way].append(run(program, each[way.is_wide][0], way, each[way.is_wide][1]))
+    sys.stdout.write(
+        "shape    way                                seconds  client CPU  server CPU\n"
+    )
+    for way, samples in found.items():
+        columns = [statistics.median(column) for column in zip(*samples, strict=True)]
+        numbers = f"{columns[0]:7.3f}  {columns[1]:10.3f}  {columns[2]:10.3f}"
+        sys.stdout.write(f"{way.shape:8} {way.title:34} {numbers}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
