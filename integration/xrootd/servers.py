@@ -202,6 +202,8 @@ class Xrootd:
     env: dict[str, str]
     #: the path that clients may name, from its next start on
     exports: str = "/"
+    #: the checksums that it computes, from its next start on; empty: none
+    sums: str = "adler32 crc32c"
 
     def __post_init__(self) -> None:
         """Make its folders and its configuration."""
@@ -238,7 +240,8 @@ class Xrootd:
     def write_config(self) -> None:
         """Write what it reads at its start."""
         lines = usual_lines(self.port, self.admin, self.data, self.exports)
-        lines.append("xrootd.chksum max 4 adler32 crc32c")
+        if self.sums:
+            lines.append(f"xrootd.chksum max 4 {self.sums}")
         if self.tpc is not None:
             what = self.tpc or f"pgm {self.program}"
             lines.append(f"ofs.tpc ttl 60 120 xfr 4 streams 0,8 echo logok {what}")

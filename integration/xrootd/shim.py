@@ -39,7 +39,9 @@ def hold(words: list[str]) -> None:
     shim = ctypes.CDLL(library)
     file = ctypes.c_void_p()
     error = Error()
-    opened = shim.dray_xrdcl_open(url.encode(), SHARED, 0, ctypes.byref(file), ctypes.byref(error))
+    opened = shim.dray_xrdcl_open(
+        url.encode(), SHARED, 0, 0, ctypes.byref(file), ctypes.byref(error)
+    )
     sys.stdout.write(f"{error.kind if opened != 0 else -1}\n")
     sys.stdout.flush()
     sys.stdin.read()

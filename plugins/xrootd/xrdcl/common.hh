@@ -9,6 +9,7 @@
 #include <XrdCl/XrdClStatus.hh>
 #include <XrdCl/XrdClXRootDResponses.hh>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 
@@ -18,6 +19,8 @@
 struct dray_xrdcl_file {
 	// false: client plug-ins of the host are not asked; one of ours would come round in a circle.
 	XrdCl::File file{false};
+	// Whether other servers have it too: nobody waits for this one.
+	bool is_replica = false;
 };
 
 namespace dray {
@@ -33,6 +36,12 @@ int32_t answered(const std::string &text, char *answer, uint32_t answer_bytes, d
 int32_t ask(const char *url, XrdCl::QueryCode::Code code, const char *what, char *answer,
             uint32_t answer_bytes, dray_xrdcl_error *error);
 void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state);
+
+// The type of a time differs between versions; no call waits for so long that it matters.
+inline uint16_t limit_of(uint32_t seconds)
+{
+	return static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));
+}
 
 // 0, or why not.
 inline int32_t done(dray_xrdcl_error *error, const XrdCl::XRootDStatus &status)

@@ -201,6 +201,31 @@ bool is_keyed(const std::string &url)
 	return query != std::string::npos && url.find("tpc.key=", query) != std::string::npos;
 }
 
+// Closes a file that nobody waits for, and goes with it.
+class Closing final : public XrdCl::ResponseHandler
+{
+  public:
+	static void begin(std::unique_ptr<dray_xrdcl_file> file)
+	{
+		auto closing = std::make_unique<Closing>();
+		closing->m_file = std::move(file);
+		auto status = closing->m_file->file.Close(closing.get(), close_seconds);
+		if (status.IsOK())
+			closing.release(); // until it is answered
+	}
+
+	void HandleResponse(XrdCl::XRootDStatus *status, XrdCl::AnyObject *response) override
+	{
+		delete status;
+		delete response;
+		delete this;
+	}
+
+  private:
+	static constexpr uint16_t close_seconds = 20;
+	std::unique_ptr<dray_xrdcl_file> m_file;
+};
+
 } // namespace
 
 using namespace dray;
@@ -221,8 +246,8 @@ DRAY_EXPORT int32_t dray_xrdcl_set(const char *name, int32_t value)
 	});
 }
 
-DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, dray_xrdcl_file **file,
-                                    dray_xrdcl_error *error)
+DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, uint32_t seconds,
+                                    dray_xrdcl_file **file, dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int32_t {
 		auto opened = std::make_unique<dray_xrdcl_file>();
@@ -237,15 +262,19 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 			flags |= XrdCl::OpenFlags::New;
 		if (how & DRAY_XRDCL_SHARED)
 			flags |= XrdCl::OpenFlags::Force;
-		uint16_t seconds = 0; // XrdCl's own limit
+		uint16_t limit = limit_of(seconds);
+		// XrdCl would try this one server again for minutes, while others have the file.
+		opened->is_replica = (how & DRAY_XRDCL_REPLICA) != 0;
+		if (opened->is_replica)
+			opened->file.SetProperty("ReadRecovery", "false");
 		if (is_keyed(named)) {
 			// What opened it once opens it no more: the server would let a second opening by the same
 			// key wait for minutes, for a client that has long given its word.
 			opened->file.SetProperty("ReadRecovery", "false");
-			seconds = keyed_open_seconds();
+			limit = keyed_open_seconds();
 		}
 		auto access = static_cast<XrdCl::Access::Mode>(mode);
-		auto status = opened->file.Open(named, flags, access, seconds);
+		auto status = opened->file.Open(named, flags, access, limit);
 		if (!status.IsOK())
 			return fail(error, status);
 		*file = opened.release();
@@ -257,6 +286,10 @@ DRAY_EXPORT void dray_xrdcl_close(dray_xrdcl_file *file)
 {
 	guarded(nullptr, [&]() -> int32_t {
 		std::unique_ptr<dray_xrdcl_file> closing(file);
+		if (closing->is_replica) {
+			Closing::begin(std::move(closing));
+			return 0;
+		}
 		// What is to stay was synced before: a close that fails loses nothing.
 		[[maybe_unused]] auto status = closing->file.Close();
 		return 0;
@@ -264,16 +297,17 @@ DRAY_EXPORT void dray_xrdcl_close(dray_xrdcl_file *file)
 }
 
 DRAY_EXPORT int64_t dray_xrdcl_read(dray_xrdcl_file *file, uint64_t offset, void *to, uint32_t bytes,
-                                    int32_t pages, dray_xrdcl_error *error)
+                                    int32_t pages, uint32_t seconds, dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int64_t {
+		const auto limit = limit_of(seconds);
 		uint32_t came = 0;
 		XrdCl::XRootDStatus status;
 		if (pages) {
 			std::vector<uint32_t> sums;
-			status = file->file.PgRead(offset, bytes, to, sums, came);
+			status = file->file.PgRead(offset, bytes, to, sums, came, limit);
 		} else {
-			status = file->file.Read(offset, bytes, to, came);
+			status = file->file.Read(offset, bytes, to, came, limit);
 		}
 		if (!status.IsOK())
 			return fail(error, status);
@@ -281,12 +315,12 @@ DRAY_EXPORT int64_t dray_xrdcl_read(dray_xrdcl_file *file, uint64_t offset, void
 	});
 }
 
-DRAY_EXPORT int32_t dray_xrdcl_state_of(dray_xrdcl_file *file, int32_t anew, dray_xrdcl_state *state,
-                                        dray_xrdcl_error *error)
+DRAY_EXPORT int32_t dray_xrdcl_state_of(dray_xrdcl_file *file, int32_t anew, uint32_t seconds,
+                                        dray_xrdcl_state *state, dray_xrdcl_error *error)
 {
 	return guarded(error, [&]() -> int32_t {
 		Answer<XrdCl::StatInfo> answer;
-		auto status = file->file.Stat(anew != 0, answer.info);
+		auto status = file->file.Stat(anew != 0, answer.info, limit_of(seconds));
 		if (!status.IsOK())
 			return fail(error, status);
 		if (!answer.info)
@@ -369,9 +403,7 @@ DRAY_EXPORT int32_t dray_xrdcl_ask(dray_xrdcl_file *file, const char *question, 
 		XrdCl::Buffer argument;
 		argument.FromString(question);
 		Answer<XrdCl::Buffer> response;
-		// The type of a time differs between versions; no question waits for so long that it matters.
-		auto wait = static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));
-		auto status = file->file.Fcntl(argument, response.info, wait);
+		auto status = file->file.Fcntl(argument, response.info, limit_of(seconds));
 		if (!status.IsOK())
 			return fail(error, status);
 		std::string text = response.info ? response.info->ToString() : "";

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Raised with every change of what stands below. */
-#define DRAY_XRDCL_VERSION 3
+#define DRAY_XRDCL_VERSION 4
 
 enum dray_xrdcl_kind {
 	DRAY_XRDCL_OTHER = 0,
@@ -70,26 +70,35 @@ int32_t dray_xrdcl_set(const char *name, int32_t value);
 /* How a file is opened. UPDATE and NEW: to be read and written; NEW: it is made and must not be
  * there, with `mode` of its permission bits that the server lets stand, and the folders above it
  * as needed. A server lets a file have one writer or readers, and answers LOCKED to others,
- * unless they say SHARED. */
-enum { DRAY_XRDCL_READ = 0, DRAY_XRDCL_UPDATE = 1, DRAY_XRDCL_NEW = 2, DRAY_XRDCL_SHARED = 4 };
+ * unless they say SHARED. REPLICA: another server has the file too, and is read when this one fails. */
+enum {
+	DRAY_XRDCL_READ = 0,
+	DRAY_XRDCL_UPDATE = 1,
+	DRAY_XRDCL_NEW = 2,
+	DRAY_XRDCL_SHARED = 4,
+	DRAY_XRDCL_REPLICA = 8,
+};
 
 /* Opens a file. The handle is given back by dray_xrdcl_close. One that is written to is not
- * opened anew when its connection is lost: all calls fail then; nor is a URL with the key of a
- * third-party copy (tpc.key), which is good for one opening. */
-int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, struct dray_xrdcl_file **file,
-                        struct dray_xrdcl_error *error);
+ * opened anew when its connection is lost: all calls fail then; nor is a REPLICA, nor a URL with the
+ * key of a third-party copy (tpc.key), which is good for one opening. `seconds`, here and below: how
+ * long the call may take, at the step of XrdCl's clock (TimeoutResolution); 0: as long as XrdCl's own
+ * settings say. */
+int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, uint32_t seconds,
+                        struct dray_xrdcl_file **file, struct dray_xrdcl_error *error);
 
+/* Of a REPLICA the server's answer is not waited for. */
 void dray_xrdcl_close(struct dray_xrdcl_file *file);
 
 /* Reads at an offset and returns how many bytes came; fewer than asked only at the end of the
  * file. With `pages` each page of 4 KiB comes with a checksum, is compared, and asked for again
  * when it differs. */
 int64_t dray_xrdcl_read(struct dray_xrdcl_file *file, uint64_t offset, void *to, uint32_t bytes,
-                        int32_t pages, struct dray_xrdcl_error *error);
+                        int32_t pages, uint32_t seconds, struct dray_xrdcl_error *error);
 
 /* Size and time of an open file; `anew`: as the server knows them now. */
-int32_t dray_xrdcl_state_of(struct dray_xrdcl_file *file, int32_t anew, struct dray_xrdcl_state *state,
-                            struct dray_xrdcl_error *error);
+int32_t dray_xrdcl_state_of(struct dray_xrdcl_file *file, int32_t anew, uint32_t seconds,
+                            struct dray_xrdcl_state *state, struct dray_xrdcl_error *error);
 
 /* Writes the server that has the open file, as host and port, to `answer`, with a zero. */
 int32_t dray_xrdcl_server_of(struct dray_xrdcl_file *file, char *answer, uint32_t answer_bytes,
@@ -98,6 +107,23 @@ int32_t dray_xrdcl_server_of(struct dray_xrdcl_file *file, char *answer, uint32_
 /* Looks at a path of the server that `url` names. */
 int32_t dray_xrdcl_look(const char *url, const char *path, struct dray_xrdcl_state *state,
                         struct dray_xrdcl_error *error);
+
+/* Asks a cluster which of its servers have a file and would give it out now. Their addresses, as
+ * HOST:PORT, one a line, are written to `answer`, with a zero; those that do not fit are left out. A
+ * manager that would have the client wait beyond `seconds` is not waited for: DRAY_XRDCL_TIMED_OUT. */
+int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_t seconds, char *answer,
+                          uint32_t answer_bytes, struct dray_xrdcl_error *error);
+
+/* One of many servers to be asked about a path. `kind` of `error` is -1 where nothing failed. */
+struct dray_xrdcl_looked {
+	const char *url;
+	struct dray_xrdcl_state state; /* set */
+	struct dray_xrdcl_error error; /* set */
+};
+
+/* Looks at a path of many servers at once. */
+int32_t dray_xrdcl_look_each(struct dray_xrdcl_looked *each, uint64_t count, const char *path,
+                             uint32_t seconds, struct dray_xrdcl_error *error);
 
 /* Lists one folder in the server's order. A failure after entries were given: of a cluster some
  * servers have not answered. */

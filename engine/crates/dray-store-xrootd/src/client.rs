@@ -1,9 +1,12 @@
 //! The XRootD client, as plugins/xrootd/xrdcl/dray_xrdcl.h describes it. The only place that calls it.
 
 mod change;
+mod file;
 mod many;
+mod places;
 mod streams;
 
+pub(crate) use file::RemoteFile;
 pub(crate) use many::{Renaming, Small};
 
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
@@ -13,14 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// Names the library when it lies somewhere else than beside the program.
 pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
 
 const LIBRARY: &str = "libdray-xrdcl.so";
 /// `DRAY_XRDCL_VERSION`.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// `DRAY_XRDCL_DIRECTORY`.
 const DIRECTORY: u32 = 1;
 /// `DRAY_XRDCL_SPECIAL`.
@@ -37,8 +39,6 @@ const WORDS_BYTES: usize = 1020;
 const OPEN: &str = "open the file";
 /// Most bytes of an answer to a question for a checksum: a name of 16, a value of 128.
 const ANSWER_BYTES: u32 = 512;
-/// Most bytes of an answer of a plug-in: servers hold no longer one (2 KiB).
-const PLUGIN_ANSWER_BYTES: u32 = 4096;
 
 /// `struct dray_xrdcl_error`.
 #[repr(C)]
@@ -114,12 +114,15 @@ type Words<'a> = *const c_char;
 pub(crate) struct Client {
     _library: Library,
     set: unsafe extern "C" fn(Words<'_>, i32) -> i32,
-    open: unsafe extern "C" fn(Words<'_>, u32, u32, *mut *mut RawFile, *mut RawError) -> i32,
+    open: unsafe extern "C" fn(Words<'_>, u32, u32, u32, *mut *mut RawFile, *mut RawError) -> i32,
     close: unsafe extern "C" fn(*mut RawFile),
-    read: unsafe extern "C" fn(*mut RawFile, u64, *mut c_void, u32, i32, *mut RawError) -> i64,
-    state_of: unsafe extern "C" fn(*mut RawFile, i32, *mut RawState, *mut RawError) -> i32,
+    read: unsafe extern "C" fn(*mut RawFile, u64, *mut c_void, u32, i32, u32, *mut RawError) -> i64,
+    state_of: unsafe extern "C" fn(*mut RawFile, i32, u32, *mut RawState, *mut RawError) -> i32,
     server_of: unsafe extern "C" fn(*mut RawFile, *mut c_char, u32, *mut RawError) -> i32,
     look: unsafe extern "C" fn(Words<'_>, Words<'_>, *mut RawState, *mut RawError) -> i32,
+    locate: unsafe extern "C" fn(Words<'_>, Words<'_>, u32, *mut c_char, u32, *mut RawError) -> i32,
+    look_each:
+        unsafe extern "C" fn(*mut places::RawLooked, u64, Words<'_>, u32, *mut RawError) -> i32,
     list: unsafe extern "C" fn(Words<'_>, Words<'_>, Take, *mut c_void, *mut RawError) -> i32,
     ask: unsafe extern "C" fn(*mut RawFile, Words<'_>, u32, *mut c_char, u32, *mut RawError) -> i32,
     checksum: Asked,
@@ -250,6 +253,8 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
         state_of: entry!(b"dray_xrdcl_state_of"),
         server_of: entry!(b"dray_xrdcl_server_of"),
         look: entry!(b"dray_xrdcl_look"),
+        locate: entry!(b"dray_xrdcl_locate"),
+        look_each: entry!(b"dray_xrdcl_look_each"),
         list: entry!(b"dray_xrdcl_list"),
         checksum: entry!(b"dray_xrdcl_checksum"),
         ask: entry!(b"dray_xrdcl_ask"),
@@ -346,6 +351,9 @@ pub(crate) enum Mode {
     UpdateShared,
     /// Made, with these permission bits; it must not be there.
     New(u32),
+    /// To be read, from one of several servers that have it: its calls take about so many seconds at the
+    /// most, and it is not opened anew when its connection is lost.
+    Replica(u32),
 }
 
 impl Mode {
@@ -358,6 +366,15 @@ impl Mode {
             Self::UpdateShared => (1 | 4, 0),
             // Whether it is there is said by the making itself, and not by who has it open.
             Self::New(mode) => (2 | 4, mode),
+            Self::Replica(_) => (8, 0),
+        }
+    }
+
+    /// How long a call may take; 0: as long as the client's own settings say.
+    const fn seconds(self) -> u32 {
+        match self {
+            Self::Replica(seconds) => seconds,
+            _ => 0,
         }
     }
 }
@@ -403,15 +420,20 @@ impl Client {
     ) -> Result<std::result::Result<RemoteFile, Box<RawError>>> {
         let url = words(url)?;
         let mut file = std::ptr::null_mut();
-        let (how, mode) = how.numbers();
+        let ((how, mode), seconds) = (how.numbers(), how.seconds());
         let mut raw = Box::new(RawError::none());
+        let (to, error) = (&raw mut file, &raw mut *raw);
         // SAFETY: text and room for the answers live until the call returns.
-        let opened = unsafe { (self.open)(url.as_ptr(), how, mode, &raw mut file, &raw mut *raw) };
+        let opened = unsafe { (self.open)(url.as_ptr(), how, mode, seconds, to, error) };
         if opened < 0 {
             return Ok(Err(raw));
         }
         match NonNull::new(file) {
-            Some(file) => Ok(Ok(RemoteFile { client: self, file })),
+            Some(file) => Ok(Ok(RemoteFile {
+                client: self,
+                file,
+                seconds,
+            })),
             None => Err(Error::new(ErrorKind::Internal, End::Source, OPEN)
                 .cause("the XRootD client gave no handle")),
         }
@@ -496,84 +518,3 @@ extern "C" fn take(
     entries.push((Name::new(name), Found::of(state)));
     0
 }
-
-/// An open file of a server. Closed when dropped.
-pub(crate) struct RemoteFile {
-    client: &'static Client,
-    file: NonNull<RawFile>,
-}
-
-// SAFETY: XrdCl's file may be used by any thread (it locks by itself), and closed by another than the
-// one that opened it.
-unsafe impl Send for RemoteFile {}
-// SAFETY: as above: calls of several threads at once are what it is made for.
-unsafe impl Sync for RemoteFile {}
-
-impl RemoteFile {
-    /// Reads at `offset` as much as there is; less than asked for only at the end.
-    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8], pages: bool) -> Result<usize> {
-        let bytes = u32::try_from(buffer.len()).unwrap_or(READ_BYTES_MAX);
-        let bytes = bytes.min(READ_BYTES_MAX);
-        let to = buffer.as_mut_ptr().cast();
-        let came = call("read the file", |error| {
-            // SAFETY: the handle is open; `buffer` has at least `bytes` bytes, and is ours alone until
-            // the call returns.
-            unsafe {
-                (self.client.read)(self.file.as_ptr(), offset, to, bytes, pages.into(), error)
-            }
-        })?;
-        Ok(usize::try_from(came)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len()))
-    }
-
-    /// The server that has it, as host and port.
-    pub(crate) fn server(&self) -> Result<String> {
-        said("ask which server has the file", |to, error| {
-            // SAFETY: the handle is open; `to` has ANSWER_BYTES bytes.
-            unsafe { (self.client.server_of)(self.file.as_ptr(), to, ANSWER_BYTES, error) }
-        })
-    }
-
-    /// Size and time, `anew` from the server.
-    pub(crate) fn state(&self, anew: bool) -> Result<Found> {
-        let mut state = RawState::default();
-        call("look at the file", |error| {
-            let handle = self.file.as_ptr();
-            // SAFETY: the handle is open; room for the answer lives until the call returns.
-            let looked =
-                unsafe { (self.client.state_of)(handle, anew.into(), &raw mut state, error) };
-            looked.into()
-        })?;
-        Ok(Found::of(&state))
-    }
-}
-
-impl RemoteFile {
-    /// Asks the server something that a plug-in of it may understand.
-    pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
-        let question = words(question)?;
-        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
-        let mut answer = vec![0_u8; PLUGIN_ANSWER_BYTES as usize];
-        call("ask the server about the file", |error| {
-            let (file, to) = (self.file.as_ptr(), answer.as_mut_ptr().cast());
-            let (text, room) = (question.as_ptr(), PLUGIN_ANSWER_BYTES);
-            // SAFETY: the handle is open; `answer` has as many bytes as are said; the text lives until
-            // the call returns.
-            let asked = unsafe { (self.client.ask)(file, text, seconds, to, room, error) };
-            asked.into()
-        })?;
-        let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
-        Ok(text.unwrap_or_default().trim().to_owned())
-    }
-}
-
-impl Drop for RemoteFile {
-    fn drop(&mut self) {
-        // SAFETY: it is open, and nobody has it any more.
-        unsafe { (self.client.close)(self.file.as_ptr()) };
-    }
-}
-
-/// Bytes of one read at the most: far above any object's, below what the protocol's number holds.
-const READ_BYTES_MAX: u32 = 1 << 30;

@@ -13,15 +13,19 @@
 
 mod barrier;
 mod checksum;
+mod choice;
 #[expect(unsafe_code, reason = "the XRootD client is reached by a C interface")]
 mod client;
+mod cluster;
 mod control;
 mod key;
 mod ledger;
 mod list;
+mod located;
 mod note;
 mod partial;
 mod read;
+mod replicas;
 mod server;
 mod sink;
 mod small;

@@ -2,7 +2,7 @@
 
 use crate::client::Found;
 use crate::store::XrootdStore;
-use dray_core::{EntryKind, Error, ErrorKind, Metadata, Name, RelPath, Result};
+use dray_core::{EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result};
 use dray_store::{ListOptions, Listed, Lister, unsupported};
 use std::collections::VecDeque;
 
@@ -66,6 +66,16 @@ impl RemoteLister {
     }
 
     fn listed(&self, depth: usize, name: Name, kind: EntryKind, found: Found) -> Listed {
+        self.listed_at(depth, name, kind, (found, XrootdStore::whole()))
+    }
+
+    fn listed_at(
+        &self,
+        depth: usize,
+        name: Name,
+        kind: EntryKind,
+        (found, layout): (Found, Layout),
+    ) -> Listed {
         let is_file = matches!(kind, EntryKind::File { .. });
         Listed {
             depth,
@@ -76,7 +86,7 @@ impl RemoteLister {
                 modified: found.modified,
                 xattrs: Vec::new(),
             },
-            layout: XrootdStore::whole(),
+            layout,
             identity: Vec::new(),
         }
     }
@@ -88,11 +98,12 @@ impl RemoteLister {
             return Err(unsupported(self.store.end(), "list", &path, cause));
         }
         if !found.is_folder {
+            let (found, layout) = self.store.examine(&path, found);
             let kind = EntryKind::File {
                 size: found.size,
                 sparse: false,
             };
-            return Ok(self.listed(depth, name, kind, found));
+            return Ok(self.listed_at(depth, name, kind, (found, layout)));
         }
         if !self.options.recursive {
             let error = self.store.error(ErrorKind::IsADirectory, "copy", &path);

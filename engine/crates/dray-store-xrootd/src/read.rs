@@ -41,28 +41,41 @@ struct Seen {
     has_changed: bool,
 }
 
+/// How a file is opened and read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// Connections at the most.
+    pub(crate) connections: u32,
+    /// Whether each page comes with a checksum.
+    pub(crate) pages: bool,
+    /// Whether it may be opened once only.
+    pub(crate) is_once: bool,
+    /// How long a call may take, where another server has the file too.
+    pub(crate) seconds: Option<u32>,
+}
+
+impl How {
+    fn mode(self) -> Mode {
+        self.seconds.map_or(Mode::Read, Mode::Replica)
+    }
+}
+
 /// A file of a server, open by one connection or more.
 pub(crate) struct RemoteReader {
     url: Url,
     path: RelPath,
     slots: Vec<Slot>,
-    pages: bool,
-    /// Whether it may be opened once only.
-    is_once: bool,
+    how: How,
     seen: Mutex<Seen>,
 }
 
 impl RemoteReader {
-    /// Opens the file at the server of `url`, by the first of so many connections.
-    pub(crate) fn open(
-        url: &Url,
-        path: &RelPath,
-        (connections, pages, is_once): (u32, bool, bool),
-    ) -> Result<Self> {
+    /// Opens the file at the server of `url`, by the first of its connections.
+    pub(crate) fn open(url: &Url, path: &RelPath, how: How) -> Result<Self> {
         let at = url.at(path, 0)?;
-        let first = Arc::new(match is_once {
+        let first = Arc::new(match how.is_once {
             true => key::open(&at)?,
-            false => client()?.open(&at, Mode::Read)?,
+            false => client()?.open(&at, how.mode())?,
         });
         let found = first.state(false)?;
         if found.is_folder {
@@ -72,7 +85,10 @@ impl RemoteReader {
                 "open the file",
             ));
         }
-        let count = if is_once { 1 } else { connections.max(1) };
+        let count = match how.is_once {
+            true => 1,
+            false => how.connections.max(1),
+        };
         let slots: Vec<Slot> = (0..count).map(|_| Slot::default()).collect();
         if let Some(slot) = slots.first() {
             *slot.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
@@ -81,14 +97,18 @@ impl RemoteReader {
             url: url.clone(),
             path: path.clone(),
             slots,
-            pages,
-            is_once,
+            how,
             seen: Mutex::new(Seen {
                 found,
                 at: Instant::now(),
                 has_changed: false,
             }),
         })
+    }
+
+    /// Size and time when it was opened.
+    pub(crate) fn opened(&self) -> Found {
+        self.seen().found
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -115,10 +135,10 @@ impl RemoteReader {
         if let Some(file) = &*file {
             return Ok(Some(Arc::clone(file)));
         }
-        if self.is_once {
+        if self.how.is_once {
             return Err(lost());
         }
-        let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, Mode::Read)?);
+        let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
         // It came with the opening: nothing more is asked.
         if !is_same(&opened.state(false)?, &self.seen().found) {
             // The first still reads what it has opened; and of a cluster's replicas each has its own time.
@@ -147,10 +167,31 @@ impl RemoteReader {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.by_any(|number, slot| self.read_by(number, slot, offset, buffer))
+    }
+
+    /// Reads, and asks by the same connection for size and time before anything is given out. Tells how
+    /// long that took, without what it took to open a connection.
+    pub(crate) fn read_and_ask(&self, offset: u64, buffer: &mut [u8]) -> Result<(usize, Duration)> {
+        self.by_any(|number, slot| {
+            if self.file(number, slot)?.is_none() {
+                return Ok(None);
+            }
+            let began = Instant::now();
+            let read = self.read_by(number, slot, offset, buffer)?;
+            if read.is_some() {
+                self.judge(number, slot)?;
+            }
+            Ok(read.map(|read| (read, began.elapsed())))
+        })
+    }
+
+    /// By the connection that has the least to do; by another one where it reads nothing.
+    fn by_any<T>(&self, mut read: impl FnMut(usize, &Slot) -> Result<Option<T>>) -> Result<T> {
         loop {
             let (number, slot) = self.choose();
             slot.busy.fetch_add(1, Ordering::SeqCst);
-            let read = self.read_by(number, slot, offset, buffer);
+            let read = read(number, slot);
             slot.busy.fetch_sub(1, Ordering::SeqCst);
             if let Some(read) = read.transpose() {
                 return read;
@@ -169,7 +210,7 @@ impl RemoteReader {
         let Some(file) = self.file(number, slot)? else {
             return Ok(None);
         };
-        let read = file.read(offset, buffer, self.pages);
+        let read = file.read(offset, buffer, self.how.pages);
         // Before it counts as idle: whoever finds all idle knows of all that was read.
         slot.ended.fetch_add(1, Ordering::SeqCst);
         Self::forget_if_lost(slot, &file, &read);

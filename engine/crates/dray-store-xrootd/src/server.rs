@@ -121,11 +121,11 @@ impl Server {
         };
         Ok(Self {
             base: url.path().clone(),
+            pages: pages || url.pages(),
             url,
             // The client connects by itself, at the first call.
             logins: Connections::new(&options, Ok),
             connections: connections.max(1),
-            pages,
             algorithm: algorithm.copied(),
             dirty: Mutex::default(),
             begun: Mutex::default(),

@@ -1,8 +1,10 @@
 //! The store: one server's files, to be read.
 
 use crate::client::{Entries, Found, client};
+use crate::cluster::Cluster;
 use crate::list::RemoteLister;
-use crate::read::{Handle, RemoteReader};
+use crate::read::{Handle, How, RemoteReader};
+use crate::replicas::{ReplicaHandle, ReplicaReader};
 use crate::url::{Url, text};
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result, TargetId};
@@ -30,8 +32,11 @@ pub struct XrootdOptions {
     pub authorised: Authorised,
     /// Connections of a file that several readers read, at the most.
     pub connections: u32,
-    /// Whether each page of 4 KiB comes with a checksum of its own.
+    /// Whether each page of 4 KiB comes with a checksum of its own; the URL may ask for it too.
     pub pages: bool,
+    /// Whether a large file is read from all servers of a cluster that have it. Only a checksum of the
+    /// whole tells whether their replicas are equal: not for who compares none.
+    pub replicas: bool,
 }
 
 impl Default for XrootdOptions {
@@ -40,6 +45,7 @@ impl Default for XrootdOptions {
             authorised: Authorised::Always,
             connections: 4,
             pages: false,
+            replicas: true,
         }
     }
 }
@@ -53,6 +59,8 @@ pub struct XrootdStore {
     targets: Arc<Targets>,
     /// The one file, if it may be opened once only.
     one: Option<Arc<RemoteReader>>,
+    /// What is known of the file at the URL's path, if a cluster has it.
+    cluster: Arc<Cluster>,
 }
 
 impl XrootdStore {
@@ -64,12 +72,17 @@ impl XrootdStore {
     pub fn open(url: Url, end: End, options: XrootdOptions) -> Result<Self> {
         client()?;
         let server = [(RelPath::root(), url.server())];
+        let options = XrootdOptions {
+            pages: options.pages || url.pages(),
+            ..options
+        };
         let mut store = Self {
             targets: Arc::new(Targets::new(TargetMap::new(server))),
             url,
             end,
             options,
             one: None,
+            cluster: Arc::default(),
         };
         if options.authorised == Authorised::Once {
             let path = store.url.path().clone();
@@ -78,14 +91,15 @@ impl XrootdStore {
         Ok(store)
     }
 
-    /// Size and time of a file as the server knows them now: asked before a copy is published.
+    /// Size and time of a file as the server knows them now, or as all its servers do: asked before a copy
+    /// is published.
     ///
     /// # Errors
     /// Of the server.
     pub fn state_now(&self, path: &RelPath) -> Result<dray_store::ReadState> {
         let found = match &self.one {
             Some(one) => one.found(true),
-            None => self.look(path),
+            None => self.look(path).map(|found| self.examine(path, found).0),
         };
         let found = found.map_err(|error| error.file(path))?;
         Ok(dray_store::ReadState {
@@ -113,6 +127,19 @@ impl XrootdStore {
         &self.url
     }
 
+    pub(crate) const fn options(&self) -> &XrootdOptions {
+        &self.options
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The storage target that a server of the cluster is.
+    pub(crate) fn target(&self, server: &str) -> TargetId {
+        self.targets.named(&self.url.with_host(server).server())
+    }
+
     pub(crate) const fn end(&self) -> End {
         self.end
     }
@@ -121,19 +148,27 @@ impl XrootdStore {
         Error::new(kind, self.end, operation).file(path)
     }
 
-    /// All of a server's files are on one target: it says no more of them.
+    /// All of a server's files are on one target, and so are those of a cluster that nobody has located.
     pub(crate) const fn whole() -> Layout {
         Layout::Single(TargetId(0))
     }
 
     fn reader(&self, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
-        let how = (self.options.connections, self.options.pages, is_once);
-        let opened = RemoteReader::open(&self.url, path, how);
+        let opened = RemoteReader::open(&self.url, path, self.how(is_once));
         opened.map_err(|error| error.file(path).at(self.end))
     }
 
+    const fn how(&self, is_once: bool) -> How {
+        How {
+            connections: self.options.connections,
+            pages: self.options.pages,
+            is_once,
+            seconds: None,
+        }
+    }
+
     /// A path as the server's file system calls take it.
-    fn asked(&self, path: &RelPath) -> Result<String> {
+    pub(crate) fn asked(&self, path: &RelPath) -> Result<String> {
         let path = text(path)?;
         Ok(match self.url.cgi() {
             "" => format!("/{path}"),
@@ -182,6 +217,10 @@ impl Readable for XrootdStore {
                 return Err(self.error(ErrorKind::NotFound, "open the file", path));
             }
             return Ok(Box::new(Handle(Arc::clone(one))));
+        }
+        if let Some(located) = self.located(path) {
+            let reader = ReplicaReader::new(&self.url, path, located, self.how(false));
+            return Ok(Box::new(ReplicaHandle(reader)));
         }
         Ok(Box::new(Handle(Arc::new(self.reader(path, false)?))))
     }

@@ -11,6 +11,10 @@ const SCHEMES: &[(&str, bool)] = &[
     ("xroots", true),
 ];
 
+/// What says in a URL that each page of 4 KiB comes, or goes, with a checksum of its own. It is for us,
+/// and no server hears of it.
+const PAGES: &str = "dray.pages";
+
 /// A file or folder of a server: `root://[user@]host[:port]//path[?cgi]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
@@ -23,6 +27,8 @@ pub struct Url {
     path: RelPath,
     /// What follows the question mark: may hold tokens and keys.
     cgi: String,
+    /// See [`PAGES`].
+    pages: bool,
 }
 
 impl Url {
@@ -66,13 +72,14 @@ impl Url {
         // One slash or many: a server knows absolute paths only.
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         let path = RelPath::parse(names.join("/").as_bytes())?;
+        let (cgi, pages) = without_pages(cgi).ok_or_else(|| bad("dray.pages is 0 or 1"))?;
         Ok(Self {
             tls: *tls,
             user: user.filter(|user| !user.is_empty()).map(str::to_owned),
             host: host.to_owned(),
             path,
-            // The server's program gets `?&tpc.key=...`.
-            cgi: cgi.trim_start_matches('&').to_owned(),
+            cgi,
+            pages,
         })
     }
 
@@ -81,6 +88,15 @@ impl Url {
     pub const fn with_tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// The same at another server, `host[:port]`.
+    #[must_use]
+    pub(crate) fn with_host(&self, host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// Another path of the same server.
@@ -122,6 +138,12 @@ impl Url {
     #[must_use]
     pub fn cgi(&self) -> &str {
         &self.cgi
+    }
+
+    /// Whether it asks for a checksum with each page (`dray.pages=1`).
+    #[must_use]
+    pub const fn pages(&self) -> bool {
+        self.pages
     }
 
     /// Whether it carries the key of a third-party copy: it may be opened once.
@@ -181,6 +203,22 @@ impl Url {
     }
 }
 
+/// What is for the server, and whether pages are asked for; none if that is not said as it should be.
+fn without_pages(cgi: &str) -> Option<(String, bool)> {
+    let mut pages = false;
+    let mut kept = Vec::new();
+    // The server's program gets `?&tpc.key=...`.
+    for pair in cgi.trim_start_matches('&').split('&') {
+        match pair.split_once('=').unwrap_or((pair, "")) {
+            (PAGES, "1") => pages = true,
+            (PAGES, "0") => pages = false,
+            (PAGES, _) => return None,
+            _ => kept.push(pair),
+        }
+    }
+    Some((kept.join("&"), pages))
+}
+
 /// A path as the client takes it: it would read a question mark as the end of it.
 pub(crate) fn text(path: &RelPath) -> Result<&str> {
     let text = std::str::from_utf8(path.as_bytes());
@@ -230,6 +268,22 @@ mod tests {
         let plain = Url::parse("root://h/a").expect("good");
         assert_eq!(plain.at(plain.path(), 0).expect("good"), "root://h//a");
         assert_eq!(plain.with_tls().login(0), "roots://h");
+    }
+
+    #[test]
+    fn pages_are_asked_for_by_the_url_and_the_server_hears_nothing_of_it() {
+        let read = |text: &str| Url::parse(text).expect("good");
+        let asked = read("root://h//a?authz=x&dray.pages=1&y=2");
+        assert!(
+            asked.pages() && asked.cgi() == "authz=x&y=2",
+            "{}",
+            asked.cgi()
+        );
+        assert!(asked.with_host("g").pages());
+        let only = read("root://h//a?dray.pages=1");
+        assert_eq!(only.at(only.path(), 0).expect("good"), "root://h//a");
+        assert!(!read("root://h//a?dray.pages=0").pages());
+        assert!(Url::parse("root://h//a?dray.pages=yes").is_err());
     }
 
     #[test]

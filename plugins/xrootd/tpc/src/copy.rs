@@ -1,7 +1,7 @@
 //! One copy: both ends in this process, the object log beside the destination.
 
 use crate::args::Args;
-use crate::config::{Config, Reads};
+use crate::config::{Compare, Config, Reads};
 use crate::deaf::Deaf;
 use crate::endpoint::Way;
 use crate::gate::{Gate, Origin};
@@ -97,6 +97,7 @@ impl Job {
             },
             connections: self.connections(),
             pages: self.config.pages,
+            replicas: self.config.compare != Compare::Never,
         };
         XrootdStore::open(self.source.clone(), End::Source, options)
     }

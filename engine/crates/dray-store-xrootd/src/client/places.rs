@@ -1,0 +1,65 @@
+//! Which servers of a cluster have a file, and what each says of it.
+
+use super::{Client, Found, RawError, RawState, Words, call, failed, words};
+use dray_core::Result;
+use std::ffi::{CStr, CString};
+
+/// Most bytes of the addresses of a file's servers: some dozens of them.
+const PLACES_BYTES: u32 = 4096;
+
+/// `struct dray_xrdcl_looked`.
+#[repr(C)]
+pub(super) struct RawLooked {
+    url: Words<'static>,
+    state: RawState,
+    error: RawError,
+}
+
+impl Client {
+    /// The servers of a cluster that would give a file out now, as HOST:PORT. One that lets clients wait
+    /// longer than so many seconds has not answered.
+    pub(crate) fn locate(&self, manager: &str, path: &str, seconds: u32) -> Result<Vec<String>> {
+        let (manager, path) = (words(manager)?, words(path)?);
+        let mut answer = vec![0_u8; PLACES_BYTES as usize];
+        call("ask which servers have the file", |error| {
+            let (manager, path) = (manager.as_ptr(), path.as_ptr());
+            let to = answer.as_mut_ptr().cast();
+            // SAFETY: `answer` has as many bytes as are said; the texts live until the call returns.
+            unsafe { (self.locate)(manager, path, seconds, to, PLACES_BYTES, error) }.into()
+        })?;
+        let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
+        Ok(text
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Looks at one path of many servers at once. An answer for each.
+    pub(crate) fn look_each(
+        &self,
+        servers: &[String],
+        path: &str,
+        seconds: u32,
+    ) -> Result<Vec<Result<Found>>> {
+        let urls = servers.iter().map(|server| words(server));
+        let urls: Vec<CString> = urls.collect::<Result<_>>()?;
+        let path = words(path)?;
+        let raw = urls.iter().map(|url| RawLooked {
+            url: url.as_ptr(),
+            state: RawState::default(),
+            error: RawError::none(),
+        });
+        let mut raw: Vec<RawLooked> = raw.collect();
+        call("look at the file's replicas", |error| {
+            let (each, count) = (raw.as_mut_ptr(), raw.len() as u64);
+            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            unsafe { (self.look_each)(each, count, path.as_ptr(), seconds, error) }.into()
+        })?;
+        let answer = |raw: &RawLooked| match raw.error.is_none() {
+            true => Ok(Found::of(&raw.state)),
+            false => Err(failed("look at the file", &raw.error)),
+        };
+        Ok(raw.iter().map(answer).collect())
+    }
+}

@@ -1,0 +1,176 @@
+//! The replicas of the one file that a store's URL names, where that names a cluster's manager.
+//!
+//! Non-goals: files of folders, which are read from wherever the manager sends each of them. Nothing
+//! compares their checksums, and only a checksum tells that two replicas of one size are one file.
+
+use crate::checksum;
+use crate::client::{Found, client};
+use crate::located::Located;
+use crate::store::{Authorised, XrootdStore};
+use dray_core::{Layout, RelPath, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A smaller file is read as the manager says. To ask for its servers is a round trip or two, and to log
+/// in at each further one takes four and more: at a gigabit, and 50 ms there and back, one server has
+/// given it out by then.
+const BYTES_MIN: u64 = 64 << 20;
+
+/// Servers of one file that are read at the most: each costs connections and readers (guess, revisit).
+const REPLICAS_MAX: usize = 8;
+
+/// A manager that has not heard of a file lately lets who asks wait for its servers' answers: five
+/// seconds by default (`cms.delay lookup`). It is waited for as long as so many bytes may take at a
+/// gigabyte per second, which is next to nothing of the whole file's time.
+const BYTES_PER_SECOND_OF_WAITING: u64 = 1 << 30;
+const WAIT_SECONDS_MAX: u64 = 10;
+
+/// How long servers may take to say what they have, all at once.
+const LOOK_SECONDS: u32 = 5;
+
+/// What was found out about the file.
+#[derive(Default)]
+pub(crate) struct Cluster {
+    located: Mutex<Option<Arc<Located>>>,
+}
+
+/// Whether a server says that it sends clients to others.
+fn is_manager(role: &str) -> bool {
+    role.contains("manager") || role.contains("supervisor")
+}
+
+/// How long a manager may think about a file of so many bytes.
+fn wait_seconds(bytes: u64) -> u32 {
+    let seconds = (bytes / BYTES_PER_SECOND_OF_WAITING).clamp(1, WAIT_SECONDS_MAX);
+    u32::try_from(seconds).unwrap_or(1)
+}
+
+impl XrootdStore {
+    /// What the file at `path` is, and where it lies: its replicas, where several count, else as
+    /// the server has said.
+    pub(crate) fn examine(&self, path: &RelPath, found: Found) -> (Found, Layout) {
+        let Some(located) = self.locate(path, &found) else {
+            return (found, Self::whole());
+        };
+        let found = Found {
+            size: located.size,
+            modified: located.modified,
+            ..found
+        };
+        let servers = located.replicas.iter();
+        let targets = servers.map(|replica| self.target(&replica.server));
+        let layout = Located::layout(targets.collect());
+        (found, layout)
+    }
+
+    /// The replicas of the file at `path`, if they are known and several.
+    pub(crate) fn located(&self, path: &RelPath) -> Option<Arc<Located>> {
+        let known = self.cluster().located.lock();
+        let known = known.unwrap_or_else(PoisonError::into_inner).clone();
+        known.filter(|_| path == self.url().path())
+    }
+
+    /// Finds the replicas. Whatever fails here is no fault of the file's: it is read as the manager says.
+    fn locate(&self, path: &RelPath, found: &Found) -> Option<Arc<Located>> {
+        let options = self.options();
+        let may_be = options.replicas && options.authorised == Authorised::Always;
+        let is_large = found.size >= BYTES_MIN && !found.is_folder && !found.is_special;
+        if !may_be || !is_large || path != self.url().path() {
+            return None;
+        }
+        // As it was when the copy began, though the oldest replica may be gone by now.
+        if let Some(known) = self.located(path).filter(|known| self.stands(path, known)) {
+            return Some(known);
+        }
+        let located = self.find(path, found).ok().flatten().map(Arc::new);
+        let mut known = self
+            .cluster()
+            .located
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(&located);
+        located
+    }
+
+    fn find(&self, path: &RelPath, found: &Found) -> Result<Option<Located>> {
+        let client = client()?;
+        let manager = self.url().login(0);
+        if !is_manager(&client.config(&manager, "role")?) {
+            return Ok(None);
+        }
+        let asked = self.asked(path)?;
+        let mut servers = client.locate(&manager, &asked, wait_seconds(found.size))?;
+        servers.sort();
+        servers.dedup();
+        servers.truncate(REPLICAS_MAX);
+        if servers.len() < 2 {
+            return Ok(None);
+        }
+        let answers = self.look_at_each(path, servers.iter().map(String::as_str))?;
+        let answers = servers.into_iter().zip(answers);
+        let answers = answers.filter_map(|(server, found)| Some((server, found?)));
+        let located = Located::of(found, answers.collect());
+        let Some(located) = located.filter(|located| located.replicas.len() > 1) else {
+            return Ok(None);
+        };
+        Ok(self.has_sums(&located).then_some(located))
+    }
+
+    /// Whether a server of the file's tells checksums: what was read from several is compared with one.
+    fn has_sums(&self, located: &Located) -> bool {
+        let first = located
+            .replicas
+            .first()
+            .map(|replica| replica.server.as_str());
+        let asked = first.zip(client().ok()).map(|(server, client)| {
+            client.config(&self.url().with_host(server).login(0), "chksum")
+        });
+        let said = asked.and_then(Result::ok).unwrap_or_default();
+        checksum::NAMES.iter().any(|name| said.contains(name))
+    }
+
+    /// Whether the replicas are still what they were.
+    pub(crate) fn stands(&self, path: &RelPath, located: &Located) -> bool {
+        let servers = located
+            .replicas
+            .iter()
+            .map(|replica| replica.server.as_str());
+        let answers = self.look_at_each(path, servers);
+        answers.is_ok_and(|answers| located.still_stands(&answers))
+    }
+
+    /// What each server says of the file; none of one that does not answer.
+    fn look_at_each<'a>(
+        &self,
+        path: &RelPath,
+        servers: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Option<Found>>> {
+        let logins: Vec<String> = servers
+            .map(|server| self.url().with_host(server).login(0))
+            .collect();
+        let answers = client()?.look_each(&logins, &self.asked(path)?, LOOK_SECONDS)?;
+        Ok(answers.into_iter().map(Result::ok).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_manager, wait_seconds};
+
+    #[test]
+    fn who_sends_clients_elsewhere_is_asked_where() {
+        for role in ["manager", "meta manager", "supervisor\n"] {
+            assert!(is_manager(role), "{role}");
+        }
+        for role in ["server", "none", "proxy server", "role", ""] {
+            assert!(!is_manager(role), "{role}");
+        }
+    }
+
+    #[test]
+    fn a_manager_is_waited_for_by_what_the_file_takes_anyway() {
+        assert_eq!(
+            [0, 64 << 20, 5 << 30, 1 << 50].map(wait_seconds),
+            [1, 1, 5, 10]
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Which replicas of a cluster's file count, and what the file is by them. Pure.
+//!
+//! Invariant: what a file is known by, its size and its time, depends on the replicas there are, and
+//! never on which of them was asked or read.
+
+use crate::client::Found;
+use dray_core::{Layout, ModifiedTime, TargetId};
+
+/// Bytes that are read from one replica before the next one's turn: more than an object has, as a rule,
+/// and little enough that the smallest file that is read so has a part for each (guess, revisit).
+pub(crate) const STRIPE_BYTES: u64 = 8 << 20;
+
+/// One replica that counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replica {
+    /// Its server, as host and port.
+    pub(crate) server: String,
+    /// Its time, by its server's own clock.
+    pub(crate) modified: ModifiedTime,
+}
+
+/// A file that several servers have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Located {
+    pub(crate) size: u64,
+    /// What is told as the file's time.
+    pub(crate) modified: ModifiedTime,
+    /// By name of the server; never empty.
+    pub(crate) replicas: Vec<Replica>,
+}
+
+impl Located {
+    /// What replicas say of a file, and what the cluster's manager said of it, which had it from any of
+    /// them. Those of another size than most are left out; of as many of either size, those that the
+    /// manager's answer was of. None when none counts.
+    ///
+    /// Times are no measure: each replica has that of its own coming. The oldest is told, which no later
+    /// replica changes.
+    pub(crate) fn of(manager: &Found, found: Vec<(String, Found)>) -> Option<Self> {
+        let files = found.into_iter();
+        let mut files: Vec<_> = files
+            .filter(|(_, found)| !found.is_folder && !found.is_special)
+            .collect();
+        files.sort_by(|one, other| one.0.cmp(&other.0));
+        files.dedup_by(|one, other| one.0 == other.0);
+        let count = |size: u64| files.iter().filter(|(_, found)| found.size == size).count();
+        let sizes = files.iter().map(|(_, found)| found.size);
+        let size = sizes.max_by_key(|size| (count(*size), *size == manager.size, *size))?;
+        let replicas = files.into_iter().filter(|(_, found)| found.size == size);
+        let replicas: Vec<Replica> = replicas
+            .map(|(server, found)| Replica {
+                server,
+                modified: found.modified,
+            })
+            .collect();
+        let modified = replicas
+            .iter()
+            .map(|replica| replica.modified)
+            .min_by_key(key)?;
+        Some(Self {
+            size,
+            modified,
+            replicas,
+        })
+    }
+
+    /// Which replica is meant for the byte at `offset`: as [`Self::layout`] says.
+    pub(crate) fn meant(&self, offset: u64) -> usize {
+        let count = self.replicas.len().max(1) as u64;
+        usize::try_from(offset / STRIPE_BYTES % count).unwrap_or(0)
+    }
+
+    /// Which target is to be read for which bytes, of targets in the order of the replicas.
+    pub(crate) fn layout(targets: Vec<TargetId>) -> Layout {
+        match targets.as_slice() {
+            [one] => Layout::Single(*one),
+            _ => Layout::Striped {
+                stripe_bytes: STRIPE_BYTES,
+                targets,
+            },
+        }
+    }
+
+    /// Whether the replicas are the ones that were found, as far as their servers answer now; there must
+    /// be one.
+    pub(crate) fn still_stands(&self, answers: &[Option<Found>]) -> bool {
+        let pairs = self.replicas.iter().zip(answers);
+        let mut answered = pairs.filter_map(|(replica, found)| Some((replica, (*found)?)));
+        let is_same = |(replica, found): (&Replica, Found)| {
+            found.size == self.size && found.modified == replica.modified
+        };
+        answered.next().is_some_and(is_same) && answered.all(is_same)
+    }
+}
+
+const fn key(time: &ModifiedTime) -> (i64, u32) {
+    (time.seconds, time.nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Located, STRIPE_BYTES};
+    use crate::client::Found;
+    use dray_core::{ModifiedTime, TargetId};
+
+    fn file(size: u64, seconds: i64) -> Found {
+        Found {
+            size,
+            modified: ModifiedTime {
+                seconds,
+                nanoseconds: 0,
+            },
+            is_folder: false,
+            is_special: false,
+            id: 1,
+        }
+    }
+
+    fn named(found: &[(&str, Found)]) -> Vec<(String, Found)> {
+        found
+            .iter()
+            .map(|(name, found)| ((*name).to_owned(), *found))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_is_the_same_whichever_replica_was_asked() {
+        let (a, b, c) = (("a", file(9, 30)), ("b", file(9, 20)), ("c", file(9, 40)));
+        let first = Located::of(&a.1, named(&[a, b, c])).expect("a file");
+        assert_eq!((first.size, first.modified.seconds), (9, 20));
+        let again = Located::of(&c.1, named(&[c, a, b, a])).expect("a file");
+        assert_eq!(first, again);
+    }
+
+    #[test]
+    fn another_size_is_left_out() {
+        let (a, b, c) = (("a", file(9, 30)), ("b", file(7, 20)), ("c", file(9, 40)));
+        let located = Located::of(&b.1, named(&[a, b, c])).expect("a file");
+        assert_eq!((located.size, located.modified.seconds), (9, 30));
+        let servers: Vec<_> = located
+            .replicas
+            .iter()
+            .map(|one| one.server.as_str())
+            .collect();
+        assert_eq!(servers, ["a", "c"]);
+        let even = |manager: Found| Located::of(&manager, named(&[a, b])).expect("a file").size;
+        assert_eq!((even(a.1), even(b.1)), (9, 7), "the manager's word decides");
+        let folder = Found {
+            is_folder: true,
+            ..file(0, 1)
+        };
+        assert_eq!(Located::of(&folder, named(&[("a", folder)])), None);
+        assert_eq!(Located::of(&a.1, Vec::new()), None);
+    }
+
+    #[test]
+    fn what_the_scheduler_is_told_is_what_is_read() {
+        let files = [("a", file(9, 1)), ("b", file(9, 2)), ("c", file(9, 3))];
+        let located = Located::of(&files[0].1, named(&files)).expect("a file");
+        let layout = Located::layout(vec![TargetId(0), TargetId(1), TargetId(2)]);
+        for offset in [0, STRIPE_BYTES - 1, STRIPE_BYTES, 5 * STRIPE_BYTES + 7] {
+            assert_eq!(layout.target_at(offset).0 as usize, located.meant(offset));
+        }
+    }
+
+    #[test]
+    fn a_file_stands_while_those_that_answer_say_the_same() {
+        let files = [("a", file(9, 1)), ("b", file(9, 2))];
+        let located = Located::of(&files[0].1, named(&files)).expect("a file");
+        let (a, b) = (Some(files[0].1), Some(files[1].1));
+        assert!(located.still_stands(&[a, b]));
+        assert!(located.still_stands(&[None, b]), "one does not answer");
+        assert!(!located.still_stands(&[None, None]));
+        assert!(!located.still_stands(&[a, Some(file(9, 5))]));
+        assert!(!located.still_stands(&[Some(file(8, 1)), b]));
+    }
+}

@@ -1,0 +1,179 @@
+//! Reading one file from all servers that have it.
+//!
+//! Invariant: bytes are given out only after the server they came from, asked by the same connection
+//! after the read, has said the size and the time that its replica had from the beginning. So one that
+//! is lost, or changes, takes nothing along that was given out before: others go on.
+
+use crate::choice::{Track, choose};
+use crate::located::Located;
+use crate::read::{How, RemoteReader};
+use crate::url::Url;
+use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
+use dray_store::{ReadHandle, ReadState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// How long a server may take for one call while others have the file: far beyond what an object takes,
+/// and short of the minute in which XrdCl gives up a connection (guess, revisit).
+const CALL_SECONDS: u32 = 20;
+
+/// A file of several servers.
+pub(crate) struct ReplicaReader {
+    url: Url,
+    path: RelPath,
+    located: Arc<Located>,
+    how: How,
+    /// Of the servers, and of the manager, which is asked where no server is left: it may know others.
+    readers: Vec<Mutex<Option<Arc<RemoteReader>>>>,
+    tracks: Mutex<Vec<Track>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReplicaReader {
+    /// Nothing is opened before it is read.
+    pub(crate) fn new(url: &Url, path: &RelPath, located: Arc<Located>, how: How) -> Self {
+        let count = located.replicas.len() + 1;
+        Self {
+            url: url.clone(),
+            path: path.clone(),
+            located,
+            how,
+            readers: (0..count).map(|_| Mutex::default()).collect(),
+            tracks: Mutex::new(vec![Track::default(); count]),
+        }
+    }
+
+    /// The reader of a replica; opened when it is first needed. An error of the kind `SourceChanged`: it
+    /// holds another version. `failures`: how often it had failed when it was chosen.
+    fn reader(&self, number: usize, failures: u32) -> Result<Arc<RemoteReader>> {
+        let mut reader = lock(&self.readers[number]);
+        if let Some(reader) = &*reader {
+            return Ok(Arc::clone(reader));
+        }
+        if lock(&self.tracks)[number].failures() != failures {
+            // Whoever was before us in this line has tried already, and an opening may take long.
+            return Err(
+                Error::new(ErrorKind::Unreachable, End::Source, "open the file")
+                    .cause("its server has just failed"),
+            );
+        }
+        let replica = self.located.replicas.get(number);
+        let url = replica.map_or_else(|| self.url.clone(), |one| self.url.with_host(&one.server));
+        let how = How {
+            seconds: replica.map(|_| CALL_SECONDS),
+            ..self.how
+        };
+        let opened = Arc::new(RemoteReader::open(&url, &self.path, how)?);
+        let found = opened.opened();
+        // Whoever the manager sends us to has a time of its own.
+        let is_same_time = replica.is_none_or(|one| one.modified == found.modified);
+        if found.size != self.located.size || !is_same_time {
+            return Err(
+                Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
+                    .cause(format!("{} has another version of it", url.server())),
+            );
+        }
+        *reader = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// What is opened next is compared anew with what was found at first.
+    fn forget(&self, number: usize, failed: &Arc<RemoteReader>) {
+        // While somebody opens it, it is being replaced already.
+        if let Ok(mut reader) = self.readers[number].try_lock()
+            && reader
+                .as_ref()
+                .is_some_and(|reader| Arc::ptr_eq(reader, failed))
+        {
+            *reader = None;
+        }
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let meant = self.located.meant(offset);
+        let mut tried = Vec::new();
+        let mut first = None;
+        // Not the same again: each has its turn once at the most, and what is told is the first failure.
+        loop {
+            let began = Instant::now();
+            let chosen = {
+                let mut tracks = lock(&self.tracks);
+                let chosen = choose(&tracks, meant, &tried, began);
+                chosen.map(|number| {
+                    tracks[number].begin(began);
+                    (number, tracks[number].failures())
+                })
+            };
+            let Some((number, failures)) = chosen else {
+                return Err(first.unwrap_or_else(none_left));
+            };
+            let reader = self.reader(number, failures);
+            let read = match &reader {
+                Ok(reader) => reader.read_and_ask(offset, buffer),
+                Err(error) => Err(error.clone()),
+            };
+            let now = Instant::now();
+            let mut tracks = lock(&self.tracks);
+            let track = &mut tracks[number];
+            track.end(began, read.as_ref().ok().map(|(_, took)| *took), now);
+            let error = match read {
+                Ok((bytes, _)) => return Ok(bytes),
+                Err(error) => error,
+            };
+            match error.kind {
+                ErrorKind::SourceChanged | ErrorKind::IsADirectory => track.leave(),
+                _ => track.rest(now),
+            }
+            drop(tracks);
+            if let Ok(reader) = &reader {
+                self.forget(number, reader);
+            }
+            tried.push(number);
+            first.get_or_insert(error);
+        }
+    }
+}
+
+fn none_left() -> Error {
+    Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
+        .cause("no server has the version any more that was found at first")
+        .remedy("run the same command again once the file is left alone")
+}
+
+/// What a store gives out of such a file.
+pub(crate) struct ReplicaHandle(pub(crate) ReplicaReader);
+
+impl ReadHandle for ReplicaHandle {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let read = self.0.read(offset, buffer);
+        read.map_err(|error| error.file(&self.0.path))
+    }
+
+    // As of one server.
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    // Every read has asked already.
+    fn state(&self) -> Result<ReadState> {
+        Ok(ReadState {
+            size: self.0.located.size,
+            modified: self.0.located.modified,
+        })
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        let rest = ByteRange::between(offset, self.0.located.size);
+        Ok((!rest.is_empty()).then_some(rest))
+    }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        Ok(None)
+    }
+}

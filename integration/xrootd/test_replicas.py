@@ -1,0 +1,217 @@
+"""``dray cp`` reads one file from all servers of a cluster that have it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from integration.harness.tree import hash_file, leftovers
+from integration.xrootd.cp import begin, cp
+from integration.xrootd.files import make
+
+if TYPE_CHECKING:
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+SIZE = 160 * MIB
+#: as the program's: what a server may send beside the file's bytes
+MORE = 2 * MIB
+#: a file's time at the first server; each further replica came a day later
+FIRST_TIME = 1_700_000_000
+DAY = 86_400
+
+
+class Replicas(NamedTuple):
+    """A cluster with one file at all of its servers."""
+
+    head: Xrootd
+    data: list[Xrootd]
+    source: Path
+
+    def sent(self) -> list[int]:
+        """Count what each server has written: its own count waits for connections to end."""
+        return [written(server) for server in self.data]
+
+
+def written(server: Xrootd) -> int:
+    """Count the bytes that a server's process has written."""
+    assert server.process is not None
+    counts = Path(f"/proc/{server.process.pid}/io").read_text(encoding="ascii")
+    found = re.search(r"^wchar: (\d+)$", counts, re.MULTILINE)
+    assert found, counts
+    return int(found[1])
+
+
+def put(server: Xrootd, number: int, size: int = SIZE, seed: int = 1) -> Path:
+    """Make the file of one server."""
+    path = make(server, "in/a", size, seed)
+    seconds = FIRST_TIME + number * DAY
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+def await_located(scene: Scene, head: Xrootd, data: list[Xrootd], path: str = "/in/a") -> None:
+    """Wait until the redirector knows that all of these have the file."""
+    until = time.monotonic() + 90
+    said = ""
+    while not all(f":{server.port} " in said for server in data):
+        assert time.monotonic() < until, said + head.said()
+        time.sleep(0.3)
+        said = scene.run("xrdfs", head.url, "locate", path).out
+
+
+def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
+    """Start three servers that have the file; the last ones one of ``others``, sizes and seeds."""
+    head, data = scene.cluster(3, tpc=None)
+    files = [(SIZE, 1)] * (len(data) - len(others)) + list(others)
+    paths = [
+        put(server, number, size, seed)
+        for number, (server, (size, seed)) in enumerate(zip(data, files, strict=True))
+    ]
+    await_located(scene, head, data)
+    return Replicas(head, data, paths[0])
+
+
+def test_one_file_comes_from_all_its_servers_at_once(bare: Scene, ours: Path) -> None:
+    """Each gives a part of it while the others give theirs, and no byte comes twice."""
+    cluster = replicas(bare)
+    to = bare.folder / "out" / "a"
+    before = cluster.sent()
+    copy = begin(bare, ours, "--progress", "json", "--rate", "64MiB", cluster.head.at("in/a"), to)
+    copy.await_durable(SIZE // 8)
+    halfway = cluster.sent()
+    copy.wait(120).expect(0)
+    given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
+    early = [after - then for after, then in zip(halfway, before, strict=True)]
+    assert sum(early) < SIZE * 3 // 4, "looked at too late"
+    assert min(early) > SIZE // 64, early
+    assert min(given) > SIZE // 6, given
+    assert SIZE <= sum(given) < SIZE + MORE, given
+    assert hash_file(to) == hash_file(cluster.source)
+    assert leftovers(to.parent) == []
+    # The first to come is the oldest: that is the file's time, whoever was asked.
+    assert int(to.stat().st_mtime) == FIRST_TIME
+    again = cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
+    assert again.report["bytes_sent"] == 0
+
+
+def test_when_a_server_dies_the_others_give_the_rest(bare: Scene, ours: Path) -> None:
+    """A server that is killed in the middle of a copy costs the copy nothing but its speed."""
+    cluster = replicas(bare)
+    to = bare.folder / "out" / "a"
+    copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
+    copy.await_durable(SIZE // 8)
+    cluster.data[1].kill()
+    began = time.monotonic()
+    ended = copy.wait(120).expect(0)
+    assert time.monotonic() - began < 60
+    assert ended.report["bytes_sent"] == SIZE
+    assert hash_file(to) == hash_file(cluster.source)
+
+
+def test_a_server_that_stands_still_is_read_around(bare: Scene, ours: Path) -> None:
+    """One that neither answers nor ends holds up what it was asked for, until its time is up."""
+    cluster = replicas(bare)
+    to = bare.folder / "out" / "a"
+    copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
+    copy.await_durable(SIZE // 8)
+    stopped = cluster.data[1].process
+    assert stopped is not None
+    stopped.send(signal.SIGSTOP)
+    try:
+        copy.wait(180).expect(0)
+    finally:
+        stopped.send(signal.SIGCONT)
+    assert hash_file(to) == hash_file(cluster.source)
+
+
+def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
+    """Not a byte of it is in the copy, nor was any asked for, whoever answers the redirector."""
+    cluster = replicas(bare, (SIZE - 3 * MIB, 2))
+    to = bare.folder / "out" / "a"
+    before = cluster.sent()
+    ended = cp(bare, ours, cluster.head.at("in/a"), to)
+    given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
+    assert given[2] < MORE, given
+    if ended.code == 0:
+        assert hash_file(to) == hash_file(cluster.source)
+    else:
+        # The redirector had the odd one tell the checksum.
+        assert "checksum" in ended.out + ended.words
+        assert not to.exists()
+
+
+def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> None:
+    """Of one size and of another content: the checksum tells, and the copy gets no name."""
+    cluster = replicas(bare, (SIZE, 2))
+    to = bare.folder / "out" / "a"
+    ended = cp(bare, ours, cluster.head.at("in/a"), to)
+    assert ended.code != 0
+    assert "checksum" in ended.out + ended.words
+    assert not to.exists()
+
+
+def test_a_killed_copy_goes_on_from_whichever_replicas_there_are(bare: Scene, ours: Path) -> None:
+    """The log knows the file by no server's own time: what is safe is not sent again."""
+    cluster = replicas(bare)
+    to = bare.folder / "out" / "a"
+    words = ("--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
+    killed = begin(bare, ours, *words)
+    killed.await_durable(SIZE // 4)
+    assert killed.kill().code != 0
+    cluster.data[2].kill()
+    await_located(bare, cluster.head, cluster.data[:2])
+    ended = cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
+    assert ended.report["bytes_resumed"] >= SIZE // 4
+    assert ended.report["bytes_sent"] == SIZE - ended.report["bytes_resumed"]
+    assert hash_file(to) == hash_file(cluster.source)
+
+
+def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Path) -> None:
+    """Nobody could tell that two replicas are one file: the redirector's choice is read alone."""
+    cluster = replicas(bare)
+    for server in cluster.data:
+        server.kill()
+        server.sums = ""
+        server.start()
+        server.start_manager()
+    await_located(bare, cluster.head, cluster.data)
+    to = bare.folder / "out" / "a"
+    before = cluster.sent()
+    ended = cp(bare, ours, cluster.head.at("in/a"), to)
+    given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
+    assert sorted(given)[1] < MORE, given
+    if ended.code == 0:
+        assert hash_file(to) == hash_file(cluster.source)
+    else:
+        # The redirector has one server tell the file's time, and another give the file.
+        assert "its modification time is another" in ended.out + ended.words
+        assert not to.exists()
+
+
+def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
+    """Files that one server has, and files that several have, large and small."""
+    cluster = replicas(bare)
+    for number, server in enumerate(cluster.data):
+        make(server, f"in/only{number}", 70 * MIB if number == 0 else 4096, seed=number)
+        make(server, "in/small", 4096, seed=9)
+        os.utime(server.path("in/small"), (FIRST_TIME, FIRST_TIME))
+        # Of folders one server is read for each file, and its time has to stay.
+        os.utime(server.path("in/a"), (FIRST_TIME, FIRST_TIME))
+    for number, server in enumerate(cluster.data):
+        await_located(bare, cluster.head, [server], f"/in/only{number}")
+    to = bare.folder / "out"
+    cp(bare, ours, "-r", cluster.head.at("in/"), f"{to}/").expect(0)
+    found = sorted(path.name for path in to.iterdir() if not path.name.startswith("."))
+    assert found == ["a", "only0", "only1", "only2", "small"]
+    assert hash_file(to / "a") == hash_file(cluster.source)
+    for number, server in enumerate(cluster.data):
+        assert hash_file(to / f"only{number}") == hash_file(server.path(f"in/only{number}"))
