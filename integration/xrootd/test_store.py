@@ -206,3 +206,21 @@ def test_who_is_stopped_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
     ended = cp(bare, ours, server.at("a"), to).expect(0)
     assert ended.report["bytes_resumed"] == 32 * MIB
     assert hash_file(to) == hash_file(source)
+
+
+def test_pages_travel_with_checksums_where_the_url_asks_for_them(bare: Scene, ours: Path) -> None:
+    """From the server and to it; the server hears nothing of what asked for them."""
+    server = bare.server("source", tpc=None, lines=["xrootd.trace all"])
+    source = make(server, "in/a", 40 * MIB + 13)
+    to = bare.folder / "out" / "a"
+    cp(bare, ours, server.at("in/a"), bare.folder / "out" / "plain").expect(0)
+    assert "pgread" not in server.said()
+    cp(bare, ours, f"{server.at('in/a')}?dray.pages=1", to).expect(0)
+    assert hash_file(to) == hash_file(source)
+    assert "pgread" in server.said()
+    cp(bare, ours, to, f"{server.at('back')}?dray.pages=1").expect(0)
+    assert hash_file(server.path("back")) == hash_file(source)
+    assert "pgwrite" in server.said()
+    assert "dray.pages" not in server.said()
+    refused = cp(bare, ours, f"{server.at('in/a')}?dray.pages=yes", to)
+    assert "dray.pages is 0 or 1" in refused.out + refused.words
