@@ -14,7 +14,7 @@ use dray_core::{ByteRange, Checksum, TransferId};
 use dray_endpoint::api::types::reserved_id;
 use dray_runtime::drive::StreamCount;
 use dray_runtime::place::{Places, Written};
-use dray_runtime::prepare::{Content, RateInTime};
+use dray_runtime::prepare::{Content, RateInTime, Threads};
 use dray_wire::message::Selection;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -265,6 +265,11 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "How to copy")]
     pub(crate) streams: Option<StreamCount>,
 
+    /// Readers, or writers, of each storage target of this host, 1 to 64, 4 unless it is said (writers of
+    /// an XRootD server: 16); auto: found while it runs, by what this host sees
+    #[arg(long, value_name = "N", value_parser = units::threads, help_heading = "How to copy")]
+    pub(crate) threads: Option<Threads>,
+
     /// At most so much per second: 30MiB, 1G; a number alone is bytes
     #[arg(long, value_name = "RATE", value_parser = units::rate, help_heading = "How to copy")]
     pub(crate) rate: Option<u64>,
@@ -316,7 +321,8 @@ pub(crate) struct Cp {
     pub(crate) reflink: Reflink,
 
     /// Limit a storage target of this host to a rate, to try out slow targets (repeatable);
-    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
+    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte, `NAME=RATE,+SECONDS` has each
+    /// read or write wait so long besides
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate,
           help_heading = "How to copy")]
     pub(crate) limit_target: Vec<(String, RateInTime)>,
@@ -434,9 +440,14 @@ pub(crate) struct Serve {
     pub(crate) preallocate: bool,
 
     /// Limit a storage target to a rate, to try out slow targets (repeatable);
-    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte
+    /// `NAME=RATE,RATE@SECONDS...` changes it so long after the first byte, `NAME=RATE,+SECONDS` has each
+    /// read or write wait so long besides
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate)]
     pub(crate) limit_target: Vec<(String, RateInTime)>,
+
+    /// Readers, or writers, of each storage target, 1 to 64; auto: found while a transfer runs
+    #[arg(long, value_name = "N", default_value = "4", value_parser = units::threads)]
+    pub(crate) threads: Threads,
 
     /// Memory for the buffers of each transfer
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool)]

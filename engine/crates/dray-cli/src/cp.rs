@@ -78,6 +78,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             direct: cp.direct_io,
             preallocates: cp.preallocate,
             shares_blocks: places.are_local() && cp.may_share_blocks(),
+            threads: cp.threads.unwrap_or_default(),
         },
         feed: &feed,
         handle: Handle::default(),

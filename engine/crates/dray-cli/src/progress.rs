@@ -411,6 +411,8 @@ impl View {
             "profile": progress.profile,
             "bottleneck": self.bottleneck,
             "streams": progress.streams,
+            "readers": progress.readers,
+            "writers": progress.writers,
         })
     }
 }

@@ -108,6 +108,7 @@ fn task(run: &Run<'_>, tuning: Tuning) -> Task {
         pool_bytes: run.cp.pool,
         streams: streams(run),
         tuning,
+        threads: run.targets.threads,
         clear_data: run.cp.peer.clear_data,
         retries: run.cp.peer.retries,
     }

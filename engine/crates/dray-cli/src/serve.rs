@@ -141,6 +141,7 @@ impl House {
                     direct: serve.direct_io,
                     preallocates: serve.preallocate,
                     shares_blocks: false,
+                    threads: serve.threads,
                 };
                 let export = Export::open(root.clone(), targets)?;
                 (root, Served::Folder(export))

@@ -4,7 +4,7 @@ use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::moment::Moment;
 use dray_runtime::drive::StreamCount;
-use dray_runtime::prepare::RateInTime;
+use dray_runtime::prepare::{RateInTime, THREADS_MAX, Threads};
 use dray_runtime::sweep::AGE_MIN;
 use std::time::Duration;
 
@@ -101,6 +101,15 @@ pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
     }
 }
 
+/// `1` to `64`, or `auto`.
+pub(crate) fn threads(text: &str) -> Result<Threads, String> {
+    match text.parse() {
+        Ok(count @ 1..=THREADS_MAX) => Ok(Threads::Fixed(count)),
+        _ if text == "auto" => Ok(Threads::Tuned),
+        _ => Err(format!("a number from 1 to {THREADS_MAX}, or auto")),
+    }
+}
+
 /// `layout`, `file` or `random:SEED`.
 pub(crate) fn order(text: &str) -> Result<Order, String> {
     match text {
@@ -120,7 +129,7 @@ pub(crate) fn checksum(text: &str) -> Result<Checksum, String> {
         .ok_or_else(|| "write it as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)".to_owned())
 }
 
-/// `NAME=RATE[,RATE@SECONDS...]`.
+/// `NAME=RATE[,RATE@SECONDS...][,+SECONDS]`.
 pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
     let (name, value) = text
         .rsplit_once('=')

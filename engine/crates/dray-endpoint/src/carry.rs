@@ -17,7 +17,7 @@ use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Transfe
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
 use dray_runtime::export::Within;
 use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
-use dray_runtime::prepare::{self, Buffers, Content};
+use dray_runtime::prepare::{self, Buffers, Content, Threads};
 use dray_runtime::sweep::Purged;
 use dray_runtime::{sink, source};
 use dray_sched::tuner::memory::Pair;
@@ -153,7 +153,13 @@ impl Carrier {
         {
             watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
         }
-        let task = task(job, &place, object_bytes_max, self.streams(job)?);
+        let mut task = task(job, &place, object_bytes_max, self.streams(job)?);
+        // Of two sides that are here each has its own.
+        if let (Side::Local(own), Side::Remote { .. }) | (Side::Remote { .. }, Side::Local(own)) =
+            (&source, &to)
+        {
+            task.threads = self.threads(own)?;
+        }
         match (&source, &to) {
             (Side::Local(source), Side::Local(to)) => {
                 self.copy(job, &task, source, to, place, handle, watch)
@@ -234,6 +240,10 @@ impl Carrier {
             .destination(within(job, place))
     }
 
+    fn threads(&self, path: &ApiPath) -> Result<Threads> {
+        Ok(self.roots.find(path)?.export.threads())
+    }
+
     fn writable(&self, to: &ApiPath) -> Result<&Root> {
         let root = self.roots.find(to)?;
         if root.is_read_only {
@@ -272,19 +282,24 @@ impl Carrier {
         let source = source::Setup {
             roots,
             selection: task.selection.clone(),
-            machine: prepare::source_config(options.clone(), buffers, &limits, job.session),
+            machine: dray_session::source::Config {
+                readers: self.threads(source)?.readers(buffers),
+                ..prepare::source_config(options.clone(), buffers, &limits, job.session)
+            },
         };
         let sink = sink::Setup {
             destination,
-            machine: prepare::sink_config(
-                options,
-                &task.content,
-                buffers,
-                &limits,
-                (can, source_can),
-                job.session,
-            ),
-            writers_per_target: prepare::THREADS_PER_TARGET,
+            machine: dray_session::sink::Config {
+                writers: self.threads(to)?.writers(&can, buffers),
+                ..prepare::sink_config(
+                    options,
+                    &task.content,
+                    buffers,
+                    &limits,
+                    (can, source_can),
+                    job.session,
+                )
+            },
         };
         drive::copy(source, sink, handle, watch)
     }
@@ -416,6 +431,7 @@ fn task(
         pool_bytes: job.memory,
         streams,
         tuning,
+        threads: Threads::Usual,
         clear_data: request.clear_data,
         // The queue tries again, where everybody can see it.
         retries: 0,

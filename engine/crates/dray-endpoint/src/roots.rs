@@ -120,6 +120,7 @@ impl Roots {
                 direct: root.direct_io,
                 preallocates: root.preallocate,
                 shares_blocks: false,
+                threads: root.threads.0,
             };
             roots.push(Arc::new(Root {
                 name: name.to_owned(),

@@ -16,7 +16,7 @@ use crate::net::{self, Dial, Growth};
 use crate::null::Unkept;
 use crate::observe::Observer;
 use crate::pool::Pool;
-use crate::prepare::{self, Buffers, Content};
+use crate::prepare::{self, Buffers, Content, Threads};
 use crate::sink::Destination;
 use crate::source::Root;
 use crate::tune::{self, Found, Machine, Tuned};
@@ -57,6 +57,8 @@ pub struct Task {
     pub streams: StreamCount,
     /// Where their number is found while it runs.
     pub tuning: Tuning,
+    /// Threads of each storage target at this end.
+    pub threads: Threads,
     /// Whether data runs in clear.
     pub clear_data: bool,
     /// Sessions in a row that may be lost without anything new being safe, before it is given up.
@@ -202,6 +204,7 @@ pub fn push(
             selection: task.selection.clone(),
             machine: dray_session::source::Config {
                 is_driver: true,
+                readers: task.threads.readers(buffers),
                 ..prepare::source_config(task.options.clone(), buffers, &limits, number)
             },
         };
@@ -283,8 +286,10 @@ pub fn pull(
         let (options, content) = (task.options.clone(), &task.content);
         let setup = sink::Setup {
             destination,
-            machine: prepare::sink_config(options, content, buffers, &limits, ends, number),
-            writers_per_target: prepare::writers(&can),
+            machine: dray_session::sink::Config {
+                writers: task.threads.writers(&can, buffers),
+                ..prepare::sink_config(options, content, buffers, &limits, ends, number)
+            },
         };
         if setup.destination.keeps_nothing() {
             watch.event(&nothing_kept());

@@ -5,7 +5,7 @@
 
 use crate::place;
 use crate::pool::Pool;
-use crate::prepare::{self, Buffers, Content, Targets};
+use crate::prepare::{self, Buffers, Content, Targets, Threads};
 use crate::select::Filter;
 use crate::sink::sweep::Purged;
 use crate::sink::{self, Destination, DestinationRequest};
@@ -83,6 +83,12 @@ impl Export {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.root
+    }
+
+    /// Threads of each of its storage targets.
+    #[must_use]
+    pub const fn threads(&self) -> Threads {
+        self.targets.threads
     }
 
     /// The folder itself as a store that follows no link.
@@ -238,7 +244,8 @@ impl Export {
             owner,
             durability: connect.options.durability,
         })?;
-        Ok(sink_of(destination, can, connect, limits, pool))
+        let threads = self.targets.threads;
+        Ok(sink_of(destination, can, connect, limits, pool, threads))
     }
 
     /// The source that a driver asks for, within `pool` bytes.
@@ -252,7 +259,7 @@ impl Export {
         pool: u64,
     ) -> Result<source::Setup> {
         let roots = self.roots(&connect.paths, connect.selection.links)?;
-        source_of(roots, connect, limits, pool)
+        source_of(roots, connect, limits, pool, self.targets.threads)
     }
 }
 
@@ -263,8 +270,10 @@ pub(crate) fn sink_of(
     connect: &Connect,
     limits: &Limits,
     pool: u64,
+    threads: Threads,
 ) -> (sink::Setup, Arc<Pool>) {
     let buffers = buffers(connect, limits, pool);
+    let writers = threads.writers(&can, buffers);
     let content = Content {
         demanded: connect.demanded,
         range: connect.selection.range,
@@ -280,8 +289,7 @@ pub(crate) fn sink_of(
     );
     let setup = sink::Setup {
         destination,
-        machine,
-        writers_per_target: prepare::THREADS_PER_TARGET,
+        machine: dray_session::sink::Config { writers, ..machine },
     };
     (setup, Arc::new(Pool::new(buffers.count, buffers.bytes)))
 }
@@ -295,6 +303,7 @@ pub(crate) fn source_of(
     connect: &Connect,
     limits: &Limits,
     pool: u64,
+    threads: Threads,
 ) -> Result<source::Setup> {
     Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
     let buffers = buffers(connect, limits, pool);
@@ -302,7 +311,10 @@ pub(crate) fn source_of(
     Ok(source::Setup {
         roots,
         selection: connect.selection.clone(),
-        machine: prepare::source_config(options, buffers, limits, connect.attempt),
+        machine: dray_session::source::Config {
+            readers: threads.readers(buffers),
+            ..prepare::source_config(options, buffers, limits, connect.attempt)
+        },
     })
 }
 

@@ -7,9 +7,11 @@ use crate::pool::{Buffer, Pool};
 use crate::{sink, source};
 use crossbeam_channel::{Sender, unbounded};
 use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
-use dray_session::{Outcome, Progress};
-use dray_wire::message::{BlockHead, Message};
+use dray_session::source::Listed;
+use dray_session::{Event, Outcome, Progress};
+use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Streams of an in-process link: handing a buffer over takes no time, so one is enough.
 const STREAM: StreamId = StreamId(0);
@@ -92,17 +94,25 @@ pub fn run(
     };
     let _ = to_source.send(SourceEvent::Stream(STREAM, Box::new(stream)));
     started(Stopper(to_source));
-    let notices = Notices(observer);
+    let writers = AtomicU32::new(0);
+    let at_sink = AtSink {
+        observer,
+        writers: &writers,
+    };
+    let at_source = AtSource {
+        observer,
+        writers: &writers,
+    };
     let offer = sink.destination.offer();
     let ends = std::thread::scope(|scope| {
         // An end that has ended says so, as a network's receivers do: the other must not wait.
         let sink = scope.spawn(|| {
-            let ended = sink::run(sink, &pool, sink_link, &notices);
+            let ended = sink::run(sink, &pool, sink_link, &at_sink);
             let lost = dray_session::source::Input::PeerLost(gone().at(End::Sink));
             let _ = source_events_in.send(SourceEvent::Input(lost));
             ended
         });
-        let source = source::run(source, source_link, observer);
+        let source = source::run(source, source_link, &at_source);
         let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
         let _ = sink_events_in.send(SinkEvent::Input(lost));
         // Neither end panics: what panics in it is its outcome.
@@ -117,19 +127,58 @@ pub fn run(
         })
     });
     if let Some(notice) = offer.and_then(|offer| offer.notice()) {
-        observer.event(&dray_session::Event::Notice(notice));
+        observer.event(&Event::Notice(notice));
     }
     ends
 }
 
-/// Of the sink's events only the notices: the rest the source reports as well.
-struct Notices<'a>(&'a dyn Observer);
+/// Of the sink's events only the notices, of its counters only how many writers it has: the rest the source
+/// reports as well.
+struct AtSink<'a> {
+    observer: &'a dyn Observer,
+    writers: &'a AtomicU32,
+}
 
-impl Observer for Notices<'_> {
-    fn event(&self, event: &dray_session::Event) {
-        if matches!(event, dray_session::Event::Notice(_)) {
-            self.0.event(event);
+impl Observer for AtSink<'_> {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::Notice(_)) {
+            self.observer.event(event);
         }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.writers.store(progress.writers, Ordering::Relaxed);
+    }
+}
+
+/// What the source tells, with what only the sink knows.
+struct AtSource<'a> {
+    observer: &'a dyn Observer,
+    writers: &'a AtomicU32,
+}
+
+impl Observer for AtSource<'_> {
+    fn event(&self, event: &Event) {
+        self.observer.event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.observer.progress(&Progress {
+            writers: self.writers.load(Ordering::Relaxed),
+            ..*progress
+        });
+    }
+
+    fn listed(&self, entries: &[Listed]) {
+        self.observer.listed(entries);
+    }
+
+    fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
+        self.observer.object(stream, head);
+    }
+
+    fn store_verdict(&self, totals: &Totals) -> Result<()> {
+        self.observer.store_verdict(totals)
     }
 }
 

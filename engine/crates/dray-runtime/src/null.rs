@@ -7,6 +7,7 @@
 use crate::export;
 use crate::observe::Observer;
 use crate::pool::Pool;
+use crate::prepare::Threads;
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use dray_core::units::size;
@@ -168,7 +169,15 @@ impl NullExport {
             words: "a null end".to_owned(),
         })?;
         let can = destination.can();
-        Ok(export::sink_of(destination, can, connect, limits, pool))
+        let threads = Threads::Usual;
+        Ok(export::sink_of(
+            destination,
+            can,
+            connect,
+            limits,
+            pool,
+            threads,
+        ))
     }
 
     /// The source that a driver asks for, within `pool` bytes.
@@ -191,7 +200,7 @@ impl NullExport {
             })
         };
         let roots: Result<Vec<_>> = connect.paths.iter().map(root).collect();
-        export::source_of(roots?, connect, limits, pool)
+        export::source_of(roots?, connect, limits, pool, Threads::Usual)
     }
 }
 

@@ -15,6 +15,7 @@ use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
 use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
+pub use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Failure;
 use dray_store::wrap::limit::LimitOptions;
 pub use dray_store::wrap::limit::RateInTime;
@@ -42,11 +43,48 @@ pub const THREADS_PER_TARGET: u32 = 4;
 /// Writes that may be under way to a server: each waits for the way there and back (guess, revisit).
 const THREADS_TO_SERVER: u32 = 16;
 
-/// Writes that may be under way to one target of a store that can do so much.
-pub(crate) const fn writers(can: &Capabilities) -> u32 {
-    match can.takes_many {
-        true => THREADS_TO_SERVER,
-        false => THREADS_PER_TARGET,
+/// Most threads that are started for one storage target, said or found (guess, revisit: nobody waits for
+/// more at once, and a host has up to 64 such targets).
+pub const THREADS_MAX: u32 = 64;
+
+/// How many threads read or write each storage target of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Threads {
+    /// As many as are usual for its kind.
+    #[default]
+    Usual,
+    /// So many, up to [`THREADS_MAX`].
+    Fixed(u32),
+    /// Found while a transfer runs, from what is usual on.
+    Tuned,
+}
+
+impl Threads {
+    /// Readers of each target. One has a buffer while it reads, so there are no more than those.
+    #[must_use]
+    pub fn readers(self, buffers: Buffers) -> ThreadCount {
+        self.count(THREADS_PER_TARGET, buffers)
+    }
+
+    /// Writers of each target of a store that can do so much.
+    #[must_use]
+    pub fn writers(self, can: &Capabilities, buffers: Buffers) -> ThreadCount {
+        let usual = match can.takes_many {
+            true => THREADS_TO_SERVER,
+            false => THREADS_PER_TARGET,
+        };
+        self.count(usual, buffers)
+    }
+
+    fn count(self, usual: u32, buffers: Buffers) -> ThreadCount {
+        match self {
+            Self::Usual => ThreadCount::Fixed(usual),
+            Self::Fixed(count) => ThreadCount::Fixed(count.clamp(1, THREADS_MAX)),
+            Self::Tuned => ThreadCount::Tuned {
+                first: usual,
+                most: THREADS_MAX.min(buffers.count),
+            },
+        }
     }
 }
 
@@ -98,6 +136,8 @@ pub struct Targets {
     pub preallocates: bool,
     /// Whether files may share blocks with their copies, where the file system can do that.
     pub shares_blocks: bool,
+    /// How many threads each has.
+    pub threads: Threads,
 }
 
 impl Targets {
@@ -213,7 +253,7 @@ pub fn source_config(
         options,
         buffers: buffers.count,
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
-        reads_max: THREADS_PER_TARGET,
+        readers: Threads::Usual.readers(buffers),
         segments_max: limits.segments_max,
         live_entries_max: limits.live_entries_max,
         retry: RetryPolicy::default(),
@@ -241,6 +281,7 @@ pub fn sink_config(
         identity: content.identity(),
         buffers: buffers.count,
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
+        writers: Threads::Usual.writers(&own, buffers),
         live_entries_max: limits.live_entries_max,
         // The destination knows them.
         claims: Vec::new(),
@@ -458,19 +499,24 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
             rename: places.rename.clone(),
             ..request.selection.clone()
         },
-        machine: source_config(options.clone(), buffers, &limits, 1),
+        machine: dray_session::source::Config {
+            readers: request.targets.threads.readers(buffers),
+            ..source_config(options.clone(), buffers, &limits, 1)
+        },
     };
     let sink = sink::Setup {
         destination,
-        machine: sink_config(
-            options.clone(),
-            content,
-            buffers,
-            &limits,
-            (can, source_can),
-            1,
-        ),
-        writers_per_target: writers(&can),
+        machine: dray_session::sink::Config {
+            writers: request.targets.threads.writers(&can, buffers),
+            ..sink_config(
+                options.clone(),
+                content,
+                buffers,
+                &limits,
+                (can, source_can),
+                1,
+            )
+        },
     };
     Ok((source, sink))
 }
@@ -502,13 +548,36 @@ fn invalid(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUFFERS_MIN, Buffers, new_transfer_id};
+    use super::{BUFFERS_MIN, Buffers, ThreadCount, Threads, new_transfer_id};
+    use dray_store::Capabilities;
 
     #[test]
     fn the_pool_is_cut_into_buffers_of_one_object() {
         assert_eq!(Buffers::new(64 << 20, 1 << 20).count, 64);
         assert_eq!(u64::from(Buffers::new(0, 1 << 20).count), BUFFERS_MIN);
         assert!(Buffers::new(u64::MAX, 4096).count > 1000);
+    }
+
+    #[test]
+    fn threads_are_as_many_as_is_usual_or_said_or_as_there_are_buffers_for() {
+        let buffers = Buffers::new(32 << 20, 1 << 20);
+        let (disk, server) = (
+            Capabilities::MINIMAL,
+            Capabilities {
+                takes_many: true,
+                ..Capabilities::MINIMAL
+            },
+        );
+        let fixed = ThreadCount::Fixed;
+        assert_eq!(Threads::Usual.readers(buffers), fixed(4));
+        assert_eq!(Threads::Usual.writers(&disk, buffers), fixed(4));
+        assert_eq!(Threads::Usual.writers(&server, buffers), fixed(16));
+        assert_eq!(Threads::Fixed(7).writers(&server, buffers), fixed(7));
+        assert_eq!(Threads::Fixed(1000).readers(buffers), fixed(64));
+        let tuned = |first, most| ThreadCount::Tuned { first, most };
+        assert_eq!(Threads::Tuned.writers(&server, buffers), tuned(16, 32));
+        let many = Buffers::new(1 << 30, 1 << 20);
+        assert_eq!(Threads::Tuned.readers(many), tuned(4, 64));
     }
 
     #[test]

@@ -57,10 +57,8 @@ const PUBLISH_CHUNK: usize = 128;
 pub struct Setup {
     /// Where to write, with its log and lease.
     pub destination: Destination,
-    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool.
+    /// The machine's configuration; `buffers` and `buffer_bytes` shape the pool, `writers` the threads.
     pub machine: Config,
-    /// Writers for each target.
-    pub writers_per_target: u32,
 }
 
 /// Runs a sink to its end on the calling thread. `pool` is the one its link's receivers fill.
@@ -74,16 +72,10 @@ pub fn run(
     let mut config = setup.machine;
     config.claims.clone_from(&setup.destination.claims);
     let space = Space::new(setup.destination, config.options.clone());
+    let writers = config.writers.first();
     let machine = Sink::new(config);
     let ran = caught("run the sink", || {
-        conduct_all(
-            &space,
-            machine,
-            setup.writers_per_target,
-            pool,
-            link,
-            observer,
-        )
+        conduct_all(&space, machine, writers, pool, link, observer)
     });
     space.clear_away();
     ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Sink)), Progress::default()))
@@ -93,7 +85,7 @@ pub fn run(
 fn conduct_all(
     space: &Space,
     machine: Sink,
-    writers_per_target: u32,
+    writers: u32,
     pool: &Pool,
     link: SinkLink,
     observer: &dyn Observer,
@@ -133,8 +125,7 @@ fn conduct_all(
             names: names_out,
             log: log_out,
             chores: chores_out,
-            writers_per_target: writers_per_target.max(1),
-            writer_groups: Groups::new(),
+            writers: Groups::new(writers),
             open: HashMap::new(),
             small: HashMap::new(),
             outcome: None,
@@ -160,8 +151,7 @@ struct Conductor<'scope, 'env> {
     names: Sender<Chore>,
     log: Sender<Chore>,
     chores: Sender<Chore>,
-    writers_per_target: u32,
-    writer_groups: Groups<WriteJob>,
+    writers: Groups<WriteJob, Writers>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
     /// Small files that were written and have no final name yet.
     small: HashMap<FileIndex, RelPath>,
@@ -255,8 +245,9 @@ impl Conduct for Conductor<'_, '_> {
                         buffer,
                         parts: parts.collect(),
                     };
-                    let _ = self.writers(target).send(job);
+                    self.write(target, job);
                 }
+                Effect::SetWriters(count) => self.writers.set_threads(count),
                 Effect::Free(buffer) => self.pool.give(buffer),
                 Effect::Sync(items) => {
                     let items = items
@@ -381,23 +372,30 @@ impl Conductor<'_, '_> {
         let _ = jobs.send(chore);
     }
 
-    /// The writers of a target; they are started when the target is first written.
-    fn writers(&mut self, target: TargetId) -> &Sender<WriteJob> {
-        self.writer_groups.of(target, |jobs| {
-            let turns = Arc::new(Turns::new());
-            let device = self.space.store.device_of(target);
-            for _ in 0..self.writers_per_target {
-                let (jobs, events) = (jobs.clone(), self.events.clone());
-                let (pool, space, turns) = (self.pool, self.space, Arc::clone(&turns));
-                self.scope.spawn(move || {
-                    stay_near_device(device);
-                    or_tell("write the files", &events, SinkEvent::Broken, || {
-                        write::run(&jobs, &turns, pool, space, &events);
-                    });
+    /// Gives an object to the writers of its target; they are started as they are needed.
+    fn write(&mut self, target: TargetId, job: WriteJob) {
+        let (scope, pool, space, events) = (self.scope, self.pool, self.space, &self.events);
+        let writers = || Writers {
+            turns: Arc::new(Turns::new()),
+            device: space.store.device_of(target),
+        };
+        self.writers.give(target, job, writers, |worker, writers| {
+            let (device, turns) = (writers.device, Arc::clone(&writers.turns));
+            let events = events.clone();
+            scope.spawn(move || {
+                stay_near_device(device);
+                or_tell("write the files", &events, SinkEvent::Broken, || {
+                    write::run(&worker, &turns, pool, space, &events);
                 });
-            }
-        })
+            });
+        });
     }
+}
+
+/// What the writers of a target share.
+struct Writers {
+    turns: Arc<Turns<FileIndex, WriteJob>>,
+    device: Option<u64>,
 }
 
 enum Lane {

@@ -57,18 +57,10 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let _batch = Batch::begin();
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
     let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
-    let readers = setup.machine.reads_max;
     let segments_max = setup.machine.segments_max as usize;
     let machine = Source::new(setup.machine);
     let ran = caught("run the source", || {
-        conduct_all(
-            listing,
-            machine,
-            (readers, segments_max),
-            &pool,
-            link,
-            observer,
-        )
+        conduct_all(listing, machine, segments_max, &pool, link, observer)
     });
     Ok(ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Source)), Progress::default())))
 }
@@ -77,7 +69,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
 fn conduct_all(
     listing: Listing,
     machine: Source,
-    (readers, segments_max): (u32, usize),
+    segments_max: usize,
     pool: &Pool,
     link: SourceLink,
     observer: &dyn Observer,
@@ -106,9 +98,10 @@ fn conduct_all(
             events: link.events_in,
             control: control_out,
             list_jobs,
-            readers_per_target: readers.max(1),
             segments_max,
-            reader_groups: Groups::new(),
+            // The machine says how many reads go on at once.
+            // The machine says how many reads go on at once.
+            readers: Groups::new(u32::MAX),
             streams: HashMap::new(),
             origins: HashMap::new(),
             outcome: None,
@@ -142,9 +135,9 @@ struct Conductor<'scope, 'env> {
     events: Sender<SourceEvent>,
     control: conduct::Outbox,
     list_jobs: Sender<u32>,
-    readers_per_target: u32,
     segments_max: usize,
-    reader_groups: Groups<ReadJob>,
+    /// By target, with the device it lies on.
+    readers: Groups<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,
@@ -240,12 +233,12 @@ impl Conduct for Conductor<'_, '_> {
                             Some(ReadJobPart { origin, part })
                         })
                         .collect();
-                    let store = parts.first().map(|part| Arc::clone(&part.origin.store));
-                    let _ = self.readers(target, store).send(ReadJob {
+                    let job = ReadJob {
                         block,
                         buffer,
                         parts,
-                    });
+                    };
+                    self.read(target, job);
                 }
                 Effect::Send {
                     stream,
@@ -305,21 +298,21 @@ impl Conductor<'_, '_> {
         }
     }
 
-    /// The readers of a target; they are started when the target is first read.
-    fn readers(&mut self, target: TargetId, store: Option<Arc<dyn Store>>) -> &Sender<ReadJob> {
-        self.reader_groups.of(target, |jobs| {
-            let device = store.and_then(|store| store.device_of(target));
-            for _ in 0..self.readers_per_target {
-                let (jobs, pool, events) = (jobs.clone(), self.pool, self.events.clone());
-                let segments_max = self.segments_max;
-                self.scope.spawn(move || {
-                    stay_near_device(device);
-                    or_tell("read the files", &events, SourceEvent::Broken, || {
-                        read::run(&jobs, pool, segments_max, &events);
-                    });
+    /// Gives a read to the readers of its target; they are started as they are needed.
+    fn read(&mut self, target: TargetId, job: ReadJob) {
+        let store = job.parts.first().map(|part| Arc::clone(&part.origin.store));
+        let device = || store.and_then(|store| store.device_of(target));
+        let (scope, pool, events) = (self.scope, self.pool, &self.events);
+        let segments_max = self.segments_max;
+        self.readers.give(target, job, device, |worker, device| {
+            let (device, events) = (*device, events.clone());
+            scope.spawn(move || {
+                stay_near_device(device);
+                or_tell("read the files", &events, SourceEvent::Broken, || {
+                    read::run(&worker, pool, segments_max, &events);
                 });
-            }
-        })
+            });
+        });
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Goals: what was found is there for further sessions, and for whoever keeps it.
 //!
-//! Non-goals: what to say ([`dray_sched::tuner`]); readers, writers and the size of objects, which stay
-//! as they are.
+//! Non-goals: what to say ([`dray_sched::tuner`]); readers and writers, which each end's machine tunes by
+//! itself ([`dray_sched::tuner::threads`]); the size of objects, which stays as it is.
 
 mod held;
 

@@ -176,6 +176,11 @@ impl Congestion {
         }
     }
 
+    /// From now on so many may be under way on each target that is not congested.
+    pub const fn set_most(&mut self, most: u32) {
+        self.most = most;
+    }
+
     /// A read or write of `target` begins.
     pub fn began(&mut self, target: TargetId, now: Time) {
         let target = self.targets.entry(target).or_default();
@@ -221,7 +226,7 @@ impl Congestion {
     #[must_use]
     pub fn bound(&self, target: TargetId) -> u32 {
         let bound = self.targets.get(&target).and_then(|target| target.bound);
-        bound.unwrap_or(self.most).max(1)
+        bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
     /// How a target does.

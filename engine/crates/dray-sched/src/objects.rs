@@ -169,6 +169,12 @@ impl Objects {
         }
     }
 
+    /// From now on so many reads may be under way on each source target; those that are go on.
+    pub const fn set_reads_max(&mut self, reads_max: u32) {
+        self.limits.reads_max = reads_max;
+        self.congestion.set_most(reads_max);
+    }
+
     /// Opens the wanted objects of a file.
     pub fn add(&mut self, work: Work) {
         let size = work.grid.size();

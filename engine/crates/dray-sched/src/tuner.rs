@@ -7,8 +7,8 @@
 //! anything comes a few at a time, and goes back at the first error: what the far side refused is the
 //! [`ceiling`] from then on.
 //!
-//! [`dtl::Dtl`] is the rule of Liu and others, to compare with. What was best for a pair of endpoints is
-//! [`Remembered`].
+//! [`threads`] has what an end does with one for its own storage. [`dtl::Dtl`] is the rule of Liu and
+//! others, to compare with. What was best for a pair of endpoints is [`Remembered`].
 //!
 //! Non-goals: opening streams, starting threads, measuring; rates (whose gate is shut is not tuned).
 //!
@@ -19,6 +19,7 @@ mod belief;
 mod ceiling;
 pub mod dtl;
 pub mod memory;
+pub mod threads;
 
 use belief::Belief;
 use ceiling::Ceiling;

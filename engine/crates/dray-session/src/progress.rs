@@ -45,6 +45,10 @@ pub struct Progress {
     pub bytes_written: u64,
     /// Data streams that objects are handed to (at a source).
     pub streams: u32,
+    /// Readers of each target (at a source).
+    pub readers: u32,
+    /// Writers of each target (at a sink).
+    pub writers: u32,
     /// Where the time went: this end's up to the last input, the other's as it said last.
     pub profile: Profile,
 }

@@ -21,9 +21,10 @@ use crate::PING_VALUE;
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
-use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, Time};
+use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, TargetId, Time};
 use dray_sched::congestion::Congestion;
 use dray_sched::credit::CreditLedger;
+use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::message::{Message, Ready, Totals};
 use groups::Group;
 use peers::Peer;
@@ -67,6 +68,10 @@ pub struct Sink {
     /// Separate runs of what arrived, of all live files.
     runs: usize,
     writing: u32,
+    /// Of them, those of each target.
+    writes: BTreeMap<TargetId, u32>,
+    /// How many of them go on at once.
+    writers: ThreadTuner,
     /// Blocks that wait for their turn in a file that must be written in order.
     held: u32,
     /// Bytes written and not yet safe: not logged or, of small files, not closed.
@@ -111,6 +116,8 @@ impl Sink {
             blocks: HashMap::new(),
             runs: 0,
             writing: 0,
+            writes: BTreeMap::new(),
+            writers: ThreadTuner::new(Work::Writing, config.writers),
             held: 0,
             unsafe_bytes: 0,
             deciding: 0,
@@ -177,6 +184,9 @@ impl Sink {
             return;
         }
         self.account.pass(&mut self.progress.profile.sink, now);
+        if self.writers.pass(self.progress.bytes_written, now) {
+            self.out.push_back(Effect::SetWriters(self.writers.count()));
+        }
         match input {
             Input::PeerUp(peer) => self.on_peer_up(peer, now),
             Input::Message(peer, Message::Pong(PING_VALUE)) => self.on_pong(peer, now),
@@ -210,6 +220,7 @@ impl Sink {
         }
         self.step(now);
         self.stand(now);
+        self.progress.writers = self.writers.count();
     }
 
     fn end(&mut self, outcome: Outcome) {

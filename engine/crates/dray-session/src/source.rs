@@ -20,6 +20,7 @@ use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
 use dray_sched::streams::Streams;
+use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::bounds::RUNS_MAX;
 use dray_wire::message::{Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -104,6 +105,8 @@ pub struct Source {
     next_block: u64,
     /// Reads under way.
     reading: u32,
+    /// How many each target may have.
+    readers: ThreadTuner,
     /// Blocks without a payload that have no final state yet.
     hole_blocks: u32,
     /// Separate runs in the `done` of all files.
@@ -129,10 +132,11 @@ impl Source {
     /// A machine that waits for the sink's `Ready`.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let readers = ThreadTuner::new(Work::Reading, config.readers);
         let limits = Limits {
             pack_bytes_max: config.options.object_bytes.min(config.buffer_bytes),
             segments_max: config.segments_max.max(1) as usize,
-            reads_max: config.reads_max.max(1),
+            reads_max: readers.count(),
             pieces_max: RUNS_MAX / 2,
         };
         Self {
@@ -157,6 +161,7 @@ impl Source {
             sending: BTreeMap::new(),
             next_block: 0,
             reading: 0,
+            readers,
             hole_blocks: 0,
             runs: 0,
             to_send: VecDeque::new(),
@@ -224,6 +229,9 @@ impl Source {
             return;
         }
         self.account.pass(&mut self.progress.profile.source, now);
+        if self.readers.pass(self.progress.bytes_read, now) {
+            self.objects.set_reads_max(self.readers.count());
+        }
         match input {
             Input::Listed {
                 entries,
@@ -259,6 +267,7 @@ impl Source {
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);
         let in_use = alive.take(self.streams_most).count();
         self.progress.streams = u32::try_from(in_use).unwrap_or(u32::MAX);
+        self.progress.readers = self.readers.count();
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -446,7 +455,7 @@ impl Source {
         let limits = Limits {
             pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
             segments_max: self.config.segments_max.max(1) as usize,
-            reads_max: self.config.reads_max.max(1),
+            reads_max: self.readers.count(),
             pieces_max: RUNS_MAX / 2,
         };
         self.objects = Objects::new(self.config.options.order, limits);

@@ -7,6 +7,7 @@ use dray_core::{
     ByteRange, Entry, EntryKind, FileIndex, Layout, Metadata, Name, RelPath, StreamId, Sums,
     TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
 use dray_wire::message::{FileId, FileVerdict, Message, Ready, Segment, SegmentKind};
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ fn source() -> Source {
         options: Options::default(),
         buffers: 1,
         buffer_bytes: OBJECT,
-        reads_max: 4,
+        readers: ThreadCount::Fixed(4),
         segments_max: 16,
         live_entries_max: 1000,
         retry: RetryPolicy::default(),

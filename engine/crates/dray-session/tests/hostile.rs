@@ -6,6 +6,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
     Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::sink::{self, BlockKey, Facts, Inspected, Resume, Sink};
 use dray_session::source::{self, Listed, Source};
@@ -44,6 +45,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
         identity: Vec::new(),
         buffers: 4,
         buffer_bytes: OBJECT,
+        writers: ThreadCount::Fixed(4),
         live_entries_max: 8,
         claims: Vec::new(),
         precision_nanoseconds: 1,
@@ -219,7 +221,7 @@ fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
         options: Options::default(),
         buffers: 4,
         buffer_bytes: 1 << 20,
-        reads_max: 4,
+        readers: ThreadCount::Fixed(4),
         segments_max: 16,
         live_entries_max: 8,
         retry: RetryPolicy::default(),

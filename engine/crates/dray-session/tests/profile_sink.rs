@@ -6,6 +6,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, Name, PeerId, StreamId, Sums, TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink};
 use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
 use std::time::Duration;
@@ -35,6 +36,7 @@ impl Clocked {
             identity: Vec::new(),
             buffers: 4,
             buffer_bytes: OBJECT,
+            writers: ThreadCount::Fixed(4),
             live_entries_max: 8,
             claims: Vec::new(),
             precision_nanoseconds: 1,

@@ -7,6 +7,7 @@ use dray_core::{
     BlockId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name,
     RelPath, StreamId, Sums, TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
 use dray_wire::message::{
@@ -34,7 +35,7 @@ impl Clocked {
             options: Options::default(),
             buffers: 8,
             buffer_bytes: OBJECT,
-            reads_max: 2,
+            readers: ThreadCount::Fixed(2),
             segments_max: 16,
             live_entries_max: 8,
             retry: RetryPolicy::default(),

@@ -8,6 +8,7 @@ use dray_core::{
     Name, PeerId, RelPath, StreamId, Sums, TargetId, Time,
 };
 use dray_sched::draw::Draw;
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::sink::{self, Facts, InspectTask, Inspected, Sink};
 use dray_session::source::{self, Listed, ReadOutcome, Source};
@@ -99,7 +100,7 @@ impl World {
                 options: options.clone(),
                 buffers: 4,
                 buffer_bytes: OBJECT,
-                reads_max: 2,
+                readers: ThreadCount::Fixed(2),
                 segments_max: 4,
                 live_entries_max: 4,
                 retry: RetryPolicy::default(),
@@ -114,6 +115,7 @@ impl World {
             identity: Vec::new(),
             buffers: BUFFERS,
             buffer_bytes: OBJECT,
+            writers: ThreadCount::Fixed(4),
             live_entries_max: 4,
             claims: Vec::new(),
             precision_nanoseconds: 1,
@@ -235,6 +237,7 @@ impl World {
                 self.sink_end = Some(outcome);
                 return;
             }
+            Effect::SetWriters(_) => return,
             Effect::ReadBack { .. } => unreachable!("not asked for"),
             Effect::Discard(_) | Effect::CloseFile(_) | Effect::Report(_) => return,
         };

@@ -5,6 +5,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
     Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::sink::{
     BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Resume, Sink, SyncItem,
 };
@@ -35,6 +36,7 @@ fn started_with(claims: Vec<RelPath>) -> Sink {
         identity: Vec::new(),
         buffers: 4,
         buffer_bytes: 4,
+        writers: ThreadCount::Fixed(4),
         live_entries_max: 8,
         claims,
         precision_nanoseconds: 1,

@@ -6,6 +6,7 @@ use dray_core::{
     BlockId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, Name,
     RelPath, StreamId, Sums, TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Outcome;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
 use dray_wire::message::{
@@ -27,7 +28,7 @@ fn reading() -> Source {
         options: Options::default(),
         buffers: 4,
         buffer_bytes: 1 << 20,
-        reads_max: 4,
+        readers: ThreadCount::Fixed(4),
         segments_max: 16,
         live_entries_max: 8,
         retry: RetryPolicy::default(),

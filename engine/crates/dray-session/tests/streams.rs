@@ -7,6 +7,7 @@ use dray_core::{
     BlockId, Entry, EntryKind, FileIndex, Layout, Metadata, Name, RelPath, StreamId, Sums,
     TargetId, Time,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Event;
 use dray_session::source::{Config, Effect, Input, Listed, ReadOutcome, Source};
 use dray_wire::message::{BlockState, FileId, FileVerdict, Message, Ready, Segment, SegmentKind};
@@ -51,7 +52,7 @@ impl World {
             options: Options::default(),
             buffers: 8,
             buffer_bytes: OBJECT,
-            reads_max: 4,
+            readers: ThreadCount::Fixed(4),
             segments_max: 16,
             live_entries_max: 8,
             retry: RetryPolicy::default(),

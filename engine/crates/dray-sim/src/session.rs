@@ -7,6 +7,7 @@ use crate::source_host::SourceHost;
 use crate::workload::Setup;
 use dray_core::retry::RetryPolicy;
 use dray_core::{BlockId, BufferId, ByteRange, FileIndex, Time};
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::progress::Outcome;
 use dray_session::sink::{BlockKey, Config as SinkConfig, Sink, WritePart};
 use dray_session::source::{Config as SourceConfig, Source};
@@ -110,7 +111,7 @@ impl Session {
             options: setup.options.clone(),
             buffers: setup.buffers,
             buffer_bytes: setup.buffer_bytes,
-            reads_max: setup.reads_max,
+            readers: ThreadCount::Fixed(setup.reads_max),
             segments_max: setup.segments_max,
             live_entries_max: setup.live_entries_max,
             retry: RetryPolicy {
@@ -128,6 +129,7 @@ impl Session {
             identity: Vec::new(),
             buffers: setup.buffers,
             buffer_bytes: setup.buffer_bytes,
+            writers: ThreadCount::Fixed(4),
             live_entries_max: setup.live_entries_max,
             claims: Vec::new(),
             precision_nanoseconds: 1,

@@ -54,7 +54,7 @@ impl World {
                 self.at(at, time, Event::Source(input));
                 return;
             }
-            Effect::Report(_) => return,
+            Effect::Report(_) | Effect::SetWriters(_) => return,
             Effect::Inspect(_) => {
                 // Strictly in order, also between such effects.
                 let over = self.sessions[at].inspected.max(self.now) + self.delay(50, 800);
@@ -297,7 +297,11 @@ impl World {
                 host.smalls.clear();
                 Some(Input::LogRemoved(host.finish_log(Some(&BTreeSet::new()))))
             }
-            Effect::Message(..) | Effect::Free(_) | Effect::Report(_) | Effect::End(_) => None,
+            Effect::Message(..)
+            | Effect::Free(_)
+            | Effect::Report(_)
+            | Effect::SetWriters(_)
+            | Effect::End(_) => None,
         }
     }
 

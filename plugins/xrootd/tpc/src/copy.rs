@@ -12,7 +12,7 @@ use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, Transfer
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::observe::Observer;
 use dray_runtime::place;
-use dray_runtime::prepare::{self, Buffers, Content};
+use dray_runtime::prepare::{self, Buffers, Content, ThreadCount, Threads};
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
 use dray_session::{Event, Failure, Progress};
@@ -290,7 +290,7 @@ pub(crate) fn carry(
     let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
     let limits = prepare::limits(buffers);
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
-    reading.reads_max = config.readers;
+    reading.readers = ThreadCount::Fixed(config.readers);
     let ends = (can, Some(source.store.capabilities()));
     let content = Content {
         named: source.identity,
@@ -339,6 +339,7 @@ pub(crate) fn carry(
             pool_bytes: config.pool_bytes,
             streams: way.streams,
             tuning: drive::Tuning::default(),
+            threads: Threads::Usual,
             clear_data: way.clear_data,
             retries: RETRIES,
         };
@@ -380,7 +381,6 @@ pub(crate) fn carry(
     let writes = sink::Setup {
         destination,
         machine: writing,
-        writers_per_target: prepare::THREADS_PER_TARGET,
     };
     let ended = drive::copy(reads, writes, handle, &ear)?;
     told(&ended, &ear)

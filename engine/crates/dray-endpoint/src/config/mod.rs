@@ -14,7 +14,8 @@ mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
 pub use values::{
-    Address, Owners, PolicyName, Rate, RootName, Size, TargetFolder, TargetLimit, Tier, TurnsOf,
+    Address, Owners, PolicyName, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
+    TurnsOf,
 };
 
 use crate::streams::Streams;
@@ -160,6 +161,9 @@ pub struct Root {
     /// What a storage target gives at the most.
     #[serde(default)]
     pub limit_targets: Vec<TargetLimit>,
+    /// Readers, or writers, of each of its storage targets.
+    #[serde(default)]
+    pub threads: ThreadsOf,
     /// Whether large files are read and written past the page cache, where its file system lets that.
     #[serde(default)]
     pub direct_io: bool,

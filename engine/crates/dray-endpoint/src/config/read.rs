@@ -287,6 +287,7 @@ mod tests {
             "limit_targets",
             "direct_io",
             "preallocate",
+            "threads",
             "cache_seconds",
             "stale_seconds",
             "events_behind",
@@ -345,6 +346,13 @@ mod tests {
             "{said}"
         );
         assert!(fails("name = [").contains("line 1"));
+        for threads in ["0", "65", "-1", "\"many\"", "1.5"] {
+            let said = fails(&format!("{SMALL}threads = {threads}\n"));
+            assert!(said.contains("1 to 64"), "{said}");
+        }
+        let auto = Config::parse("drayd.toml", &format!("{SMALL}threads = \"auto\"\n"));
+        let auto = auto.expect("good").root[0].threads.0;
+        assert_eq!(auto, dray_runtime::prepare::Threads::Tuned);
     }
 
     #[test]

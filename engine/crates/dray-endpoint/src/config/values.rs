@@ -1,6 +1,7 @@
 //! Single values of the file: each is checked when it is read, so that an error names its line.
 
 use dray_core::units;
+use dray_runtime::prepare::{THREADS_MAX, Threads};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -52,6 +53,35 @@ number_with_unit!(
     units::rate,
     "\"100MiB/s\""
 );
+
+/// Threads of each storage target of a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadsOf(pub Threads);
+
+impl<'de> Deserialize<'de> for ThreadsOf {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = ThreadsOf;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number from 1 to {THREADS_MAX}, or \"auto\"")
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<ThreadsOf, E> {
+                let count = u32::try_from(value).ok();
+                let count = count.filter(|count| (1..=THREADS_MAX).contains(count));
+                let wrong = || E::invalid_value(de::Unexpected::Signed(value), &self);
+                Ok(ThreadsOf(Threads::Fixed(count.ok_or_else(wrong)?)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ThreadsOf, E> {
+                match text {
+                    "auto" => Ok(ThreadsOf(Threads::Tuned)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Read)
+    }
+}
 
 /// The name of an exported root: `[A-Za-z0-9._-]`, not of dots alone, not dray's own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]

@@ -1,6 +1,7 @@
 //! The writers: put the parts of an object where they belong.
 
 use crate::extent::Extent;
+use crate::groups::Worker;
 use crate::link::SinkEvent;
 use crate::pool::Pool;
 use crate::sink::chores::fenced;
@@ -8,7 +9,7 @@ use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::many::NewSmall;
 use crate::sink::turns::Turns;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
 use dray_session::sink::{BlockKey, Input, WritePart};
 use std::borrow::Cow;
@@ -43,24 +44,29 @@ impl WriteJob {
     }
 }
 
-/// Writes until the conductor is gone, in turns with the others of the same target.
+/// Writes until the conductor is gone, or there are too many writers, in turns with the others of the same
+/// target.
 pub(super) fn run(
-    jobs: &Receiver<WriteJob>,
+    jobs: &Worker<WriteJob>,
     turns: &Turns<FileIndex, WriteJob>,
     pool: &Pool,
     space: &Space,
     events: &Sender<SinkEvent>,
 ) {
-    for job in jobs {
+    while let Some(job) = jobs.next() {
         let Some(file) = job.in_turn() else {
-            if !do_one(&job, pool, space, events) {
+            let is_heard = do_one(&job, pool, space, events);
+            jobs.done();
+            if !is_heard {
                 return;
             }
             continue;
         };
         let mut next = turns.begin(file, job);
         while let Some(job) = next {
-            if !do_one(&job, pool, space, events) {
+            let is_heard = do_one(&job, pool, space, events);
+            jobs.done();
+            if !is_heard {
                 return;
             }
             next = turns.next(&file);

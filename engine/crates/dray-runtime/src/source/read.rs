@@ -1,10 +1,11 @@
 //! The readers: fill a buffer, sum what they read while it is hot, notice holes and changes.
 
 use crate::extent::Extent;
+use crate::groups::Worker;
 use crate::link::SourceEvent;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::source::list::Origin;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use dray_core::checksum::Summer;
 use dray_core::{BlockId, BufferId, ByteRange, End, Error, ErrorKind, Result};
 use dray_session::source::{Input, ReadOutcome, ReadPart};
@@ -30,15 +31,16 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the conductor is gone. `segments_agreed` is how many a block may have.
+/// Reads until the conductor is gone, or there are too many readers. `segments_agreed` is how many a block
+/// may have.
 pub(super) fn run(
-    jobs: &Receiver<ReadJob>,
+    jobs: &Worker<ReadJob>,
     pool: &Pool,
     segments_agreed: usize,
     events: &Sender<SourceEvent>,
 ) {
     let segments_max = SEGMENTS_MAX.min(segments_agreed);
-    for job in jobs {
+    while let Some(job) = jobs.next() {
         let outcome = match pool.buffer(job.buffer) {
             Some(mut buffer) => {
                 let (outcome, extent) = read(&job.parts, buffer.bytes_mut(), segments_max);
@@ -47,6 +49,7 @@ pub(super) fn run(
             }
             None => ReadOutcome::default(),
         };
+        jobs.done();
         let input = Input::ReadDone {
             block: job.block,
             outcome,

@@ -13,6 +13,7 @@ use dray_runtime::observe::Observer;
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_runtime::source::Root;
 use dray_runtime::{local, sink, source};
+use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Event;
 use dray_store::{PosixOptions, PosixStore, Store};
 use dray_wire::message::Selection;
@@ -65,7 +66,7 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
             options: options.clone(),
             buffers: 16,
             buffer_bytes: options.object_bytes,
-            reads_max: 4,
+            readers: ThreadCount::Fixed(4),
             segments_max: 256,
             live_entries_max: 4096,
             retry: RetryPolicy::default(),
@@ -130,6 +131,7 @@ pub fn sink_setup_of(
             identity: Vec::new(),
             buffers: 16,
             buffer_bytes: options.object_bytes,
+            writers: ThreadCount::Fixed(4),
             live_entries_max: 4096,
             claims: Vec::new(),
             precision_nanoseconds: 1,
@@ -139,7 +141,6 @@ pub fn sink_setup_of(
             sync_interval: Duration::from_millis(500),
             attempt: 1,
         },
-        writers_per_target: 4,
     })
 }
 

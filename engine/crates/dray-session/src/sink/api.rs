@@ -6,6 +6,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Checksum, ContentKey, Error, FileIndex, Layout, Metadata,
     ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Totals};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub struct Config {
     pub buffers: u32,
     /// Bytes of one buffer: the largest object.
     pub buffer_bytes: u64,
+    /// Writers of each target: writes that go on at once, without those that wait for their turn.
+    pub writers: ThreadCount,
     /// Entries announced and not closed at the most.
     pub live_entries_max: u32,
     /// Paths that the transfer may write, with all below them; empty for everything.
@@ -275,6 +278,8 @@ pub enum Effect {
         /// Where the parts go, in payload order.
         parts: Vec<WritePart>,
     },
+    /// From now on so many writers write each target; at first as many as the configuration says.
+    SetWriters(u32),
     /// The buffer is free for the receivers again.
     Free(BufferId),
     /// Make everything named durable.

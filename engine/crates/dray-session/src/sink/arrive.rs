@@ -233,6 +233,7 @@ impl Sink {
         };
         block.began = Some(now);
         self.congestion.began(block.target, now);
+        *self.writes.entry(block.target).or_default() += 1;
         let parts = block.segments.iter().map(|segment| {
             let small = self
                 .live
@@ -271,6 +272,12 @@ impl Sink {
             let all_good = results.iter().all(Result::is_ok);
             let moved = all_good.then(|| moved(&block.segments));
             self.congestion.ended(block.target, began, moved, now);
+            if let Some(writes) = self.writes.get_mut(&block.target) {
+                *writes = writes.saturating_sub(1);
+            }
+            for error in results.iter().filter_map(|result| result.as_ref().err()) {
+                self.writers.failed(error);
+            }
         }
         let segments = std::mem::take(&mut block.segments);
         self.out.extend(block.buffer.take().map(Effect::Free));

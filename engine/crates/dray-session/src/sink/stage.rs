@@ -17,6 +17,11 @@ impl Sink {
     /// The stage it stands in now.
     pub(super) fn stand(&mut self, now: Time) {
         self.account.stand(self.stage());
+        // More than a target's writers have at hand: those of a file in turn count, too, as nobody knows
+        // here which store has turns.
+        let writers = self.writers.count();
+        let is_short = self.writes.values().any(|writes| *writes > writers);
+        self.writers.stand(is_short);
         if self.account.is_to_be_told(now) {
             self.tell_profile();
         }

@@ -7,6 +7,7 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Entry, Error, FileIndex, Layout, ModifiedTime, RelPath, StreamId,
     TargetId,
 };
+use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Segment};
 
 /// What a source machine is built with.
@@ -19,7 +20,7 @@ pub struct Config {
     /// Bytes of one buffer: the largest object.
     pub buffer_bytes: u64,
     /// Reads that may be under way on one source target.
-    pub reads_max: u32,
+    pub readers: ThreadCount,
     /// Segments in one block at the most (the lower of both ends).
     pub segments_max: u32,
     /// Entries announced and not closed at the most (the lower of both ends).

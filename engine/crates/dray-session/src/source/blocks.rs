@@ -171,6 +171,7 @@ impl Source {
                 .map(|(_, r)| *r);
             block.parts.retain(|(part, _)| *part != index);
             self.objects.settled(index);
+            self.readers.failed(&error);
             let changed = matches!(error.kind, ErrorKind::SourceChanged | ErrorKind::ShortRead);
             match range {
                 Some(range) if !changed => self.retry(index, range, error, now),

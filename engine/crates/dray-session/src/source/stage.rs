@@ -18,7 +18,11 @@ impl Source {
 
     /// The stage it stands in now.
     pub(super) fn stand(&mut self, now: Time) {
-        self.account.stand(self.stage());
+        let stage = self.stage();
+        self.account.stand(stage);
+        // With no object left to begin, no reader is missing.
+        self.readers
+            .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
         if self.account.is_to_be_told(now) {
             self.tell_profile();
         }

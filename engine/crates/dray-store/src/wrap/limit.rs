@@ -29,17 +29,23 @@ pub struct RateInTime {
     first: BytesPerSecond,
     /// From so long after the begin, in order.
     later: Vec<(Duration, BytesPerSecond)>,
+    /// What each call takes besides, however many there are at once.
+    each: Duration,
 }
 
 impl From<BytesPerSecond> for RateInTime {
     fn from(first: BytesPerSecond) -> Self {
-        let later = Vec::new();
-        Self { first, later }
+        Self {
+            first,
+            later: Vec::new(),
+            each: Duration::ZERO,
+        }
     }
 }
 
 impl RateInTime {
-    /// Reads `RATE[,RATE@SECONDS...]`: the rate at first, and others from so many seconds on.
+    /// Reads `RATE[,RATE@SECONDS...][,+SECONDS]`: the rate at first, and others from so many seconds on;
+    /// with a plus, what each read or write takes besides.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -48,12 +54,14 @@ impl RateInTime {
         let first = parts.next().unwrap_or_default();
         let mut read = Self::from(BytesPerSecond(units::rate(first)?));
         for part in parts {
+            if let Some(each) = part.strip_prefix('+') {
+                read.each = read_seconds(each)?;
+                continue;
+            }
             let (rate, seconds) = part
                 .split_once('@')
                 .ok_or_else(|| format!("{part:?}: write a change as RATE@SECONDS"))?;
-            let from = seconds.parse().ok();
-            let from = from.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            let from = from.ok_or_else(|| format!("{seconds:?} is no number of seconds"))?;
+            let from = read_seconds(seconds)?;
             if read.later.last().is_some_and(|(last, _)| *last >= from) {
                 return Err(format!("{part:?} does not come after the change before it"));
             }
@@ -68,6 +76,12 @@ impl RateInTime {
         let rate = begun.map_or(self.first, |(_, rate)| *rate);
         BytesPerSecond(rate.0.max(1))
     }
+}
+
+fn read_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
 /// The hook.
@@ -166,7 +180,7 @@ impl Bucket {
         };
         // The bytes' own time is waited for before they go, so that a single take cannot exceed the
         // rate either.
-        std::thread::sleep(go.saturating_duration_since(now));
+        std::thread::sleep(go.saturating_duration_since(now) + self.rate.each);
     }
 }
 
@@ -192,6 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn what_each_call_takes_besides_many_take_at_once() {
+        let bucket = Bucket::new(RateInTime::parse("1GiB,+0.2").expect("good"));
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..2).for_each(|_| bucket.take(5_000, started)));
+            }
+        });
+        let took = started.elapsed();
+        assert!(took >= Duration::from_millis(400), "{took:?}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+
+    #[test]
     fn a_rate_changes_when_it_is_time() {
         let rate = RateInTime::parse("4MB,400KB@0.5,2MB/s@1").expect("good");
         let at = |millis| rate.at(Duration::from_millis(millis)).0;
@@ -209,6 +237,9 @@ mod tests {
             "1M,2M@-1",
             "1M,2M@2,3M@2",
             "1M,0@1",
+            "1M,+",
+            "1M,+x",
+            "1M,+-1",
         ] {
             assert!(RateInTime::parse(wrong).is_err(), "{wrong}");
         }
