@@ -47,7 +47,8 @@ def main(library: str, url: str, question: str) -> dict[str, str]:
     shim = ctypes.CDLL(library)
     failure, file = Failure(), ctypes.c_void_p()
     answer = ctypes.create_string_buffer(ANSWER_BYTES)
-    if shim.dray_xrdcl_open(url.encode(), 0, 0, ctypes.byref(file), ctypes.byref(failure)) != 0:
+    opened = shim.dray_xrdcl_open(url.encode(), 0, 0, 0, ctypes.byref(file), ctypes.byref(failure))
+    if opened != 0:
         return {"failed": "open", "error": failure.words.decode()}
     asked = shim.dray_xrdcl_ask(
         file, question.encode(), 20, answer, ANSWER_BYTES, ctypes.byref(failure)
