@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 type Said = Result<Option<Checksum>>;
 
+/// Whether a copy gets no name as long as nothing was compared.
+pub(crate) type Needed = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// What ends the waiting.
 enum Word {
     /// The server has answered.
@@ -29,23 +32,29 @@ pub(crate) struct Offer {
     /// The same channel's other end, for whoever stops the copy.
     stop: Sender<Word>,
     heard: OnceLock<Said>,
+    is_needed: Needed,
     patience: Duration,
 }
 
 impl Offer {
     /// Begins to ask the server of the one file that is read from it; none for other sources.
-    pub(crate) fn ask(sources: &Sources) -> Option<Arc<Self>> {
+    pub(crate) fn ask(sources: &Sources, is_needed: Needed) -> Option<Arc<Self>> {
         if !web::may_offer(sources) && !xrootd::may_offer(sources) {
             return None;
         }
         let sources = sources.clone();
-        Some(Self::of(PATIENCE, move || match web::may_offer(&sources) {
+        let ask = move || match web::may_offer(&sources) {
             true => web::checksum(&sources),
             false => xrootd::checksum(&sources),
-        }))
+        };
+        Some(Self::of(PATIENCE, is_needed, ask))
     }
 
-    fn of(patience: Duration, ask: impl FnOnce() -> Said + Send + 'static) -> Arc<Self> {
+    fn of(
+        patience: Duration,
+        is_needed: Needed,
+        ask: impl FnOnce() -> Said + Send + 'static,
+    ) -> Arc<Self> {
         let (tell, words) = channel();
         let stop = tell.clone();
         std::thread::spawn(move || {
@@ -57,6 +66,7 @@ impl Offer {
             words: Mutex::new(words),
             stop,
             heard: OnceLock::new(),
+            is_needed,
             patience,
         })
     }
@@ -85,7 +95,9 @@ impl Offer {
         let known = match self.hear() {
             Ok(Some(known)) => known,
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
-            Ok(None) | Err(_) => return Ok(()),
+            _ if !(self.is_needed)() => return Ok(()),
+            Ok(None) => return Err(uncompared("it has none that dray computes")),
+            Err(error) => return Err(uncompared(&error.to_string())),
         };
         if known.matches(sums) {
             return Ok(());
@@ -97,7 +109,9 @@ impl Offer {
             .cause(format!(
                 "its server says {known}, what was read has {copied}"
             ))
-            .remedy("compare the file with another replica, or have its server sum it anew"))
+            .remedy(
+                "have its server sum it anew, or name a server of a cluster, to read its replica alone",
+            ))
     }
 
     /// What is to be said of a copy that got its name without being compared.
@@ -116,6 +130,19 @@ impl Offer {
     }
 }
 
+/// What was read from several servers is kept, but nobody knows yet whether it is one file.
+fn uncompared(why: &str) -> Error {
+    let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
+    error
+        .cause(format!(
+            "it was read from several servers, and there is no checksum to compare with: {why}"
+        ))
+        .remedy(
+            "run the same command again when the server has summed the file, or name one server, to read \
+             its replica alone",
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::Offer;
@@ -125,23 +152,44 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn never() -> super::Needed {
+        Box::new(|| false)
+    }
+
+    #[test]
+    fn what_came_from_several_servers_gets_no_name_uncompared() {
+        let sums = Sums::of(b"1");
+        let silent = Offer::of(LONG, Box::new(|| true), || Ok(None));
+        let error = silent.compare(&sums).expect_err("nothing was compared");
+        assert_eq!(error.kind, ErrorKind::TimedOut);
+        let failed = || {
+            Err(dray_core::Error::new(
+                ErrorKind::Io,
+                dray_core::End::Source,
+                "ask",
+            ))
+        };
+        let failed = Offer::of(LONG, Box::new(|| true), failed);
+        assert!(failed.compare(&sums).is_err());
+    }
+
     #[test]
     fn another_sum_is_refused_and_the_same_is_not_spoken_of() {
         let sums = Sums::of(b"123456789");
-        let offer = Offer::of(LONG, || Ok(Some(Checksum::Adler32(0x091e_01de))));
+        let offer = Offer::of(LONG, never(), || Ok(Some(Checksum::Adler32(0x091e_01de))));
         assert!(offer.notice().is_none());
         offer.compare(&sums).expect("the same");
         assert!(offer.notice().is_none());
-        let other = Offer::of(LONG, || Ok(Some(Checksum::Adler32(1))));
+        let other = Offer::of(LONG, never(), || Ok(Some(Checksum::Adler32(1))));
         let error = other.compare(&sums).expect_err("another");
         assert_eq!(error.kind, ErrorKind::ChecksumMismatch);
     }
 
     #[test]
     fn who_is_stopped_waits_no_longer_and_gives_no_name() {
-        let (silence, never) = channel::<()>();
-        let silent = Offer::of(Duration::from_secs(86_400), move || {
-            let _ = never.recv();
+        let (silence, answer) = channel::<()>();
+        let silent = Offer::of(Duration::from_secs(86_400), never(), move || {
+            let _ = answer.recv();
             Ok(None)
         });
         let waiting = std::thread::spawn({
@@ -154,7 +202,7 @@ mod tests {
         drop(silence);
         // An answer that was heard before counts.
         let sums = Sums::of(b"123456789");
-        let heard = Offer::of(LONG, || Ok(Some(Checksum::Adler32(0x091e_01de))));
+        let heard = Offer::of(LONG, never(), || Ok(Some(Checksum::Adler32(0x091e_01de))));
         heard.compare(&sums).expect("the same");
         heard.give_up();
         heard.compare(&sums).expect("the same still");
@@ -163,13 +211,13 @@ mod tests {
     #[test]
     fn what_was_not_compared_is_said() {
         let sums = Sums::of(b"123456789");
-        let none = Offer::of(LONG, || Ok(None));
+        let none = Offer::of(LONG, never(), || Ok(None));
         none.compare(&sums).expect("nothing to compare with");
         assert!(none.notice().is_some());
         // Asked of a server that says nothing.
-        let (silence, never) = channel::<()>();
-        let silent = Offer::of(Duration::from_millis(1), move || {
-            let _ = never.recv();
+        let (silence, answer) = channel::<()>();
+        let silent = Offer::of(Duration::from_millis(1), never(), move || {
+            let _ = answer.recv();
             Ok(None)
         });
         silent.compare(&sums).expect("not waited for");

@@ -6,7 +6,7 @@
 //! uses the pieces.
 
 use crate::null;
-use crate::offered::Offer;
+use crate::offered::{Needed, Offer};
 use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
@@ -484,13 +484,24 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let buffers = Buffers::new(request.pool_bytes / 2, object_bytes);
     let limits = limits(buffers);
     let links = request.selection.links;
-    let roots = open_roots(&places.sources, &request.targets, links)?;
-    let source_can = roots.first().map(|root| root.store.capabilities());
     let content = &request.content;
     // The sum of a part of a file is not what a server knows.
     let is_whole = content.range.is_none() && !request.selection.recursive;
+    // Only where the sum of the whole is compared can a file come from several servers at once: nothing
+    // else tells whether their replicas are equal.
+    let (roots, is_needed): (_, Needed) = match &places.sources {
+        Sources::Xrootd(source) if is_whole => {
+            let (roots, store) = source.replicas(&request.targets)?;
+            (roots, Box::new(move || store.is_from_several()))
+        }
+        sources => {
+            let roots = open_roots(sources, &request.targets, links)?;
+            (roots, Box::new(|| false))
+        }
+    };
+    let source_can = roots.first().map(|root| root.store.capabilities());
     let offer = (content.demanded.is_none() && is_whole)
-        .then(|| Offer::ask(&places.sources))
+        .then(|| Offer::ask(&places.sources, is_needed))
         .flatten();
     let destination = destination.compare_with(offer);
     let source = source::Setup {

@@ -58,9 +58,11 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
     let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
     let segments_max = setup.machine.segments_max as usize;
+    let readers_most = setup.machine.readers.most();
     let machine = Source::new(setup.machine);
     let ran = caught("run the source", || {
-        conduct_all(listing, machine, segments_max, &pool, link, observer)
+        let bounds = (segments_max, readers_most);
+        conduct_all(listing, machine, bounds, &pool, link, observer)
     });
     Ok(ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Source)), Progress::default())))
 }
@@ -69,7 +71,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
 fn conduct_all(
     listing: Listing,
     machine: Source,
-    segments_max: usize,
+    (segments_max, readers_most): (usize, u32),
     pool: &Pool,
     link: SourceLink,
     observer: &dyn Observer,
@@ -99,9 +101,9 @@ fn conduct_all(
             control: control_out,
             list_jobs,
             segments_max,
-            // The machine says how many reads go on at once.
-            // The machine says how many reads go on at once.
-            readers: Groups::new(u32::MAX),
+            // The machine says how many reads of a target go on at once; targets that share threads have
+            // no more for that.
+            readers: Groups::new(readers_most),
             streams: HashMap::new(),
             origins: HashMap::new(),
             outcome: None,

@@ -60,14 +60,31 @@ impl XrootdSource {
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the XRootD client cannot be loaded.
     pub fn roots(&self, targets: &Targets) -> Result<Vec<Root>> {
-        let options = XrootdOptions::default();
-        let store = XrootdStore::open(self.url.clone(), End::Source, options)?;
-        let store: Arc<dyn Store> = targets.limit(Arc::new(ReadOnly(store)));
-        Ok(vec![Root {
+        Ok(self.open(targets, false)?.0)
+    }
+
+    /// What to read, from all servers of a cluster that have the one file: for who compares the whole
+    /// with a checksum, and must where [`XrootdStore::is_from_several`] says so.
+    ///
+    /// # Errors
+    /// As [`Self::roots`].
+    pub(crate) fn replicas(&self, targets: &Targets) -> Result<(Vec<Root>, XrootdStore)> {
+        self.open(targets, true)
+    }
+
+    fn open(&self, targets: &Targets, replicas: bool) -> Result<(Vec<Root>, XrootdStore)> {
+        let options = XrootdOptions {
+            replicas,
+            ..XrootdOptions::default()
+        };
+        let opened = XrootdStore::open(self.url.clone(), End::Source, options)?;
+        let store: Arc<dyn Store> = targets.limit(Arc::new(ReadOnly(opened.clone())));
+        let root = Root {
             store,
             path: self.url.path().clone(),
             contents: self.contents,
-        }])
+        };
+        Ok((vec![root], opened))
     }
 }
 

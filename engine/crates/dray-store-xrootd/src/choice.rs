@@ -106,8 +106,8 @@ impl Track {
     }
 }
 
-/// The replica to be read: the one that is `meant`, unless others would be sooner. The last one is read
-/// only when no other is left; those in `tried` have failed for this very read. When all of them rest,
+/// The replica to be read: the one that is `meant`, unless others would be sooner. The last one, the
+/// manager, is read only when no other is left and none was of another version; those in `tried` have failed for this very read. When all of them rest,
 /// they are read all the same, once: there is nothing better. None: nothing is left.
 pub(crate) fn choose(
     tracks: &[Track],
@@ -135,9 +135,13 @@ pub(crate) fn choose(
         })
     };
     let up = soonest(&mut (0..last).filter(is_up));
-    let resort = Some(last).filter(is_up);
+    // Whoever the manager names has a time of its own: once a replica has become another one, so may that
+    // be, and nothing would tell.
+    let is_one_version = tracks.iter().all(|track| !track.is_other);
+    let resort = Some(last).filter(|last| is_one_version && is_up(last));
     up.or(resort).or_else(|| match tried {
-        [] => soonest(&mut (0..=last).filter(is_left)),
+        [] if is_one_version => soonest(&mut (0..=last).filter(is_left)),
+        [] => soonest(&mut (0..last).filter(is_left)),
         _ => None,
     })
 }
@@ -251,6 +255,13 @@ mod tests {
         let mut tracks = tracks(&[1, 1], now);
         tracks[1].leave();
         assert_eq!(choose(&tracks, 1, &[], now), Some(0));
+        assert_eq!(
+            choose(&tracks, 1, &[0], now),
+            None,
+            "nor whatever the manager may know"
+        );
+        tracks[0].rest(now);
+        assert_eq!(choose(&tracks, 1, &[], now), Some(0), "there is no other");
         for track in &mut tracks {
             track.leave();
         }

@@ -7,8 +7,8 @@ use crate::checksum;
 use crate::client::{Found, client};
 use crate::located::Located;
 use crate::store::{Authorised, XrootdStore};
-use dray_core::{Layout, RelPath, Result};
-use std::sync::{Arc, Mutex, PoisonError};
+use dray_core::{ErrorKind, Layout, RelPath, Result};
+use std::sync::{Arc, OnceLock};
 
 /// A smaller file is read as the manager says. To ask for its servers is a round trip or two, and to log
 /// in at each further one takes four and more: at a gigabit, and 50 ms there and back, one server has
@@ -30,7 +30,9 @@ const LOOK_SECONDS: u32 = 5;
 /// What was found out about the file.
 #[derive(Default)]
 pub(crate) struct Cluster {
-    located: Mutex<Option<Arc<Located>>>,
+    /// Set once, when it is first asked, and for good: a copy that came from several servers must not
+    /// become one from whatever the manager says, which has another time.
+    located: OnceLock<Option<Arc<Located>>>,
 }
 
 /// Whether a server says that it sends clients to others.
@@ -45,12 +47,27 @@ fn wait_seconds(bytes: u64) -> u32 {
 }
 
 impl XrootdStore {
+    /// Whether the file is read from several servers: then only a checksum of the whole tells that it is
+    /// one file, and has to be compared. Not before the file was listed or looked at.
+    #[must_use]
+    pub fn is_from_several(&self) -> bool {
+        matches!(self.cluster().located.get(), Some(Some(_)))
+    }
+
     /// What the file at `path` is, and where it lies: its replicas, where several count, else as
     /// the server has said.
-    pub(crate) fn examine(&self, path: &RelPath, found: Found) -> (Found, Layout) {
+    ///
+    /// # Errors
+    /// When replicas were found before, and are others now, or none of their servers answers.
+    pub(crate) fn examine(&self, path: &RelPath, found: Found) -> Result<(Found, Layout)> {
+        let is_known = self.cluster().located.get().is_some();
         let Some(located) = self.locate(path, &found) else {
-            return (found, Self::whole());
+            return Ok((found, Self::whole()));
         };
+        if is_known {
+            // As it was when the copy began, though the oldest replica may be gone by now.
+            self.stand(path, &located)?;
+        }
         let found = Found {
             size: located.size,
             modified: located.modified,
@@ -59,17 +76,17 @@ impl XrootdStore {
         let servers = located.replicas.iter();
         let targets = servers.map(|replica| self.target(&replica.server));
         let layout = Located::layout(targets.collect());
-        (found, layout)
+        Ok((found, layout))
     }
 
     /// The replicas of the file at `path`, if they are known and several.
     pub(crate) fn located(&self, path: &RelPath) -> Option<Arc<Located>> {
-        let known = self.cluster().located.lock();
-        let known = known.unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.cluster().located.get().cloned().flatten();
         known.filter(|_| path == self.url().path())
     }
 
-    /// Finds the replicas. Whatever fails here is no fault of the file's: it is read as the manager says.
+    /// Finds the replicas, once. Whatever fails here is no fault of the file's: it is read as the manager
+    /// says.
     fn locate(&self, path: &RelPath, found: &Found) -> Option<Arc<Located>> {
         let options = self.options();
         let may_be = options.replicas && options.authorised == Authorised::Always;
@@ -77,18 +94,8 @@ impl XrootdStore {
         if !may_be || !is_large || path != self.url().path() {
             return None;
         }
-        // As it was when the copy began, though the oldest replica may be gone by now.
-        if let Some(known) = self.located(path).filter(|known| self.stands(path, known)) {
-            return Some(known);
-        }
-        let located = self.find(path, found).ok().flatten().map(Arc::new);
-        let mut known = self
-            .cluster()
-            .located
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        known.clone_from(&located);
-        located
+        let find = || self.find(path, found).ok().flatten().map(Arc::new);
+        self.cluster().located.get_or_init(find).clone()
     }
 
     fn find(&self, path: &RelPath, found: &Found) -> Result<Option<Located>> {
@@ -129,13 +136,27 @@ impl XrootdStore {
     }
 
     /// Whether the replicas are still what they were.
-    pub(crate) fn stands(&self, path: &RelPath, located: &Located) -> bool {
+    fn stand(&self, path: &RelPath, located: &Located) -> Result<()> {
         let servers = located
             .replicas
             .iter()
             .map(|replica| replica.server.as_str());
-        let answers = self.look_at_each(path, servers);
-        answers.is_ok_and(|answers| located.still_stands(&answers))
+        let answers = self.look_at_each(path, servers)?;
+        let (kind, cause, remedy) = match located.still_stands(&answers) {
+            Some(true) => return Ok(()),
+            Some(false) => (
+                ErrorKind::SourceChanged,
+                "size or modification time of a replica are others than when the copy began",
+                "run the same command again once the file is left alone",
+            ),
+            None => (
+                ErrorKind::TimedOut,
+                "none of the servers that have it answers",
+                "look at the servers and the network, then run the same command again",
+            ),
+        };
+        let error = self.error(kind, "look at the file", path);
+        Err(error.cause(cause).remedy(remedy))
     }
 
     /// What each server says of the file; none of one that does not answer.

@@ -98,7 +98,7 @@ impl RemoteLister {
             return Err(unsupported(self.store.end(), "list", &path, cause));
         }
         if !found.is_folder {
-            let (found, layout) = self.store.examine(&path, found);
+            let (found, layout) = self.store.examine(&path, found)?;
             let kind = EntryKind::File {
                 size: found.size,
                 sparse: false,

@@ -81,15 +81,16 @@ impl Located {
         }
     }
 
-    /// Whether the replicas are the ones that were found, as far as their servers answer now; there must
-    /// be one.
-    pub(crate) fn still_stands(&self, answers: &[Option<Found>]) -> bool {
+    /// Whether the replicas are the ones that were found, as far as their servers answer now. None when
+    /// no server does: then nothing is known.
+    pub(crate) fn still_stands(&self, answers: &[Option<Found>]) -> Option<bool> {
         let pairs = self.replicas.iter().zip(answers);
-        let mut answered = pairs.filter_map(|(replica, found)| Some((replica, (*found)?)));
-        let is_same = |(replica, found): (&Replica, Found)| {
-            found.size == self.size && found.modified == replica.modified
-        };
-        answered.next().is_some_and(is_same) && answered.all(is_same)
+        let mut answered = pairs
+            .filter_map(|(replica, found)| Some((replica, (*found)?)))
+            .map(|(replica, found)| found.size == self.size && found.modified == replica.modified);
+        answered
+            .next()
+            .map(|is_same| is_same && answered.all(|is_same| is_same))
     }
 }
 
@@ -168,10 +169,14 @@ mod tests {
         let files = [("a", file(9, 1)), ("b", file(9, 2))];
         let located = Located::of(&files[0].1, named(&files)).expect("a file");
         let (a, b) = (Some(files[0].1), Some(files[1].1));
-        assert!(located.still_stands(&[a, b]));
-        assert!(located.still_stands(&[None, b]), "one does not answer");
-        assert!(!located.still_stands(&[None, None]));
-        assert!(!located.still_stands(&[a, Some(file(9, 5))]));
-        assert!(!located.still_stands(&[Some(file(8, 1)), b]));
+        assert_eq!(located.still_stands(&[a, b]), Some(true));
+        assert_eq!(
+            located.still_stands(&[None, b]),
+            Some(true),
+            "one is silent"
+        );
+        assert_eq!(located.still_stands(&[None, None]), None);
+        assert_eq!(located.still_stands(&[a, Some(file(9, 5))]), Some(false));
+        assert_eq!(located.still_stands(&[Some(file(8, 1)), b]), Some(false));
     }
 }

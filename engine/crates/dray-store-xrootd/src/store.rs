@@ -35,7 +35,8 @@ pub struct XrootdOptions {
     /// Whether each page of 4 KiB comes with a checksum of its own; the URL may ask for it too.
     pub pages: bool,
     /// Whether a large file is read from all servers of a cluster that have it. Only a checksum of the
-    /// whole tells whether their replicas are equal: not for who compares none.
+    /// whole tells whether their replicas are equal: for who compares one, and gives the copy no name
+    /// without that where [`XrootdStore::is_from_several`].
     pub replicas: bool,
 }
 
@@ -45,7 +46,7 @@ impl Default for XrootdOptions {
             authorised: Authorised::Always,
             connections: 4,
             pages: false,
-            replicas: true,
+            replicas: false,
         }
     }
 }
@@ -99,7 +100,9 @@ impl XrootdStore {
     pub fn state_now(&self, path: &RelPath) -> Result<dray_store::ReadState> {
         let found = match &self.one {
             Some(one) => one.found(true),
-            None => self.look(path).map(|found| self.examine(path, found).0),
+            None => self
+                .look(path)
+                .and_then(|found| Ok(self.examine(path, found)?.0)),
         };
         let found = found.map_err(|error| error.file(path))?;
         Ok(dray_store::ReadState {

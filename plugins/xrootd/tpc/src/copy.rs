@@ -106,14 +106,21 @@ impl Job {
     fn find_dray(&self, source: &XrootdStore) -> FindDray {
         if let Some(endpoint) = self.config.endpoint_of(self.source.host()).cloned() {
             let (source, path) = (source.clone(), self.source.path().clone());
-            return Box::new(move |_| endpoint.way(&source, &path).map(Some));
+            return Box::new(move |_| match source.is_from_several() {
+                // The dray of one of them knows its own replica's time, which is not the file's.
+                true => Ok(None),
+                false => endpoint.way(&source, &path).map(Some),
+            });
         }
         if !self.config.ask_source {
             return Box::new(|_| Ok(None));
         }
         let (source, streams) = (source.clone(), self.connections());
         let streams = u16::try_from(streams).unwrap_or(u16::MAX);
-        Box::new(move |transfer| ticket::ask(&source, transfer, streams, &Deaf::of_this_server()))
+        Box::new(move |transfer| match source.is_from_several() {
+            true => Ok(None),
+            false => ticket::ask(&source, transfer, streams, &Deaf::of_this_server()),
+        })
     }
 }
 
@@ -208,6 +215,10 @@ impl Origin for XrootdStore {
     fn checksum(&self) -> Result<Option<Checksum>> {
         let url = self.url().without_keys();
         dray_store_xrootd::checksum(&url, url.path())
+    }
+
+    fn is_from_several(&self) -> bool {
+        Self::is_from_several(self)
     }
 }
 

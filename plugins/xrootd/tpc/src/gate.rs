@@ -29,6 +29,11 @@ pub(crate) trait Origin: Send + Sync {
 
     /// What the server says of its content.
     fn checksum(&self) -> Said;
+
+    /// Whether it comes from several servers, of whose replicas only that tells whether they are equal.
+    fn is_from_several(&self) -> bool {
+        false
+    }
 }
 
 /// See the module's head.
@@ -153,12 +158,20 @@ impl Gate {
                         "its server says {known}, what was read has {copied}"
                     ))
                     .remedy(
-                        "compare the file with another replica, or have its server sum it anew",
+                        "have its server sum it anew, or name a server of a cluster to read its replica alone",
                     ));
             }
             Ok(None) => "the source's server has none that dray computes".to_owned(),
             Err(error) => error.to_string(),
         };
+        if self.source.is_from_several() {
+            let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
+            return Err(error
+                .cause(format!(
+                    "it was read from several servers, and no checksum could be compared, {why}"
+                ))
+                .remedy("ask for the copy again, or name one server to read its replica alone"));
+        }
         if self.compare == Compare::Required {
             let error = Error::new(ErrorKind::Unsupported, End::Source, "verify the file");
             return Err(error

@@ -43,6 +43,15 @@ impl ThreadCount {
             Self::Tuned { first, most } => first.min(most).max(1),
         }
     }
+
+    /// As many as there may ever be.
+    #[must_use]
+    pub fn most(self) -> u32 {
+        match self {
+            Self::Fixed(count) => count.max(1),
+            Self::Tuned { most, .. } => most.max(1),
+        }
+    }
 }
 
 /// What the threads do.
