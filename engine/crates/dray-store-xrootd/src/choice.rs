@@ -106,9 +106,10 @@ impl Track {
     }
 }
 
-/// The replica to be read: the one that is `meant`, unless others would be sooner. The last one, the
-/// manager, is read only when no other is left and none was of another version; those in `tried` have failed for this very read. When all of them rest,
-/// they are read all the same, once: there is nothing better. None: nothing is left.
+/// The replica to be read: the one that is `meant`, unless others would be sooner. The last one,
+/// the manager, is read only when no other is left and none was of another version; those in
+/// `tried` have failed for this very read. When all of them rest, they are read all the same, once:
+/// there is nothing better. None: nothing is left.
 pub(crate) fn choose(
     tracks: &[Track],
     meant: usize,

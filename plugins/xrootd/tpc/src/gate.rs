@@ -158,7 +158,7 @@ impl Gate {
                         "its server says {known}, what was read has {copied}"
                     ))
                     .remedy(
-                        "have its server sum it anew, or name a server of a cluster to read its replica alone",
+                        "have its server sum it anew, or name one server of a cluster, to read that alone",
                     ));
             }
             Ok(None) => "the source's server has none that dray computes".to_owned(),
