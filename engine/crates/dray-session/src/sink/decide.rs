@@ -129,9 +129,9 @@ impl Sink {
                 return;
             }
             Decision::Skip => {
+                file.stage = Stage::Skipped;
                 self.count_wanting(peer, false);
-                self.verdict(index, FileVerdict::Skipped);
-                self.leave(index, false);
+                self.close_when_durable(index, now);
                 return;
             }
             Decision::Refuse(error) => {

@@ -26,6 +26,9 @@ pub(super) enum Stage {
     Published,
     /// It stood there already and is the same; it becomes durable with the next group.
     Adopted,
+    /// It stood there already and stays, whatever it is; its folder entry becomes durable with the next
+    /// group: an earlier run may have died right after it had published it.
+    Skipped,
 }
 
 #[derive(Debug)]
@@ -376,13 +379,18 @@ impl Sink {
 
     /// The entry is finished and durable: its source hears of it, its folder may be finished too.
     pub(super) fn close(&mut self, index: FileIndex) {
-        if self
-            .file(index)
-            .is_some_and(|file| file.stage == Stage::Adopted)
-        {
-            self.verdict(index, FileVerdict::Adopted);
-            self.leave(index, true);
-            return;
+        match self.file(index).map(|file| file.stage) {
+            Some(Stage::Adopted) => {
+                self.verdict(index, FileVerdict::Adopted);
+                self.leave(index, true);
+                return;
+            }
+            Some(Stage::Skipped) => {
+                self.verdict(index, FileVerdict::Skipped);
+                self.leave(index, false);
+                return;
+            }
+            _ => {}
         }
         let Some(live) = self.remove(index) else {
             return;
@@ -482,7 +490,10 @@ impl Sink {
             if let Some(is_useless) = self.preparing.get_mut(&index) {
                 *is_useless |= discard;
             }
-            if !matches!(file.stage, Stage::Deciding | Stage::Adopted) {
+            if !matches!(
+                file.stage,
+                Stage::Deciding | Stage::Adopted | Stage::Skipped
+            ) {
                 self.out.push_back(if keep {
                     super::Effect::CloseFile(index)
                 } else {
@@ -507,7 +518,7 @@ impl Sink {
     pub(super) fn is_all_written(&self, file: &File) -> bool {
         match file.stage {
             Stage::Deciding => false,
-            Stage::Adopted => true,
+            Stage::Adopted | Stage::Skipped => true,
             _ => file.written == file.key.size,
         }
     }
