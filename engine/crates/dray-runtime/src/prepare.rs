@@ -490,7 +490,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     // Only where the sum of the whole is compared can a file come from several servers at once: nothing
     // else tells whether their replicas are equal.
     let (roots, is_needed): (_, Needed) = match &places.sources {
-        Sources::Xrootd(source) if is_whole => {
+        Sources::Xrootd(source) if is_whole && !source.contents => {
             let (roots, store) = source.replicas(&request.targets)?;
             (roots, Box::new(move || store.is_from_several()))
         }
