@@ -5,10 +5,10 @@ mod net_common;
 use dray_core::{ErrorKind, StreamId};
 use dray_wire::codec::{CHALLENGE_FRAME_BYTES, Connection, Preamble, Security, encode_join};
 use dray_wire::message::{Join, Message};
-use net_common::by_hand::{accepted, answers, frames, hello, joins, tls};
+use net_common::by_hand::{accepted, answers, frames, hello, joins, raw, tls};
 use net_common::{Change, Object, PATIENCE, Site, connect, next_stream};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 trait ReadWrite: Read + Write {}
@@ -123,6 +123,29 @@ fn who_joins_a_session_that_has_just_ended_is_no_stranger() {
     assert_eq!(rejected.kind, ErrorKind::Unauthorized);
     let others: Vec<_> = site.rejected.try_iter().collect();
     assert!(others.is_empty(), "only who has not the key: {others:?}");
+}
+
+#[test]
+fn who_leaves_before_it_has_asked_for_anything_was_not_turned_away() {
+    let site = Site::start(&Change::default());
+    // Half a JOIN is another thing.
+    let half = raw(&site, b"DRAY\x02\x01\x00\x00half a JOIN");
+    half.shutdown(Shutdown::Write).expect("half closed");
+    let error = site.next_rejected().to_string();
+    assert!(error.contains("join a stream"), "{error}");
+    // As a program that ends, with connections made ahead that its session does not need any more.
+    drop(raw(&site, b""));
+    drop(raw(&site, b"DRAY\x02\x00\x00\x00\x16\x03"));
+    let challenged = raw(&site, b"DRAY\x02\x01\x00\x00");
+    assert_eq!(challenged.peek(&mut [0]).expect("a challenge"), 1);
+    // The challenge is never read: the connection is reset.
+    drop(challenged);
+    // Dropped without TLS' last word.
+    let mut secure = tls(&site, Connection::Data);
+    secure.conn.complete_io(&mut secure.sock).expect("secure");
+    drop(secure);
+    let rejected = site.rejected.recv_timeout(Duration::from_millis(500));
+    assert!(rejected.is_err(), "{rejected:?}");
 }
 
 #[test]

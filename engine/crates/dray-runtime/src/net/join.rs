@@ -3,6 +3,7 @@
 
 use super::channel::Channel;
 use super::fail;
+use super::socket::is_hung_up;
 use dray_core::{Result, StreamId};
 use dray_wire::codec::{
     CHALLENGE_FRAME_BYTES, Challenge, JOIN_FRAME_BYTES, decode_challenge, decode_join,
@@ -27,23 +28,27 @@ fn failed(error: &io::Error) -> dray_core::Error {
     fail::io_error("join a stream", error)
 }
 
-/// The first of the listener's half.
-pub(super) fn challenge(channel: &mut Channel) -> Result<Challenge> {
+/// The first of the listener's half. `None` when the dialler has left, as of [`answer`].
+pub(super) fn challenge(channel: &mut Channel) -> Result<Option<Challenge>> {
     let challenge = Challenge(random()?);
-    channel
-        .write_both(&encode_challenge(&challenge), &[])
-        .map_err(|error| failed(&error))?;
-    Ok(challenge)
+    match channel.write_both(&encode_challenge(&challenge), &[]) {
+        Ok(()) => Ok(Some(challenge)),
+        Err(error) if is_hung_up(&error) => Ok(None),
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// The second; whether the proof holds is for [`proof_holds`]. `None` when the dialler leaves without a
-/// word: its session was refused, or granted fewer streams than it had connections.
+/// word: its session was refused, or granted fewer streams than it had connections; or its program ended,
+/// in good order or not.
 pub(super) fn answer(channel: &mut Channel) -> Result<Option<Join>> {
     let mut frame = [0; JOIN_FRAME_BYTES];
-    let begun = channel.read(&mut frame).map_err(|error| failed(&error))?;
-    if begun == 0 {
-        return Ok(None);
-    }
+    let begun = match channel.read(&mut frame) {
+        Ok(0) => return Ok(None),
+        Ok(begun) => begun,
+        Err(error) if is_hung_up(&error) => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+    };
     channel
         .read_exact(frame.get_mut(begun..).unwrap_or_default())
         .map_err(|error| failed(&error))?;

@@ -107,6 +107,12 @@ impl Pending {
 }
 
 impl Place<'_> {
+    /// Whether its connection has not been shown out.
+    pub(super) fn is_held(&self) -> bool {
+        let own = |held: &Held| held.number == self.number;
+        self.pending.places().held.iter().any(own)
+    }
+
     /// Notes that its connection has been challenged and has only to join.
     pub(super) fn awaits_join(&self) {
         let mut places = self.pending.places();

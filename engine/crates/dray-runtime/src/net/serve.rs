@@ -315,7 +315,12 @@ impl Shared {
         stream
             .set_read_timeout(Some(self.serve.timing.handshake))
             .map_err(failed)?;
-        if stream.peek(&mut first).map_err(failed)? == 1 && first[0] != MAGIC[0] {
+        let said = stream.peek(&mut first).map_err(failed)?;
+        if said == 0 && place.is_held() {
+            // Who leaves without a word was not turned away.
+            return Ok(());
+        }
+        if said == 1 && first[0] != MAGIC[0] {
             stream.set_read_timeout(None).map_err(failed)?;
             let own = stream.try_clone().map_err(failed)?;
             // From now on its bounds are the taker's.
@@ -334,7 +339,17 @@ impl Shared {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                Channel::tls(socket, tls.into()).map_err(failed)?
+                // One made ahead ends with its driver, whose session came to nothing meanwhile.
+                let is_unwanted = |error: &io::Error| {
+                    preamble.connection == Connection::Data
+                        && socket::is_hung_up(error)
+                        && place.is_held()
+                };
+                match Channel::tls(socket, tls.into()) {
+                    Ok(channel) => channel,
+                    Err(error) if is_unwanted(&error) => return Ok(()),
+                    Err(error) => return Err(failed(error)),
+                }
             }
         };
         let certificates = channel.peer_certificates();
@@ -502,7 +517,9 @@ impl Shared {
 
     /// Lets a data stream join, or closes it without a word.
     fn stream(&self, mut channel: Channel, place: &Place<'_>, is_clear: bool) -> Result<()> {
-        let challenge = join::challenge(&mut channel)?;
+        let Some(challenge) = join::challenge(&mut channel)? else {
+            return Ok(());
+        };
         place.awaits_join();
         let Some(join) = join::answer(&mut channel)? else {
             return Ok(());

@@ -100,6 +100,13 @@ pub(super) fn shut(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
+/// Whether the peer has ended the connection, in good order or by ending its program.
+pub(super) fn is_hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let kind = error.kind();
+    kind == Kind::UnexpectedEof || kind == Kind::ConnectionReset || kind == Kind::BrokenPipe
+}
+
 /// The addresses behind `host:port`.
 pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
     let operation = || format!("find the address {}", address.escape_debug());
