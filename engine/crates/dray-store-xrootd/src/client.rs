@@ -10,6 +10,7 @@ pub(crate) use file::RemoteFile;
 pub(crate) use many::{Renaming, Small};
 
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, Result};
+use dray_store::ReadState;
 use libloading::Library;
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -91,6 +92,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Whether it has this size and time.
+    pub(crate) fn is(&self, state: &ReadState) -> bool {
+        self.size == state.size && self.modified == state.modified
+    }
+
     const fn of(raw: &RawState) -> Self {
         Self {
             size: raw.size,

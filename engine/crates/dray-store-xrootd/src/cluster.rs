@@ -1,13 +1,15 @@
-//! The replicas of the one file that a store's URL names, where that names a cluster's manager.
+//! The replicas of a file, where a store's URL names a cluster's manager: of the one file that the URL
+//! names all of them, of others the one that was listed.
 //!
-//! Non-goals: files of folders, which are read from wherever the manager sends each of them. Nothing
-//! compares their checksums, and only a checksum tells that two replicas of one size are one file.
+//! Non-goals: a file of a folder from several servers. Nothing compares its checksum, and only a checksum
+//! tells that two replicas of one size are one file.
 
 use crate::checksum;
 use crate::client::{Found, client};
 use crate::located::Located;
 use crate::store::{Authorised, XrootdStore};
 use dray_core::{ErrorKind, Layout, RelPath, Result};
+use dray_store::ReadState;
 use std::sync::{Arc, OnceLock};
 
 /// A smaller file is read as the manager says. To ask for its servers is a round trip or two, and to log
@@ -17,6 +19,9 @@ const BYTES_MIN: u64 = 64 << 20;
 
 /// Servers of one file that are read at the most: each costs connections and readers (guess, revisit).
 const REPLICAS_MAX: usize = 8;
+
+/// Servers of a folder that are asked for one file at the most (guess, revisit).
+const SERVERS_MAX: usize = 64;
 
 /// A manager that has not heard of a file lately lets who asks wait for its servers' answers: five
 /// seconds by default (`cms.delay lookup`). It is waited for as long as so many bytes may take at a
@@ -33,6 +38,8 @@ pub(crate) struct Cluster {
     /// Set once, when it is first asked, and for good: a copy that came from several servers must not
     /// become one from whatever the manager says, which has another time.
     located: OnceLock<Option<Arc<Located>>>,
+    /// Whether it is a cluster at all.
+    is_cluster: OnceLock<bool>,
 }
 
 /// Whether a server says that it sends clients to others.
@@ -99,27 +106,69 @@ impl XrootdStore {
     }
 
     fn find(&self, path: &RelPath, found: &Found) -> Result<Option<Located>> {
-        let client = client()?;
-        let manager = self.url().login(0);
-        if !is_manager(&client.config(&manager, "role")?) {
-            return Ok(None);
-        }
-        let asked = self.asked(path)?;
-        let mut servers = client.locate(&manager, &asked, wait_seconds(found.size))?;
-        servers.sort();
-        servers.dedup();
-        servers.truncate(REPLICAS_MAX);
-        if servers.len() < 2 {
-            return Ok(None);
-        }
-        let answers = self.look_at_each(path, servers.iter().map(String::as_str))?;
-        let answers = servers.into_iter().zip(answers);
-        let answers = answers.filter_map(|(server, found)| Some((server, found?)));
-        let located = Located::of(found, answers.collect());
+        let located = Located::of(found, self.found_at_each(path, found.size)?);
         let Some(located) = located.filter(|located| located.replicas.len() > 1) else {
             return Ok(None);
         };
         Ok(self.has_sums(&located).then_some(located))
+    }
+
+    /// A server whose replica is the one that was listed; none where there is none, or no cluster.
+    pub(crate) fn server_that_has(
+        &self,
+        path: &RelPath,
+        listed: &ReadState,
+    ) -> Result<Option<String>> {
+        if !self.is_cluster()? {
+            return Ok(None);
+        }
+        // A manager that has not heard of a file lately names those first that answer it first; who has
+        // its folder it knows, because that was listed.
+        for asked in [Some(path.clone()), path.parent()].into_iter().flatten() {
+            let found = self.found_where(&asked, path, listed.size, SERVERS_MAX);
+            let mut found = found.unwrap_or_default().into_iter();
+            if let Some((server, _)) = found.find(|(_, found)| found.is(listed)) {
+                return Ok(Some(server));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the servers of a file say of it, of so many bytes; nothing where there is no cluster.
+    fn found_at_each(&self, path: &RelPath, bytes: u64) -> Result<Vec<(String, Found)>> {
+        if !self.is_cluster()? {
+            return Ok(Vec::new());
+        }
+        self.found_where(path, path, bytes, REPLICAS_MAX)
+    }
+
+    /// What the servers that have `asked`, so many at the most, say of the file at `path`; none is left out
+    /// but those that do not have it.
+    fn found_where(
+        &self,
+        asked: &RelPath,
+        path: &RelPath,
+        bytes: u64,
+        most: usize,
+    ) -> Result<Vec<(String, Found)>> {
+        let (manager, asked) = (self.url().login(0), self.asked(asked)?);
+        let mut servers = client()?.locate(&manager, &asked, wait_seconds(bytes))?;
+        servers.sort();
+        servers.dedup();
+        servers.truncate(most);
+        let answers = self.look_at_each(path, servers.iter().map(String::as_str))?;
+        let answers = servers.into_iter().zip(answers);
+        let answered = answers.filter_map(|(server, found)| Some((server, found?)));
+        Ok(answered.collect())
+    }
+
+    /// Whether the server sends its clients to others. An answer that fails is not remembered.
+    fn is_cluster(&self) -> Result<bool> {
+        if let Some(known) = self.cluster().is_cluster.get() {
+            return Ok(*known);
+        }
+        let is_cluster = is_manager(&client()?.config(&self.url().login(0), "role")?);
+        Ok(*self.cluster().is_cluster.get_or_init(|| is_cluster))
     }
 
     /// Whether a server of the file's tells checksums: what was read from several is compared with one.

@@ -1,6 +1,7 @@
 //! Listing a server's folders, depth first; one answer of the server per folder.
 
 use crate::client::Found;
+use crate::located::listed;
 use crate::store::XrootdStore;
 use dray_core::{EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result};
 use dray_store::{ListOptions, Listed, Lister, unsupported};
@@ -140,14 +141,31 @@ impl RemoteLister {
             (entry.1.is_folder, name.unwrap_or_default())
         };
         entries.sort_by_cached_key(key);
-        // A cluster's servers may each have the same folder.
-        entries.dedup_by(|one, other| match (&one.0, &other.0) {
-            (Ok(one), Ok(other)) => one == other,
-            _ => false,
-        });
-        frame.left = Some(entries.into());
+        frame.left = Some(merged(entries));
         error
     }
+}
+
+/// A cluster's servers may each have the same folder, and replicas of one file.
+fn merged(entries: Vec<(Result<Name>, Found)>) -> VecDeque<(Result<Name>, Found)> {
+    let mut left: VecDeque<(Result<Name>, Found)> = VecDeque::with_capacity(entries.len());
+    let mut replicas = Vec::new();
+    for (name, found) in entries {
+        match (left.back_mut(), &name) {
+            (Some((Ok(before), known)), Ok(again))
+                if before == again && known.is_folder == found.is_folder =>
+            {
+                replicas.push(found);
+                *known = listed(&replicas).unwrap_or(found);
+            }
+            _ => {
+                replicas.clear();
+                replicas.push(found);
+                left.push_back((name, found));
+            }
+        }
+    }
+    left
 }
 
 impl Iterator for RemoteLister {

@@ -43,9 +43,8 @@ impl Located {
             .collect();
         files.sort_by(|one, other| one.0.cmp(&other.0));
         files.dedup_by(|one, other| one.0 == other.0);
-        let count = |size: u64| files.iter().filter(|(_, found)| found.size == size).count();
-        let sizes = files.iter().map(|(_, found)| found.size);
-        let size = sizes.max_by_key(|size| (count(*size), *size == manager.size, *size))?;
+        let sizes: Vec<u64> = files.iter().map(|(_, found)| found.size).collect();
+        let size = usual_size(&sizes, Some(manager.size))?;
         let replicas = files.into_iter().filter(|(_, found)| found.size == size);
         let replicas: Vec<Replica> = replicas
             .map(|(server, found)| Replica {
@@ -94,13 +93,29 @@ impl Located {
     }
 }
 
+/// What a listing tells of a name that several servers have listed: of the size that most say, the oldest,
+/// whoever came first. None of none.
+pub(crate) fn listed(found: &[Found]) -> Option<Found> {
+    let sizes: Vec<u64> = found.iter().map(|found| found.size).collect();
+    let size = usual_size(&sizes, None)?;
+    let usual = found.iter().filter(|found| found.size == size);
+    usual.min_by_key(|found| key(&found.modified)).copied()
+}
+
+/// The size that most replicas have; of as many of either, the one that was told, or the larger.
+fn usual_size(sizes: &[u64], told: Option<u64>) -> Option<u64> {
+    let count = |size: u64| sizes.iter().filter(|other| **other == size).count();
+    let weight = |size: &u64| (count(*size), Some(*size) == told, *size);
+    sizes.iter().copied().max_by_key(weight)
+}
+
 const fn key(time: &ModifiedTime) -> (i64, u32) {
     (time.seconds, time.nanoseconds)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Located, STRIPE_BYTES};
+    use super::{Located, STRIPE_BYTES, listed};
     use crate::client::Found;
     use dray_core::{ModifiedTime, TargetId};
 
@@ -152,6 +167,16 @@ mod tests {
         };
         assert_eq!(Located::of(&folder, named(&[("a", folder)])), None);
         assert_eq!(Located::of(&a.1, Vec::new()), None);
+    }
+
+    #[test]
+    fn a_listing_tells_the_same_whichever_server_came_first() {
+        let (a, b, c) = (file(9, 30), file(9, 20), file(7, 10));
+        for order in [[a, b, c], [c, a, b], [b, c, a]] {
+            assert_eq!(listed(&order), Some(b));
+        }
+        assert_eq!(listed(&[c]), Some(c));
+        assert_eq!(listed(&[]), None);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::url::{Url, text};
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result, TargetId};
 use dray_store::{
-    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, Readable,
-    Target, TargetMap, Targets,
+    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadPurpose, ReadState,
+    Readable, Target, TargetMap, Targets,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl XrootdStore {
     ///
     /// # Errors
     /// Of the server.
-    pub fn state_now(&self, path: &RelPath) -> Result<dray_store::ReadState> {
+    pub fn state_now(&self, path: &RelPath) -> Result<ReadState> {
         let found = match &self.one {
             Some(one) => one.found(true),
             None => self
@@ -105,7 +105,7 @@ impl XrootdStore {
                 .and_then(|found| Ok(self.examine(path, found)?.0)),
         };
         let found = found.map_err(|error| error.file(path))?;
-        Ok(dray_store::ReadState {
+        Ok(ReadState {
             size: found.size,
             modified: found.modified,
         })
@@ -157,7 +157,11 @@ impl XrootdStore {
     }
 
     fn reader(&self, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
-        let opened = RemoteReader::open(&self.url, path, self.how(is_once));
+        self.reader_at(&self.url, path, is_once)
+    }
+
+    fn reader_at(&self, url: &Url, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
+        let opened = RemoteReader::open(url, path, self.how(is_once));
         opened.map_err(|error| error.file(path).at(self.end))
     }
 
@@ -226,6 +230,23 @@ impl Readable for XrootdStore {
             return Ok(Box::new(ReplicaHandle(reader)));
         }
         Ok(Box::new(Handle(Arc::new(self.reader(path, false)?))))
+    }
+
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        if self.one.is_some() || self.located(path).is_some() {
+            return self.open_read(path, ReadPurpose::Transfer);
+        }
+        let reader = self.reader(path, false)?;
+        if reader.opened().is(listed) {
+            return Ok(Box::new(Handle(Arc::new(reader))));
+        }
+        // Of a cluster, the manager may have named another server than the listing came from. Whatever
+        // fails here is no fault of the file's: whoever reads compares.
+        let reader = match self.server_that_has(path, listed) {
+            Ok(Some(server)) => self.reader_at(&self.url.with_host(&server), path, false)?,
+            Ok(None) | Err(_) => reader,
+        };
+        Ok(Box::new(Handle(Arc::new(reader))))
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {

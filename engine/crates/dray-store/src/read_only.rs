@@ -3,7 +3,7 @@
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, MadeDir, PartialId,
-    PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
@@ -31,6 +31,15 @@ pub trait Readable: Send + Sync {
     /// # Errors
     /// As there.
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
+
+    /// As [`Store::open_listed`].
+    ///
+    /// # Errors
+    /// As there.
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        let _ = listed;
+        self.open_read(path, ReadPurpose::Transfer)
+    }
 
     /// As [`Store::stat`].
     ///
@@ -78,6 +87,10 @@ impl<R: Readable> Store for ReadOnly<R> {
 
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
         self.0.open_read(path, purpose)
+    }
+
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        self.0.open_listed(path, listed)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {

@@ -70,6 +70,16 @@ pub trait Store: Send + Sync {
     /// [`ReadHandle::state`]).
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
 
+    /// Opens for a transfer a file that was listed with this size and time. Where several servers have
+    /// versions of it, the one that was listed is opened, if there still is one. Whoever reads compares.
+    ///
+    /// # Errors
+    /// As [`Store::open_read`].
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        let _ = listed;
+        self.open_read(path, ReadPurpose::Transfer)
+    }
+
     // ---- sink --------------------------------------------------------------------------------
 
     /// What stands at `path`, links not followed; `None` when nothing does (or its folder does not

@@ -11,7 +11,7 @@ use dray_core::{
 };
 use dray_session::Failure;
 use dray_session::source::Listed;
-use dray_store::{ListOptions, Lister, ReadHandle, ReadPurpose, Store};
+use dray_store::{ListOptions, Lister, ReadHandle, ReadState, Store};
 use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
@@ -30,8 +30,8 @@ pub struct Origin {
     path: RelPath,
     /// First byte that is sent (a byte range of a file).
     pub(super) offset: u64,
-    /// Size of the whole file as listed.
-    pub(super) listed_bytes: u64,
+    /// Size of the whole file, and its time, as listed.
+    pub(super) listed: ReadState,
     handle: OnceLock<Arc<dyn ReadHandle>>,
     /// Whether reads of it may share a handle: not when objects are drawn at random from all files,
     /// which would keep all of them open.
@@ -41,7 +41,7 @@ pub struct Origin {
 impl Origin {
     /// Opens the file for one read.
     fn open(&self) -> Result<Arc<dyn ReadHandle>> {
-        let opened = self.store.open_read(&self.path, ReadPurpose::Transfer);
+        let opened = self.store.open_listed(&self.path, &self.listed);
         opened.map(Arc::from)
     }
 
@@ -211,7 +211,10 @@ impl Listing {
         if let EntryKind::File { size, sparse } = kind {
             // The store's path: the lister's names below the root's own.
             let origin_path = origin_path(&walk.root, &self.folders, &path, &item.name);
-            let listed_bytes = size;
+            let listed = ReadState {
+                size,
+                modified: item.metadata.modified,
+            };
             if let Err(error) = self.size.map_or(Ok(()), |asked| must_be(asked, size)) {
                 self.next_index -= 1;
                 batch.fail(error.file(&path));
@@ -236,7 +239,7 @@ impl Listing {
                         store: Arc::clone(&walk.root.store),
                         path: origin_path,
                         offset,
-                        listed_bytes,
+                        listed,
                         handle: OnceLock::new(),
                         is_shared: self.is_shared,
                     }),

@@ -240,15 +240,15 @@ fn fill(
 
 fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) -> Result<ReadState> {
     let now = handle.state()?;
-    if now.size == origin.listed_bytes && now.modified == part.modified {
+    if now.size == origin.listed.size && now.modified == part.modified {
         return Ok(now);
     }
-    let cause = if now.size == origin.listed_bytes {
+    let cause = if now.size == origin.listed.size {
         "its modification time is another than when it was listed".to_owned()
     } else {
         format!(
             "it has {} bytes, {} when it was listed",
-            now.size, origin.listed_bytes
+            now.size, origin.listed.size
         )
     };
     Err(

@@ -271,6 +271,12 @@ impl<H: Hook> Store for Around<H> {
         Ok(Box::new(self.handle(path, inner)))
     }
 
+    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
+        let open = || self.inner.open_listed(path, listed);
+        let inner = self.call(Operation::OpenRead, path, open)?;
+        Ok(Box::new(self.handle(path, inner)))
+    }
+
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
         self.call(Operation::Stat, path, || self.inner.stat(path))
     }
