@@ -265,8 +265,8 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "How to copy")]
     pub(crate) streams: Option<StreamCount>,
 
-    /// Readers, or writers, of each storage target of this host, 1 to 64, 4 unless it is said (writers of
-    /// an XRootD server: 16); auto: found while it runs, by what this host sees
+    /// Readers, or writers, of each storage target of this host at the most, 1 to 64, 4 unless it is said
+    /// (writers of an XRootD server: 16); auto: found while it runs, by what this host sees
     #[arg(long, value_name = "N", value_parser = units::threads, help_heading = "How to copy")]
     pub(crate) threads: Option<Threads>,
 
@@ -445,7 +445,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME=RATE", value_parser = units::target_rate)]
     pub(crate) limit_target: Vec<(String, RateInTime)>,
 
-    /// Readers, or writers, of each storage target, 1 to 64; auto: found while a transfer runs
+    /// Readers, or writers, of each storage target at the most, 1 to 64; auto: found while a transfer runs
     #[arg(long, value_name = "N", default_value = "4", value_parser = units::threads)]
     pub(crate) threads: Threads,
 

@@ -13,6 +13,7 @@ use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
 use dray_runtime::drive::Watch;
 use dray_runtime::observe::Observer;
+use dray_runtime::threads::refused;
 use dray_session::source::Listed;
 use dray_session::{Event, Failure, Progress};
 use dray_wire::message::BlockHead;
@@ -90,10 +91,11 @@ impl Feed {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (queue, lines) = sync_channel(QUEUE_MAX);
         let drawer = Drawer::new(show, say.quiet, Arc::clone(&shared));
+        let drawer = std::thread::Builder::new().spawn(move || drawer.run(&lines));
         Ok(Self {
             shared,
             queue,
-            drawer: std::thread::spawn(move || drawer.run(&lines)),
+            drawer: drawer.map_err(|error| refused(&error))?,
             trace,
             quiet_files: show != Show::Json,
         })

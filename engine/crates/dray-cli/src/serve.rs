@@ -127,7 +127,11 @@ impl House {
                     "leave --target and --limit-target out",
                 ));
             }
-            Some(null) => (serve.root.clone(), Served::Null(NullExport(null))),
+            Some(null) => {
+                let threads = serve.threads;
+                let served = Served::Null(NullExport { null, threads });
+                (serve.root.clone(), served)
+            }
             None => {
                 let root = serve.root.canonicalize().map_err(|error| {
                     usage(

@@ -4,6 +4,7 @@
 use crate::exit::Exit;
 use crate::output;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::threads::refused;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -34,8 +35,11 @@ pub(crate) fn may_tell() -> bool {
 /// # Errors
 /// When the system gives no signal handler.
 pub(crate) fn watch(words: &'static str) -> Result<()> {
-    ctrlc::set_handler(move || on_signal(words)).map_err(|error| {
-        Error::new(ErrorKind::Internal, End::Here, "listen for signals").cause(error.to_string())
+    ctrlc::set_handler(move || on_signal(words)).map_err(|error| match error {
+        // They are heard by a thread of their own.
+        ctrlc::Error::System(error) => refused(&error),
+        _ => Error::new(ErrorKind::Internal, End::Here, "listen for signals")
+            .cause(error.to_string()),
     })
 }
 

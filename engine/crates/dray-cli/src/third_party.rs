@@ -14,6 +14,7 @@ use dray_endpoint::client::Client;
 use dray_endpoint::streams::{STREAMS_MAX, Streams};
 use dray_runtime::drive::StreamCount;
 use dray_runtime::net::Trust;
+use dray_runtime::threads;
 use hyper::Method;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -123,12 +124,12 @@ fn ticket_and_way(
 ) -> Result<(Value, Result<()>)> {
     thread::scope(|scope| match &active.trust {
         Trust::Key(key) => {
-            let way = scope.spawn(|| active.connect_ahead());
+            let way = threads::start(scope, || active.connect_ahead())?;
             let ticket = ticket(passive, transfer, path, &key.to_string());
             Ok((ticket?, ended(way)))
         }
         Trust::Authority(_) => {
-            let way = scope.spawn(|| passive.connect_ahead());
+            let way = threads::start(scope, || passive.connect_ahead())?;
             let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
             let key = about.get("key").and_then(Value::as_str);
             let key = key.ok_or_else(|| odd_answer("key"))?;

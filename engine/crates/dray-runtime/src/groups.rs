@@ -3,13 +3,17 @@
 //! Each target has as many as are said, started when there are jobs for them. How many may be changed
 //! while they run: those that are too many end when they come to their next job, so none is waited for.
 //!
+//! Of storage that makes nobody wait there are no more than are enough ([`dray_sched::waits`]).
+//!
 //! Invariant: a job that was given is taken, however the number changes: of the threads of a target that
-//! has been met, one at the least stays.
+//! has been met, one at the least stays. Only where the system gives not even one is it left.
 
+use crate::threads::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use dray_core::TargetId;
+use dray_core::{Result, TargetId};
+use dray_sched::waits::Waits;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// Targets that get threads of their own; further ones share theirs.
 const GROUPS_MAX: usize = 64;
@@ -22,14 +26,28 @@ struct Crew {
     running: AtomicU32,
     /// Threads that may run, of each target.
     allowed: Arc<AtomicU32>,
+    /// Which of the last jobs waited, as [`Waits::bits`].
+    waits: AtomicU8,
+    /// Threads that are worth their while where none waits.
+    busy_max: u32,
 }
 
 impl Crew {
+    /// Threads that may run now, one at the least.
+    fn most(&self) -> u32 {
+        let allowed = self.allowed.load(Ordering::Relaxed).max(1);
+        allowed.min(self.enough().unwrap_or(u32::MAX))
+    }
+
+    fn enough(&self) -> Option<u32> {
+        Waits::of_bits(self.waits.load(Ordering::Relaxed)).enough(self.busy_max)
+    }
+
     /// Counts one more thread, if there is a job that no other may do and it may run.
     fn may_start(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         let is_needed = self.open.load(Ordering::Relaxed) > running;
-        let may_start = is_needed && running < self.allowed.load(Ordering::Relaxed);
+        let may_start = is_needed && running < self.most();
         if may_start {
             self.running.fetch_add(1, Ordering::Relaxed);
         }
@@ -39,7 +57,7 @@ impl Crew {
     /// Counts one thread less, if there are too many.
     fn must_end(&self) -> bool {
         let one_less = |running: u32| {
-            let is_too_many = running > self.allowed.load(Ordering::Relaxed).max(1);
+            let is_too_many = running > self.most();
             is_too_many.then(|| running - 1)
         };
         self.running
@@ -63,9 +81,24 @@ impl<J> Worker<J> {
         }
     }
 
-    /// A job is done, whoever had taken it.
-    pub(crate) fn done(&self) {
-        self.crew.open.fetch_sub(1, Ordering::Relaxed);
+    /// Does a job, whoever has taken it.
+    pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
+        let waits = Waiting::begin();
+        let done = work();
+        self.done(waits.had_any());
+        done
+    }
+
+    /// How many threads are enough, where the storage makes nobody wait.
+    pub(crate) fn enough(&self) -> Option<u32> {
+        self.crew.enough()
+    }
+
+    fn done(&self, has_waited: bool) {
+        let crew = &self.crew;
+        let noted = |before| Some(Waits::of_bits(before).with(has_waited).bits());
+        let _ = (crew.waits).fetch_update(Ordering::Relaxed, Ordering::Relaxed, noted);
+        crew.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -82,14 +115,17 @@ struct Group<J, S> {
 pub(crate) struct Groups<J, S> {
     groups: Vec<Group<J, S>>,
     allowed: Arc<AtomicU32>,
+    busy_max: u32,
 }
 
 impl<J, S> Groups<J, S> {
-    /// So many threads for each target, one at the least.
-    pub(crate) fn new(threads: u32) -> Self {
+    /// So many threads for each target, one at the least; `busy_max` of them while its storage makes
+    /// nobody wait.
+    pub(crate) fn new(threads: u32, busy_max: u32) -> Self {
         Self {
             groups: Vec::new(),
             allowed: Arc::new(AtomicU32::new(threads.max(1))),
+            busy_max,
         }
     }
 
@@ -99,14 +135,17 @@ impl<J, S> Groups<J, S> {
     }
 
     /// Gives a job to the threads of a target. `share` makes what they share when the target is first met;
-    /// `start` starts one of them.
+    /// `start` starts one of them; where it cannot, those that run do the job.
+    ///
+    /// # Errors
+    /// What `start` says, when none runs.
     pub(crate) fn give(
         &mut self,
         target: TargetId,
         job: J,
         share: impl FnOnce() -> S,
-        start: impl Fn(Worker<J>, &S),
-    ) {
+        start: impl Fn(Worker<J>, &S) -> Result<()>,
+    ) -> Result<()> {
         let known = (self.groups.iter()).position(|group| group.target == target);
         let place = known.unwrap_or_else(|| {
             if self.groups.len() >= GROUPS_MAX {
@@ -121,6 +160,8 @@ impl<J, S> Groups<J, S> {
                     open: AtomicU32::new(0),
                     running: AtomicU32::new(0),
                     allowed: Arc::clone(&self.allowed),
+                    waits: AtomicU8::new(Waits::default().bits()),
+                    busy_max: self.busy_max,
                 }),
                 shared: share(),
             });
@@ -135,15 +176,22 @@ impl<J, S> Groups<J, S> {
                 jobs: group.taken.clone(),
                 crew: Arc::clone(&group.crew),
             };
-            start(worker, &group.shared);
+            if let Err(error) = start(worker, &group.shared) {
+                let before = group.crew.running.fetch_sub(1, Ordering::Relaxed);
+                return match before {
+                    1 => Err(error),
+                    _ => Ok(()),
+                };
+            }
         }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{GROUPS_MAX, Groups, Worker};
-    use dray_core::TargetId;
+    use dray_core::{End, Error, ErrorKind, TargetId};
     use std::cell::RefCell;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -151,12 +199,16 @@ mod tests {
 
     #[test]
     fn each_target_has_its_own_up_to_a_bound() {
-        let mut groups = Groups::new(1);
+        let mut groups = Groups::new(1, 1);
         let started = RefCell::new(Vec::new());
         for _ in 0..2 {
             for target in 0..100 {
-                let start = |worker: Worker<u32>, _: &()| started.borrow_mut().push(worker);
-                groups.give(TargetId(target), target, || (), start);
+                let start = |worker: Worker<u32>, _: &()| {
+                    started.borrow_mut().push(worker);
+                    Ok(())
+                };
+                let given = groups.give(TargetId(target), target, || (), start);
+                given.expect("started");
             }
         }
         let started = started.into_inner();
@@ -173,31 +225,36 @@ mod tests {
     #[test]
     fn threads_are_started_as_they_are_needed_and_no_more_than_may_run() {
         let started = AtomicU32::new(0);
-        let mut groups = Groups::new(3);
+        let mut groups = Groups::new(3, 1);
         let workers = RefCell::new(Vec::new());
         let start = |worker: Worker<u32>, _: &()| {
             started.fetch_add(1, Ordering::Relaxed);
             workers.borrow_mut().push(worker);
+            Ok(())
         };
         let started = || started.load(Ordering::Relaxed);
-        groups.give(TargetId(0), 0, || (), start);
+        let give = |groups: &mut Groups<u32, ()>, job| {
+            let given = groups.give(TargetId(0), job, || (), start);
+            given.expect("started");
+        };
+        give(&mut groups, 0);
         assert_eq!(started(), 1);
         // Who has done what there was does the next.
         let done = || {
             let workers = workers.borrow();
             let worker = workers.first().expect("one");
             worker.next().expect("a job");
-            worker.done();
+            worker.done(true);
         };
         done();
-        groups.give(TargetId(0), 1, || (), start);
+        give(&mut groups, 1);
         assert_eq!(started(), 1);
         for job in 0..9 {
-            groups.give(TargetId(0), job, || (), start);
+            give(&mut groups, job);
         }
         assert_eq!(started(), 3, "no more than may run");
         groups.set_threads(5);
-        groups.give(TargetId(0), 10, || (), start);
+        give(&mut groups, 10);
         assert_eq!(started(), 5, "there are jobs for them");
         groups.set_threads(2);
         for worker in workers.borrow().iter().take(3) {
@@ -212,16 +269,80 @@ mod tests {
     }
 
     #[test]
+    fn where_the_system_gives_no_more_threads_those_that_run_do_it() {
+        let mut groups = Groups::new(4, 1);
+        let workers = RefCell::new(Vec::new());
+        let refused = || Err(Error::new(ErrorKind::Busy, End::Here, "start a thread"));
+        let start = |worker: Worker<u32>, _: &()| {
+            let mut workers = workers.borrow_mut();
+            match workers.is_empty() {
+                true => workers.push(worker),
+                false => return refused(),
+            }
+            Ok(())
+        };
+        let given = groups.give(TargetId(0), 0, || (), |_, ()| refused());
+        assert!(given.is_err(), "nobody would do it");
+        for job in 1..9 {
+            let given = groups.give(TargetId(0), job, || (), start);
+            given.expect("one runs");
+        }
+        let worker = workers.into_inner().pop().expect("one");
+        for job in 0..9 {
+            assert_eq!(worker.next(), Some(job));
+            worker.done(true);
+        }
+    }
+
+    #[test]
+    fn storage_that_makes_nobody_wait_has_few_until_it_does() {
+        let mut groups = Groups::new(4, 2);
+        let workers = RefCell::new(Vec::new());
+        let start = |worker: Worker<u32>, _: &()| {
+            workers.borrow_mut().push(worker);
+            Ok(())
+        };
+        let give = |groups: &mut Groups<u32, ()>, jobs: u32| {
+            for job in 0..jobs {
+                let given = groups.give(TargetId(0), job, || (), start);
+                given.expect("started");
+            }
+        };
+        let done = |jobs: u32, has_waited: bool| {
+            let workers = workers.borrow();
+            let worker = workers.last().expect("one");
+            for _ in 0..jobs {
+                worker.jobs.recv().expect("a job");
+                worker.done(has_waited);
+            }
+        };
+        give(&mut groups, 20);
+        assert_eq!(workers.borrow().len(), 4, "nothing is known");
+        done(8, false);
+        for worker in workers.borrow().iter().take(2) {
+            assert_eq!(worker.next(), None, "two are enough");
+        }
+        give(&mut groups, 4);
+        assert_eq!(workers.borrow().len(), 4, "none is started");
+        done(1, true);
+        give(&mut groups, 1);
+        assert_eq!(workers.borrow().len(), 4, "one is chance");
+        done(1, true);
+        give(&mut groups, 1);
+        assert_eq!(workers.borrow().len(), 6, "it makes wait");
+    }
+
+    #[test]
     fn however_the_number_changes_each_job_is_done() {
         let (done, most, now) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let begun = Barrier::new(2);
         std::thread::scope(|scope| {
-            let mut groups = Groups::new(4);
+            let mut groups = Groups::new(4, 1);
             let (done, most, now, begun) = (&done, &most, &now, &begun);
             for job in 0..4_000_u32 {
                 // Up and down, and one alone in between.
                 groups.set_threads([1, 16, 2, 7][job as usize / 100 % 4]);
-                groups.give(
+                let given = groups.give(
                     TargetId(job % 3),
                     job,
                     || (),
@@ -238,11 +359,13 @@ mod tests {
                                 std::thread::sleep(Duration::from_micros(20));
                                 now.fetch_sub(1, Ordering::SeqCst);
                                 done.fetch_add(1, Ordering::SeqCst);
-                                worker.done();
+                                worker.done(true);
                             }
                         });
+                        Ok(())
                     },
                 );
+                given.expect("started");
             }
             begun.wait();
         });

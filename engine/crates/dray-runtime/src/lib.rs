@@ -27,6 +27,7 @@ pub mod prepare;
 pub mod select;
 pub mod sink;
 pub mod source;
+pub mod threads;
 pub mod tune;
 pub mod web;
 pub mod xrootd;

@@ -4,7 +4,7 @@
 use crate::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::{Buffer, Pool};
-use crate::{sink, source};
+use crate::{sink, source, threads};
 use crossbeam_channel::{Sender, unbounded};
 use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
 use dray_session::source::Listed;
@@ -106,12 +106,12 @@ pub fn run(
     let offer = sink.destination.offer();
     let ends = std::thread::scope(|scope| {
         // An end that has ended says so, as a network's receivers do: the other must not wait.
-        let sink = scope.spawn(|| {
+        let sink = threads::start(scope, || {
             let ended = sink::run(sink, &pool, sink_link, &at_sink);
             let lost = dray_session::source::Input::PeerLost(gone().at(End::Sink));
             let _ = source_events_in.send(SourceEvent::Input(lost));
             ended
-        });
+        })?;
         let source = source::run(source, source_link, &at_source);
         let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
         let _ = sink_events_in.send(SinkEvent::Input(lost));

@@ -132,7 +132,12 @@ impl Null {
 
 /// A null end that others may read from and write to, in the place of an exported folder.
 #[derive(Debug)]
-pub struct NullExport(pub Null);
+pub struct NullExport {
+    /// What it is.
+    pub null: Null,
+    /// How many threads each end of it has.
+    pub threads: Threads,
+}
 
 impl NullExport {
     /// The sink that a driver asks for, within `pool` bytes.
@@ -169,7 +174,7 @@ impl NullExport {
             words: "a null end".to_owned(),
         })?;
         let can = destination.can();
-        let threads = Threads::Usual;
+        let threads = self.threads;
         Ok(export::sink_of(
             destination,
             can,
@@ -190,7 +195,7 @@ impl NullExport {
         limits: &Limits,
         pool: u64,
     ) -> Result<source::Setup> {
-        let store = self.0.source();
+        let store = self.null.source();
         let root = |path: &Vec<u8>| {
             let trimmed = path.strip_suffix(b"/").unwrap_or(path);
             Ok(Root {
@@ -200,7 +205,7 @@ impl NullExport {
             })
         };
         let roots: Result<Vec<_>> = connect.paths.iter().map(root).collect();
-        export::source_of(roots?, connect, limits, pool, Threads::Usual)
+        export::source_of(roots?, connect, limits, pool, self.threads)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::caught::caught;
 use crate::place::Sources;
-use crate::{web, xrootd};
+use crate::{threads, web, xrootd};
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -57,11 +57,14 @@ impl Offer {
     ) -> Arc<Self> {
         let (tell, words) = channel();
         let stop = tell.clone();
-        std::thread::spawn(move || {
+        let asked = std::thread::Builder::new().spawn(move || {
             let said = caught("ask for the checksum", ask).and_then(|said| said);
             // Nobody waits for it any more when the copy has ended.
             let _ = tell.send(Word::Said(said));
         });
+        if let Err(error) = asked {
+            let _ = stop.send(Word::Said(Err(threads::refused(&error))));
+        }
         Arc::new(Self {
             words: Mutex::new(words),
             stop,

@@ -31,10 +31,11 @@ use crate::groups::Groups;
 use crate::link::{SinkEvent, SinkLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
+use crate::threads;
 use crate::zones::stay_near_device;
 use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use dray_core::{End, FileIndex, PeerId, RelPath, TargetId};
+use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
 use dray_store::StoreExt;
@@ -78,7 +79,8 @@ pub fn run(
         conduct_all(&space, machine, writers, pool, link, observer)
     });
     space.clear_away();
-    ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Sink)), Progress::default()))
+    let failed = |error: Error| (Outcome::Failed(error.at(End::Sink)), Progress::default());
+    ran.and_then(|ended| ended).unwrap_or_else(failed)
 }
 
 /// Starts the threads and the conductor, and waits for all of them.
@@ -89,30 +91,31 @@ fn conduct_all(
     pool: &Pool,
     link: SinkLink,
     observer: &dyn Observer,
-) -> (Outcome, Progress) {
+) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
         let (control_out, unsent) = conduct::outbox();
         let (close, broken) = (link.close, link.events_in.clone());
-        scope.spawn(move || {
+        threads::start(scope, move || {
             if let Err(error) = conduct::run_control(link.control, &unsent, close) {
                 let _ = broken.send(SinkEvent::Broken(error));
             }
-        });
+        })?;
         // Looking and preparing keep their order, so one thread does them; so do syncs and records.
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
         let start = |jobs: &Receiver<Chore>| {
             let (jobs, events) = (jobs.clone(), link.events_in.clone());
-            scope.spawn(move || {
+            let change = move || {
                 or_tell("change the destination", &events, SinkEvent::Broken, || {
                     chores::run(&jobs, space, &events);
                 });
-            });
+            };
+            threads::start(scope, change).map(drop)
         };
-        start(&names);
-        start(&log);
-        (0..CHORE_THREADS).for_each(|_| start(&chores));
+        start(&names)?;
+        start(&log)?;
+        (0..CHORE_THREADS).try_for_each(|_| start(&chores))?;
         let mut conductor = Conductor {
             scope,
             machine,
@@ -125,7 +128,7 @@ fn conduct_all(
             names: names_out,
             log: log_out,
             chores: chores_out,
-            writers: Groups::new(writers),
+            writers: Groups::new(writers, threads::busy_max()),
             open: HashMap::new(),
             small: HashMap::new(),
             outcome: None,
@@ -135,7 +138,7 @@ fn conduct_all(
         // However it ended: its threads are about to be waited for.
         space.hurry();
         let progress = *conductor.machine.progress();
-        (outcome, progress)
+        Ok((outcome, progress))
     })
 }
 
@@ -379,16 +382,20 @@ impl Conductor<'_, '_> {
             turns: Arc::new(Turns::new()),
             device: space.store.device_of(target),
         };
-        self.writers.give(target, job, writers, |worker, writers| {
+        let given = self.writers.give(target, job, writers, |worker, writers| {
             let (device, turns) = (writers.device, Arc::clone(&writers.turns));
             let events = events.clone();
-            scope.spawn(move || {
+            let write = move || {
                 stay_near_device(device);
                 or_tell("write the files", &events, SinkEvent::Broken, || {
                     write::run(&worker, &turns, pool, space, &events);
                 });
-            });
+            };
+            threads::start(scope, write).map(drop)
         });
+        if let Err(error) = given {
+            self.hand_in(SinkEvent::Broken(error));
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::groups::Groups;
 use crate::link::{BlockSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
+use crate::threads;
 use crate::zones::stay_near_device;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::options::Options;
@@ -64,7 +65,8 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
         let bounds = (segments_max, readers_most);
         conduct_all(listing, machine, bounds, &pool, link, observer)
     });
-    Ok(ran.unwrap_or_else(|error| (Outcome::Failed(error.at(End::Source)), Progress::default())))
+    let failed = |error: Error| (Outcome::Failed(error.at(End::Source)), Progress::default());
+    Ok(ran.and_then(|ended| ended).unwrap_or_else(failed))
 }
 
 /// Starts the threads and the conductor, and waits for all of them.
@@ -75,22 +77,22 @@ fn conduct_all(
     pool: &Pool,
     link: SourceLink,
     observer: &dyn Observer,
-) -> (Outcome, Progress) {
+) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
         let (list_jobs, lister_jobs) = bounded::<u32>(1);
         let events = link.events_in.clone();
-        scope.spawn(move || {
+        threads::start(scope, move || {
             or_tell("list the source", &events, SourceEvent::Broken, || {
                 list::run(listing, &lister_jobs, &events);
             });
-        });
+        })?;
         let (control_out, unsent) = conduct::outbox();
         let (close, broken) = (link.close, link.events_in.clone());
-        scope.spawn(move || {
+        threads::start(scope, move || {
             if let Err(error) = conduct::run_control(link.control, &unsent, close) {
                 let _ = broken.send(SourceEvent::Broken(error));
             }
-        });
+        })?;
         let mut conductor = Conductor {
             scope,
             machine,
@@ -103,14 +105,14 @@ fn conduct_all(
             segments_max,
             // The machine says how many reads of a target go on at once; targets that share threads have
             // no more for that.
-            readers: Groups::new(readers_most),
+            readers: Groups::new(readers_most, threads::busy_max()),
             streams: HashMap::new(),
             origins: HashMap::new(),
             outcome: None,
         };
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
-        (outcome, progress)
+        Ok((outcome, progress))
     })
 }
 
@@ -171,11 +173,15 @@ impl Conduct for Conductor<'_, '_> {
                 let cut = sender.cutter();
                 self.streams.insert(stream, Stream { jobs, cut });
                 let (pool, events) = (self.pool, self.events.clone());
-                self.scope.spawn(move || {
+                let started = threads::start(self.scope, move || {
                     or_tell("send objects", &events, SourceEvent::Broken, || {
                         run_stream(stream, sender, &stream_jobs, pool, &events);
                     });
                 });
+                if let Err(error) = started {
+                    self.hand_in(SourceEvent::Broken(error));
+                    return;
+                }
                 self.machine.handle(Input::StreamUp(stream), now);
             }
             SourceEvent::Broken(error) => {
@@ -306,15 +312,19 @@ impl Conductor<'_, '_> {
         let device = || store.and_then(|store| store.device_of(target));
         let (scope, pool, events) = (self.scope, self.pool, &self.events);
         let segments_max = self.segments_max;
-        self.readers.give(target, job, device, |worker, device| {
+        let given = self.readers.give(target, job, device, |worker, device| {
             let (device, events) = (*device, events.clone());
-            scope.spawn(move || {
+            let read = move || {
                 stay_near_device(device);
                 or_tell("read the files", &events, SourceEvent::Broken, || {
                     read::run(&worker, pool, segments_max, &events);
                 });
-            });
+            };
+            threads::start(scope, read).map(drop)
         });
+        if let Err(error) = given {
+            self.hand_in(SourceEvent::Broken(error));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! slow ([`congestion`]), when it may go ([`pace`]), how many objects each sink target may have on the
 //! way ([`credit`]), which transfers run ([`policy`]), at which rate and by when ([`broker`]), and who
 //! shares what is left ([`shares`]); which stream has stopped to carry ([`streams`]); and with how many
-//! streams and threads a transfer runs ([`tuner`]).
+//! streams and threads a transfer runs ([`tuner`], [`waits`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -19,3 +19,4 @@ pub mod policy;
 pub mod shares;
 pub mod streams;
 pub mod tuner;
+pub mod waits;

@@ -139,6 +139,8 @@ pub struct Objects {
     congestion: Congestion,
     credit: HashMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
+    /// Source targets of which so many reads at a time are enough.
+    enough: HashMap<TargetId, u32>,
     /// The pair that had the last turn.
     turn: Option<Pair>,
     /// Whether files go in order.
@@ -164,6 +166,7 @@ impl Objects {
             congestion: Congestion::new(limits.reads_max),
             credit: HashMap::new(),
             reading: HashMap::new(),
+            enough: HashMap::new(),
             turn: None,
             is_ordered: false,
         }
@@ -173,6 +176,14 @@ impl Objects {
     pub const fn set_reads_max(&mut self, reads_max: u32) {
         self.limits.reads_max = reads_max;
         self.congestion.set_most(reads_max);
+    }
+
+    /// From now on so many reads of a source target at a time are enough, or as many as may be.
+    pub fn set_enough(&mut self, source: TargetId, reads: Option<u32>) {
+        match reads {
+            Some(reads) => self.enough.insert(source, reads.max(1)),
+            None => self.enough.remove(&source),
+        };
     }
 
     /// Opens the wanted objects of a file.
@@ -421,7 +432,8 @@ impl Objects {
     /// others; without others it may hold all that is its own. File after file nobody goes around it.
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
-        reading < self.limits.reads_max
+        let enough = self.enough.get(&source).copied();
+        reading < self.limits.reads_max.min(enough.unwrap_or(u32::MAX))
             && (reading < self.congestion.bound(source)
                 || self.order == Order::File
                 || !self.has_others(source))

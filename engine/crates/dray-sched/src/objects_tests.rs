@@ -444,3 +444,21 @@ proptest! {
         prop_assert!(objects.is_idle());
     }
 }
+
+#[test]
+fn a_target_that_makes_nobody_wait_is_read_by_as_many_as_are_enough() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    objects.grant(TargetId(0), 100);
+    objects.add(work(0, 100, 0, 0));
+    objects.add(work(1, 100, 1, 0));
+    objects.set_enough(TargetId(0), Some(1));
+    let mut reads = BTreeMap::new();
+    while let Some(assignment) = objects.pick(Time::ZERO) {
+        *reads.entry(assignment.source).or_insert(0) += 1;
+    }
+    let expected = BTreeMap::from([(TargetId(0), 1), (TargetId(1), LIMITS.reads_max)]);
+    assert_eq!(reads, expected);
+    objects.set_enough(TargetId(0), None);
+    let more = std::iter::from_fn(|| objects.pick(Time::ZERO)).count();
+    assert_eq!(more, 3, "it makes wait again");
+}

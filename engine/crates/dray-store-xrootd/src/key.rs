@@ -1,7 +1,7 @@
 //! Opening a file by the key of a third-party copy, of which the server's answer may be lost.
 
 use crate::client::{Mode, RemoteFile, client};
-use dray_core::Result;
+use dray_core::{End, Error, ErrorKind, Result};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -30,9 +30,15 @@ fn ask_again<T: Send + 'static>(
 ) -> Result<T> {
     let (tell, heard) = channel();
     let begin = |number: u32| {
-        let (tell, open) = (tell.clone(), open.clone());
+        let (told, open) = (tell.clone(), open.clone());
         // One that comes late is dropped, which closes it.
-        std::thread::spawn(move || tell.send((number, open())).is_ok());
+        let begun = std::thread::Builder::new().spawn(move || told.send((number, open())).is_ok());
+        if let Err(error) = begun {
+            let error = Error::new(ErrorKind::Busy, End::Source, "open the file")
+                .cause(format!("no thread could be started: {error}"))
+                .remedy("look at the limits of this process, then run the same command again");
+            let _ = tell.send((number, Err(error)));
+        }
     };
     begin(1);
     match heard.recv_timeout(lost) {

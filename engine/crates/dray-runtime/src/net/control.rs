@@ -218,11 +218,8 @@ pub(super) fn start(
         pongs,
     };
     let keeper = Arc::clone(&shared);
-    let cannot = |error: io::Error| fail::system("start a thread", error);
-    hub.spawn("dray-keeper", move || keep(&keeper, &pongs_due))
-        .map_err(cannot)?;
-    hub.spawn("dray-control", move || receiver.run(&plain, raw.held()))
-        .map_err(cannot)?;
+    hub.spawn("dray-keeper", move || keep(&keeper, &pongs_due))?;
+    hub.spawn("dray-control", move || receiver.run(&plain, raw.held()))?;
     let out = Out {
         shared: Arc::clone(&shared),
         frames: Vec::new(),

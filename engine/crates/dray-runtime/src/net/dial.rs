@@ -215,16 +215,13 @@ fn begin(
     });
     let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
     hub.set_control(shared);
-    let cannot = |error| fail::system("start a thread", error);
     // The conductor need not wait: what is announced goes over the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
-    hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))
-        .map_err(cannot)?;
+    hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);
     hub.spawn("dray-redial", move || {
         redial::run(&redialler, &streams, &notes, retry);
-    })
-    .map_err(cannot)?;
+    })?;
     Ok(Begun {
         control: Box::new(out),
         closer,

@@ -10,13 +10,13 @@ use crate::batch::Batch;
 use crate::caught::caught;
 use crate::link::{SinkEvent, SourceEvent};
 use crate::pool::Pool;
+use crate::threads::refused;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result, StreamId};
 use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Limits, Message};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -236,22 +236,25 @@ impl Hub {
     }
 
     /// Starts a thread that [`Self::close`] waits for. The link ends with it if it panics.
+    ///
+    /// # Errors
+    /// When the system gives no further thread.
     pub(super) fn spawn(
         self: &Arc<Self>,
         name: &str,
         run: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
+    ) -> Result<()> {
         let running = self.streams().running.clone();
         let hub = Arc::clone(self);
         let thread = thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || {
+        let started = thread.spawn(move || {
             let _batch = Batch::begin();
             if let Err(error) = caught("keep the connection", run) {
                 hub.break_off(error);
             }
             drop(running);
-        })?;
-        Ok(())
+        });
+        started.map(drop).map_err(|error| refused(&error))
     }
 
     /// Names the control connection, which ends with the link.
@@ -389,7 +392,6 @@ impl Hub {
                 let (events, pool) = (events.clone(), Arc::clone(pool));
                 let receiver = StreamReceiver::new(channel, registration, events, pool);
                 self.spawn("dray-stream", move || receiver.run())
-                    .map_err(|error| fail::system("start a thread", error))
             }
         }
     }

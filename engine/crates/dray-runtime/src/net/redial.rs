@@ -4,11 +4,11 @@ use super::ahead::{Ahead, Ready, Way};
 use super::channel::Channel;
 use super::hub::{Hub, Note};
 use super::{fail, join};
+use crate::threads;
 use crossbeam_channel::Receiver;
 use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{Error, ErrorKind, Result, StreamId};
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -82,14 +82,12 @@ impl Streams {
 /// Opens so many streams at once, and gives what went wrong.
 fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
     thread::scope(|scope| {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, &open);
-        let threads: Vec<_> = (0..count).map(start).collect();
-        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| {
-            let thread = thread.map_err(|error| fail::system("start a thread", error))?;
+        let opening: Vec<_> = (0..count).map(|_| threads::start(scope, &open)).collect();
+        let join = |thread: Result<thread::ScopedJoinHandle<'_, _>>| {
             let died = |_| fail::internal("dial a stream", "its thread panicked");
-            thread.join().map_err(died)?
+            thread?.join().map_err(died)?
         };
-        threads
+        opening
             .into_iter()
             .filter_map(|one| join(one).err())
             .collect()

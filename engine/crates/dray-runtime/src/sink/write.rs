@@ -55,18 +55,14 @@ pub(super) fn run(
 ) {
     while let Some(job) = jobs.next() {
         let Some(file) = job.in_turn() else {
-            let is_heard = do_one(&job, pool, space, events);
-            jobs.done();
-            if !is_heard {
+            if !jobs.work(|| do_one(&job, pool, space, events)) {
                 return;
             }
             continue;
         };
         let mut next = turns.begin(file, job);
         while let Some(job) = next {
-            let is_heard = do_one(&job, pool, space, events);
-            jobs.done();
-            if !is_heard {
+            if !jobs.work(|| do_one(&job, pool, space, events)) {
                 return;
             }
             next = turns.next(&file);

@@ -41,15 +41,15 @@ pub(super) fn run(
 ) {
     let segments_max = SEGMENTS_MAX.min(segments_agreed);
     while let Some(job) = jobs.next() {
-        let outcome = match pool.buffer(job.buffer) {
+        let mut outcome = jobs.work(|| match pool.buffer(job.buffer) {
             Some(mut buffer) => {
                 let (outcome, extent) = read(&job.parts, buffer.bytes_mut(), segments_max);
                 buffer.extent = extent;
                 outcome
             }
             None => ReadOutcome::default(),
-        };
-        jobs.done();
+        });
+        outcome.enough = jobs.enough();
         let input = Input::ReadDone {
             block: job.block,
             outcome,

@@ -72,6 +72,9 @@ pub struct ReadOutcome {
     pub hole_until: Option<u64>,
     /// Parts that could not be read.
     pub failed: Vec<(FileIndex, Error)>,
+    /// So many reads of its target at a time are enough, where that makes nobody wait
+    /// ([`dray_sched::waits`]).
+    pub enough: Option<u32>,
 }
 
 /// Something happened.

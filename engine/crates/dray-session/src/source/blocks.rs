@@ -162,6 +162,7 @@ impl Source {
         let telling = (outcome.failed.is_empty() && data > 0).then_some(moved);
         self.objects
             .read_ended(block.source, block.began, telling, now);
+        self.objects.set_enough(block.source, outcome.enough);
         self.reading = self.reading.saturating_sub(1);
         for (index, error) in outcome.failed {
             let range = block

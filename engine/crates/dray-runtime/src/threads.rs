@@ -1,0 +1,104 @@
+//! Threads that a transfer starts while it runs: how many processors there are for them, and whether they
+//! wait. The system may refuse one: that is an error of the session, with what to do, and no panic.
+
+use dray_core::{End, Error, ErrorKind, Result};
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::thread::{Builder, Scope, ScopedJoinHandle, available_parallelism};
+
+/// Starts a thread that its scope waits for.
+///
+/// # Errors
+/// When the system gives no further thread.
+pub fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new()
+        .spawn_scoped(scope, run)
+        .map_err(|error| refused(&error))
+}
+
+/// What it means when a thread cannot be started.
+#[must_use]
+pub fn refused(error: &io::Error) -> Error {
+    Error::new(ErrorKind::Busy, End::Here, "start a thread")
+        .cause(error.to_string())
+        .remedy(
+            "raise the limit of threads (ulimit -u, TasksMax of a service, pids of a container) or let \
+             fewer transfers run at one time, then run the same command again",
+        )
+}
+
+/// Threads of a storage target that are worth their while when none of them waits: half of the processors
+/// that this process may use, the others being for its streams, one at the least.
+pub(crate) fn busy_max() -> u32 {
+    let processors = available_parallelism().map_or(1, usize::from);
+    u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
+}
+
+/// Since when this thread's waits are counted.
+pub(crate) struct Waiting {
+    before: Option<i64>,
+    /// The count is a thread's own.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Waiting {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        Self {
+            before: waits_so_far(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    /// Whether it has given up its processor to wait for something, not because others had their turn.
+    /// Where the system does not say, it has.
+    pub(crate) fn had_any(&self) -> bool {
+        let now = waits_so_far();
+        self.before.is_none() || self.before != now
+    }
+}
+
+/// How often this thread has waited (`ru_nvcsw`, getrusage(2)).
+#[expect(unsafe_code, reason = "no crate here has the call for one thread")]
+fn waits_so_far() -> Option<i64> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a whole `rusage`, which outlives the call and is only written.
+    let code = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: all its fields are numbers, for which zero is a value, and it was zeroed.
+    let usage = unsafe { usage.assume_init() };
+    (code == 0).then_some(usage.ru_nvcsw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Waiting, busy_max, start};
+    use dray_core::Result;
+    use std::time::Duration;
+
+    #[test]
+    fn who_sleeps_waits_and_who_computes_does_not() {
+        let waits = Waiting::begin();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(waits.had_any());
+        // Whatever else this process does, one of many short computations is not disturbed.
+        let computes = || {
+            let waits = Waiting::begin();
+            std::hint::black_box((0..10_000_u64).sum::<u64>());
+            !waits.had_any()
+        };
+        assert!((0..100).any(|_| computes()));
+    }
+
+    #[test]
+    fn a_thread_that_is_started_is_waited_for() -> Result<()> {
+        let mut is_done = false;
+        std::thread::scope(|scope| start(scope, || is_done = true).map(drop))?;
+        assert!(is_done);
+        assert!(busy_max() >= 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+"""The system gives no further thread: an error that says so, at whichever of them, and no hang."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.host import is_root
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench, Ended, Server, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+#: more than one copy has: the last of them goes well
+THREADS_ENOUGH = 40
+
+
+def counted(uid: int) -> int:
+    """Count the threads of a user, as the system does."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == uid:
+                count += len(list((process / "task").iterdir()))
+        except OSError:
+            continue
+    return count
+
+
+def as_somebody() -> tuple[list[str], int]:
+    """Give the words before a command that has a user of its own, and the user.
+
+    Root is not counted, so as root it is somebody else, who may do with files what root may.
+    """
+    if not is_root():
+        return [], os.geteuid()
+    uid = 200_000 + os.getpid()
+    words = ["setpriv", f"--reuid={uid}", "--inh-caps=+dac_override,+fowner,+chown"]
+    return [*words, "--ambient-caps=+dac_override,+fowner,+chown"], uid
+
+
+def limit(somebody: list[str], server: Server, threads: int) -> None:
+    """Bound the threads of the server's user from now on."""
+    words = [*somebody, "prlimit", f"--pid={server.pid}", f"--nproc={threads}:"]
+    subprocess.run(words, check=True)
+
+
+def empty(folder: Path) -> None:
+    """Remove what is in a folder, and not the folder: a server may have it open."""
+    for entry in folder.iterdir():
+        shutil.rmtree(entry)
+
+
+def names_it(ended: Ended, sink: Path) -> None:
+    """Hold what a copy that had too few threads says, and what it may have left."""
+    assert "panicked" not in ended.words, ended.words
+    assert ended.code in {3, 4, 5}, f"{ended.code}\n{ended.out}\n{ended.words}"
+    assert "thread" in ended.words + ended.out, ended.words
+    whole = sink / "source" / "m" / "large"
+    assert not whole.exists() or whole.stat().st_size == 24 * tree.MIB
+
+
+def test_a_copy_within_a_host(bench: Bench, source: Path, sink: Path) -> None:
+    somebody, uid = as_somebody()
+    went_well = 0
+    for more in range(1, THREADS_ENOUGH + 1):
+        wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
+        words: list[Word] = ["-r", source, f"{sink}/", "--retries", "0"]
+        ended = bench.cp(*words, wrap=wrap, seconds=60)
+        if ended.code != 0:
+            names_it(ended, sink)
+            continue
+        went_well += 1
+        tree.assert_same(tree.describe(source), sink / "source")
+        empty(sink)
+    assert went_well, "none went well"
+    assert went_well < THREADS_ENOUGH, "each went well: nothing was tested"
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+@pytest.mark.parametrize("end", ["driver", "server"])
+def test_a_copy_to_another(bench: Bench, source: Path, sink: Path, end: str, push: bool) -> None:
+    somebody, uid = as_somebody()
+    is_there = end == "server"
+    server = bench.serve(bench.folder, wrap=somebody if is_there else [])
+    far = f"dray://{server.address}"
+    words: list[Word] = [source, f"{far}/sink/"] if push else [f"{far}/source", f"{sink}/"]
+    words += ["-r", "--retries", "0", "--streams", "2", *bench.peer(server)]
+    refused = 0
+    for more in range(1, THREADS_ENOUGH + 1, 3):
+        most = counted(uid) + more
+        if is_there:
+            limit(somebody, server, most)
+        wrap = [] if is_there else [*somebody, "prlimit", f"--nproc={most}"]
+        ended = bench.cp(*words, wrap=wrap, seconds=60)
+        assert server.is_running(), ended.words
+        if ended.code == 0:
+            tree.assert_same(tree.describe(source), sink / "source")
+            empty(sink)
+            continue
+        refused += 1
+        assert "panicked" not in ended.words, ended.words
+        assert "panicked" not in server.log_path.read_text(encoding="utf-8")
+        if not is_there:
+            names_it(ended, sink)
+    assert refused, "each went well: nothing was tested"
+    # What came to nothing is gone on with.
+    if is_there:
+        limit(somebody, server, counted(uid) + THREADS_ENOUGH)
+    bench.cp(*words, seconds=60).expect(0)
+    tree.assert_same(tree.describe(source), sink / "source")
