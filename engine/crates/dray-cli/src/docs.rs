@@ -82,7 +82,7 @@ JSON objects on lines of standard error. `event` says which:
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
   `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
   `streams` (data connections that are given objects, where this host reads or finds their number; else 0),
-  `readers`, `writers` (of each storage target, at the ends that are here; else 0).
+  `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0).
 - `notice`: `kind`, `message`.
 
 Whoever reads it too slowly slows the transfer down.

@@ -11,9 +11,10 @@
 use crate::threads::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{Result, TargetId};
-use dray_sched::waits::Waits;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use dray_sched::waits::{WAITS_AFTER, Waits};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 /// Targets that get threads of their own; further ones share theirs.
 const GROUPS_MAX: usize = 64;
@@ -28,15 +29,35 @@ struct Crew {
     allowed: Arc<AtomicU32>,
     /// Which of the last jobs waited, as [`Waits::bits`].
     waits: AtomicU8,
+    /// When a job last began or ended, in milliseconds of [`millis`].
+    moved: AtomicU64,
     /// Threads that are worth their while where none waits.
     busy_max: u32,
+}
+
+/// Milliseconds since this was first asked.
+fn millis() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(FIRST.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Crew {
     /// Threads that may run now, one at the least.
     fn most(&self) -> u32 {
         let allowed = self.allowed.load(Ordering::Relaxed).max(1);
-        allowed.min(self.enough().unwrap_or(u32::MAX))
+        let stands = millis().saturating_sub(self.moved.load(Ordering::Relaxed));
+        match u128::from(stands) >= WAITS_AFTER.as_millis() {
+            // All that run are at a job for that long, or at none.
+            true => allowed,
+            false => allowed.min(self.enough().unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Whether jobs lie there that further threads might do.
+    fn is_held_back(&self) -> bool {
+        let running = self.running.load(Ordering::Relaxed);
+        self.open.load(Ordering::Relaxed) > running
+            && running < self.allowed.load(Ordering::Relaxed)
     }
 
     fn enough(&self) -> Option<u32> {
@@ -84,6 +105,7 @@ impl<J> Worker<J> {
     /// Does a job, whoever has taken it.
     pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         let waits = Waiting::begin();
+        self.crew.moved.store(millis(), Ordering::Relaxed);
         let done = work();
         self.done(waits.had_any());
         done
@@ -98,6 +120,7 @@ impl<J> Worker<J> {
         let crew = &self.crew;
         let noted = |before| Some(Waits::of_bits(before).with(has_waited).bits());
         let _ = (crew.waits).fetch_update(Ordering::Relaxed, Ordering::Relaxed, noted);
+        crew.moved.store(millis(), Ordering::Relaxed);
         crew.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -108,6 +131,25 @@ struct Group<J, S> {
     taken: Receiver<J>,
     crew: Arc<Crew>,
     shared: S,
+}
+
+impl<J, S> Group<J, S> {
+    fn start_more(&self, start: &impl Fn(Worker<J>, &S) -> Result<()>) -> Result<()> {
+        while self.crew.may_start() {
+            let worker = Worker {
+                jobs: self.taken.clone(),
+                crew: Arc::clone(&self.crew),
+            };
+            if let Err(error) = start(worker, &self.shared) {
+                let before = self.crew.running.fetch_sub(1, Ordering::Relaxed);
+                return match before {
+                    1 => Err(error),
+                    _ => Ok(()),
+                };
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The threads of each target, by the channel that their jobs come through, with what they share. They
@@ -161,6 +203,7 @@ impl<J, S> Groups<J, S> {
                     running: AtomicU32::new(0),
                     allowed: Arc::clone(&self.allowed),
                     waits: AtomicU8::new(Waits::default().bits()),
+                    moved: AtomicU64::new(millis()),
                     busy_max: self.busy_max,
                 }),
                 shared: share(),
@@ -171,20 +214,22 @@ impl<J, S> Groups<J, S> {
         group.crew.open.fetch_add(1, Ordering::Relaxed);
         // Its receiver is in the group.
         let _ = group.jobs.send(job);
-        while group.crew.may_start() {
-            let worker = Worker {
-                jobs: group.taken.clone(),
-                crew: Arc::clone(&group.crew),
-            };
-            if let Err(error) = start(worker, &group.shared) {
-                let before = group.crew.running.fetch_sub(1, Ordering::Relaxed);
-                return match before {
-                    1 => Err(error),
-                    _ => Ok(()),
-                };
-            }
-        }
-        Ok(())
+        group.start_more(&start)
+    }
+
+    /// Whether jobs lie there that further threads might do, should those that run begin to wait: then
+    /// [`Self::start_more`] is to be asked again in [`WAITS_AFTER`].
+    pub(crate) fn are_held_back(&self) -> bool {
+        self.groups.iter().any(|group| group.crew.is_held_back())
+    }
+
+    /// Starts threads for jobs that were given before.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub(crate) fn start_more(&self, start: impl Fn(Worker<J>, &S) -> Result<()>) -> Result<()> {
+        let mut groups = self.groups.iter();
+        groups.try_for_each(|group| group.start_more(&start))
     }
 }
 
@@ -266,6 +311,50 @@ mod tests {
         })
         .collect();
         assert_eq!(left.len(), 11, "nothing is lost");
+    }
+
+    #[test]
+    fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
+        let mut groups = Groups::new(4, 1);
+        let (done, begun) = (AtomicU32::new(0), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let (done, begun) = (&done, &begun);
+            let start = |worker: Worker<u32>, _: &()| {
+                scope.spawn(move || {
+                    while let Some(job) = worker.next() {
+                        worker.work(|| {
+                            if job == 99 {
+                                begun.wait();
+                            }
+                        });
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                Ok(())
+            };
+            let give = |groups: &mut Groups<u32, ()>, job| {
+                let given = groups.give(TargetId(0), job, || (), start);
+                given.expect("started");
+            };
+            for job in 0..16 {
+                give(&mut groups, job);
+                while done.load(Ordering::SeqCst) <= job {
+                    std::thread::yield_now();
+                }
+            }
+            // The first of these waits until the test lets it go; the others need not.
+            for job in [99, 100, 101] {
+                give(&mut groups, job);
+            }
+            assert!(groups.are_held_back() || done.load(Ordering::SeqCst) >= 18);
+            while done.load(Ordering::SeqCst) < 18 {
+                groups.start_more(start).expect("started");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            begun.wait();
+            drop(groups);
+        });
+        assert_eq!(done.into_inner(), 19);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::batch::Batch;
 use crate::caught::{caught, or_tell};
 use crate::clock::Clock;
 use crate::conduct::{self, Conduct};
-use crate::groups::Groups;
+use crate::groups::{Groups, Worker};
 use crate::link::{SinkEvent, SinkLink};
 use crate::observe::Observer;
 use crate::pool::Pool;
@@ -36,6 +36,7 @@ use crate::zones::stay_near_device;
 use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
+use dray_sched::waits::WAITS_AFTER;
 use dray_session::sink::{Config, Effect, Input, Sink};
 use dray_session::{Outcome, Progress};
 use dray_store::StoreExt;
@@ -113,9 +114,11 @@ fn conduct_all(
             };
             threads::start(scope, change).map(drop)
         };
-        start(&names)?;
-        start(&log)?;
-        (0..CHORE_THREADS).try_for_each(|_| start(&chores))?;
+        let mut lanes = [&names, &log].into_iter().chain([&chores; CHORE_THREADS]);
+        lanes.try_for_each(start).inspect_err(|error| {
+            let told = Message::GoAway(error.clone().at(End::Sink));
+            let _ = control_out.send(told, End::Source);
+        })?;
         let mut conductor = Conductor {
             scope,
             machine,
@@ -348,12 +351,16 @@ impl Conduct for Conductor<'_, '_> {
     }
 
     fn until_wake(&self) -> Option<Duration> {
-        let wake = self.machine.next_wake()?;
-        Some(wake.since(self.clock.now()))
+        let wake = self.machine.next_wake();
+        let wake = wake.map(|wake| wake.since(self.clock.now()));
+        let look = self.writers.are_held_back().then_some(WAITS_AFTER);
+        wake.into_iter().chain(look).min()
     }
 
     fn tick(&mut self) {
         self.machine.handle(Input::Tick, self.clock.now());
+        // Objects lie there, and whoever is at the ones before them may have begun to wait.
+        self.with_writers(|writers, start| writers.start_more(start));
     }
 
     fn progress(&self) -> Progress {
@@ -377,12 +384,21 @@ impl Conductor<'_, '_> {
 
     /// Gives an object to the writers of its target; they are started as they are needed.
     fn write(&mut self, target: TargetId, job: WriteJob) {
-        let (scope, pool, space, events) = (self.scope, self.pool, self.space, &self.events);
-        let writers = || Writers {
+        let space = self.space;
+        let share = || Writers {
             turns: Arc::new(Turns::new()),
             device: space.store.device_of(target),
         };
-        let given = self.writers.give(target, job, writers, |worker, writers| {
+        self.with_writers(|writers, start| writers.give(target, job, share, start));
+    }
+
+    /// Does something with the writers, and the way to start one of them.
+    fn with_writers(
+        &mut self,
+        act: impl FnOnce(&mut Groups<WriteJob, Writers>, &StartWriter<'_>) -> Result<()>,
+    ) {
+        let (scope, pool, space, events) = (self.scope, self.pool, self.space, &self.events);
+        let acted = act(&mut self.writers, &|worker, writers| {
             let (device, turns) = (writers.device, Arc::clone(&writers.turns));
             let events = events.clone();
             let write = move || {
@@ -393,11 +409,14 @@ impl Conductor<'_, '_> {
             };
             threads::start(scope, write).map(drop)
         });
-        if let Err(error) = given {
+        if let Err(error) = acted {
             self.hand_in(SinkEvent::Broken(error));
         }
     }
 }
+
+/// Starts a writer.
+type StartWriter<'a> = dyn Fn(Worker<WriteJob>, &Writers) -> Result<()> + 'a;
 
 /// What the writers of a target share.
 struct Writers {

@@ -79,19 +79,23 @@ fn conduct_all(
     observer: &dyn Observer,
 ) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
-        let (list_jobs, lister_jobs) = bounded::<u32>(1);
-        let events = link.events_in.clone();
-        threads::start(scope, move || {
-            or_tell("list the source", &events, SourceEvent::Broken, || {
-                list::run(listing, &lister_jobs, &events);
-            });
-        })?;
         let (control_out, unsent) = conduct::outbox();
         let (close, broken) = (link.close, link.events_in.clone());
         threads::start(scope, move || {
             if let Err(error) = conduct::run_control(link.control, &unsent, close) {
                 let _ = broken.send(SourceEvent::Broken(error));
             }
+        })?;
+        let (list_jobs, lister_jobs) = bounded::<u32>(1);
+        let events = link.events_in.clone();
+        let list = move || {
+            or_tell("list the source", &events, SourceEvent::Broken, || {
+                list::run(listing, &lister_jobs, &events);
+            });
+        };
+        threads::start(scope, list).inspect_err(|error| {
+            let told = Message::GoAway(error.clone().at(End::Source));
+            let _ = control_out.send(told, End::Sink);
         })?;
         let mut conductor = Conductor {
             scope,
@@ -179,7 +183,11 @@ impl Conduct for Conductor<'_, '_> {
                     });
                 });
                 if let Err(error) = started {
-                    self.hand_in(SourceEvent::Broken(error));
+                    // Its sender is gone, and so it is closed; the others go on.
+                    self.streams.remove(&stream);
+                    if self.streams.is_empty() {
+                        self.hand_in(SourceEvent::Broken(error));
+                    }
                     return;
                 }
                 self.machine.handle(Input::StreamUp(stream), now);

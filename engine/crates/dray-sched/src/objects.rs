@@ -186,6 +186,12 @@ impl Objects {
         };
     }
 
+    /// Whether of some source target fewer reads are enough than may be.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        !self.enough.is_empty()
+    }
+
     /// Opens the wanted objects of a file.
     pub fn add(&mut self, work: Work) {
         let size = work.grid.size();

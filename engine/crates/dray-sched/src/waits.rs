@@ -8,11 +8,17 @@
 //! Non-goals: how many threads waiting storage is worth ([`crate::tuner::threads`]); what waiting is,
 //! which whoever runs the threads sees.
 
+use std::time::Duration;
+
 /// The last jobs that are looked at.
 const LOOKED_AT: u32 = 8;
 
 /// When so many of them have waited, the target is one that makes wait. One alone is chance.
 const WAITED_MIN: u32 = 2;
+
+/// What is under way for so long waits, whatever those before it did: an object in memory takes a
+/// millisecond (guess, revisit).
+pub const WAITS_AFTER: Duration = Duration::from_millis(50);
 
 /// What is known of a target: of the last jobs, which waited. Until so many did not as are looked at, it
 /// is taken for one that makes wait, because to have few threads costs more there.

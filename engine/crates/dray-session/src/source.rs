@@ -123,6 +123,8 @@ pub struct Source {
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     pace_wake: Option<Time>,
+    /// When to look whether a read waits of a target that made nobody wait.
+    look_again: Option<Time>,
     progress: Progress,
     account: Account,
     out: VecDeque<Effect>,
@@ -172,6 +174,7 @@ impl Source {
             tries: BTreeMap::new(),
             later: BTreeMap::new(),
             pace_wake: None,
+            look_again: None,
             progress: Progress::default(),
             account: Account::default(),
             out: VecDeque::new(),
@@ -217,7 +220,7 @@ impl Source {
             Phase::Stopping(until) => (None, Some(until)),
             _ => (None, None),
         };
-        [later, self.pace_wake, look, farewell]
+        [later, self.pace_wake, self.look_again, look, farewell]
             .into_iter()
             .flatten()
             .min()
@@ -262,6 +265,7 @@ impl Source {
             Input::SetStreams(most) => self.use_streams(most),
             Input::Tick => self.on_tick(now),
         }
+        self.lift_bounds(now);
         self.step(now);
         self.stand(now);
         let alive = self.streams.values().filter(|stream| !stream.is_given_up);

@@ -24,6 +24,11 @@ fn step(source: &mut Source, input: Input) -> Vec<Effect> {
 
 /// A source that reads the one object of its one file.
 fn reading() -> Source {
+    reading_of(true)
+}
+
+/// The same; whether there is no other file.
+fn reading_of(finished: bool) -> Source {
     let mut source = Source::new(Config {
         options: Options::default(),
         buffers: 4,
@@ -46,39 +51,42 @@ fn reading() -> Source {
     };
     step(&mut source, Input::Message(Message::Ready(ready)));
     step(&mut source, Input::StreamUp(StreamId(0)));
+    announce(&mut source, FILE, 8, finished);
+    let credit = Message::Credit(vec![(TARGET, 2)]);
+    let effects = step(&mut source, Input::Message(credit));
+    assert!(matches!(effects[..], [Effect::Read { .. }]));
+    source
+}
+
+/// Has a file listed, and wanted.
+fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
+    let name = format!("{}", index.0);
     let listed = Listed {
         entry: Entry {
-            index: FILE,
+            index,
             parent: None,
-            name: Name::new(b"a").expect("a good name"),
+            name: Name::new(name.as_bytes()).expect("a good name"),
             kind: EntryKind::File {
-                size: 8,
+                size,
                 sparse: false,
             },
             metadata: Metadata::default(),
         },
-        path: RelPath::parse(b"a").expect("a good path"),
+        path: RelPath::parse(name.as_bytes()).expect("a good path"),
         layout: Layout::Single(TARGET),
     };
     let input = Input::Listed {
         entries: vec![listed],
         failed: Vec::new(),
-        finished: true,
+        finished,
     };
-    step(&mut source, input);
+    step(source, input);
     let verdict = FileVerdict::Want {
         object_bytes: 1 << 20,
         layout: Layout::Single(TARGET),
     };
-    let wanted = Message::FileIds(vec![FileId {
-        index: FILE,
-        verdict,
-    }]);
-    step(&mut source, Input::Message(wanted));
-    let credit = Message::Credit(vec![(TARGET, 2)]);
-    let effects = step(&mut source, Input::Message(credit));
-    assert!(matches!(effects[..], [Effect::Read { .. }]));
-    source
+    let wanted = Message::FileIds(vec![FileId { index, verdict }]);
+    step(source, Input::Message(wanted))
 }
 
 #[test]
@@ -100,6 +108,31 @@ fn tries_of_a_closed_file_are_forgotten() {
     let closed = Message::FileClose(vec![closed]);
     step(&mut source, Input::Message(closed));
     assert_eq!(source.tries_counted(), 0);
+}
+
+#[test]
+fn a_target_that_begins_to_wait_is_read_by_more_again() {
+    let mut source = reading_of(false);
+    let read = |effects: &[Effect]| {
+        let is_read = |effect: &&Effect| matches!(effect, Effect::Read { .. });
+        effects.iter().filter(is_read).count()
+    };
+    let outcome = ReadOutcome {
+        failed: vec![(FILE, Error::new(ErrorKind::ShortRead, End::Source, "read"))],
+        enough: Some(1),
+        ..ReadOutcome::default()
+    };
+    let block = BlockId(0);
+    step(&mut source, Input::ReadDone { block, outcome });
+    let credit = Message::Credit(vec![(TARGET, 4)]);
+    step(&mut source, Input::Message(credit));
+    // Another file, of two objects.
+    let begun = announce(&mut source, FileIndex(1), 2 << 20, true);
+    assert_eq!(read(&begun), 1, "one at a time");
+    let wake = source.next_wake().expect("it looks again");
+    source.handle(Input::Tick, wake);
+    let effects: Vec<_> = std::iter::from_fn(|| source.poll()).collect();
+    assert_eq!(read(&effects), 1, "the first of them waits");
 }
 
 #[test]

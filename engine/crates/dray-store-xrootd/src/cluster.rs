@@ -113,7 +113,8 @@ impl XrootdStore {
         Ok(self.has_sums(&located).then_some(located))
     }
 
-    /// A server whose replica is the one that was listed; none where there is none, or no cluster.
+    /// A server whose replica is the one that was listed; none where there is none, or no cluster. An
+    /// error: who may have it does not answer.
     pub(crate) fn server_that_has(
         &self,
         path: &RelPath,
@@ -124,14 +125,18 @@ impl XrootdStore {
         }
         // A manager that has not heard of a file lately names those first that answer it first; who has
         // its folder it knows, because that was listed.
+        let mut silent = None;
         for asked in [Some(path.clone()), path.parent()].into_iter().flatten() {
-            let found = self.found_where(&asked, path, listed.size, SERVERS_MAX);
-            let mut found = found.unwrap_or_default().into_iter();
-            if let Some((server, _)) = found.find(|(_, found)| found.is(listed)) {
-                return Ok(Some(server));
+            for (server, found) in self.found_where(&asked, path, listed.size, SERVERS_MAX)? {
+                match found {
+                    Ok(found) if found.is(listed) => return Ok(Some(server)),
+                    Err(error) if error.kind != ErrorKind::NotFound => silent = Some(error),
+                    _ => {}
+                }
             }
         }
-        Ok(None)
+        // One that does not answer may be the one that has it.
+        silent.map_or(Ok(None), Err)
     }
 
     /// What the servers of a file say of it, of so many bytes; nothing where there is no cluster.
@@ -139,27 +144,29 @@ impl XrootdStore {
         if !self.is_cluster()? {
             return Ok(Vec::new());
         }
-        self.found_where(path, path, bytes, REPLICAS_MAX)
+        let answers = self
+            .found_where(path, path, bytes, REPLICAS_MAX)?
+            .into_iter();
+        let answered = answers.filter_map(|(server, found)| Some((server, found.ok()?)));
+        Ok(answered.collect())
     }
 
-    /// What the servers that have `asked`, so many at the most, say of the file at `path`; none is left out
-    /// but those that do not have it.
+    /// What the servers that have `asked`, the first so many by name, say of the file at `path`, and those
+    /// that do not answer.
     fn found_where(
         &self,
         asked: &RelPath,
         path: &RelPath,
         bytes: u64,
         most: usize,
-    ) -> Result<Vec<(String, Found)>> {
+    ) -> Result<Vec<(String, Result<Found>)>> {
         let (manager, asked) = (self.url().login(0), self.asked(asked)?);
         let mut servers = client()?.locate(&manager, &asked, wait_seconds(bytes))?;
         servers.sort();
         servers.dedup();
         servers.truncate(most);
-        let answers = self.look_at_each(path, servers.iter().map(String::as_str))?;
-        let answers = servers.into_iter().zip(answers);
-        let answered = answers.filter_map(|(server, found)| Some((server, found?)));
-        Ok(answered.collect())
+        let answers = self.answers_of_each(path, servers.iter().map(String::as_str))?;
+        Ok(servers.into_iter().zip(answers).collect())
     }
 
     /// Whether the server sends its clients to others. An answer that fails is not remembered.
@@ -214,11 +221,19 @@ impl XrootdStore {
         path: &RelPath,
         servers: impl Iterator<Item = &'a str>,
     ) -> Result<Vec<Option<Found>>> {
+        let answers = self.answers_of_each(path, servers)?;
+        Ok(answers.into_iter().map(Result::ok).collect())
+    }
+
+    fn answers_of_each<'a>(
+        &self,
+        path: &RelPath,
+        servers: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Result<Found>>> {
         let logins: Vec<String> = servers
             .map(|server| self.url().with_host(server).login(0))
             .collect();
-        let answers = client()?.look_each(&logins, &self.asked(path)?, LOOK_SECONDS)?;
-        Ok(answers.into_iter().map(Result::ok).collect())
+        client()?.look_each(&logins, &self.asked(path)?, LOOK_SECONDS)
     }
 }
 

@@ -96,9 +96,14 @@ impl Located {
 /// What a listing tells of a name that several servers have listed: of the size that most say, the oldest,
 /// whoever came first. None of none.
 pub(crate) fn listed(found: &[Found]) -> Option<Found> {
-    let sizes: Vec<u64> = found.iter().map(|found| found.size).collect();
+    // What a server says nothing of counts where none says more.
+    let said: Vec<&Found> = found.iter().filter(|found| !found.is_special).collect();
+    if said.is_empty() {
+        return found.first().copied();
+    }
+    let sizes: Vec<u64> = said.iter().map(|found| found.size).collect();
     let size = usual_size(&sizes, None)?;
-    let usual = found.iter().filter(|found| found.size == size);
+    let usual = said.into_iter().filter(|found| found.size == size);
     usual.min_by_key(|found| key(&found.modified)).copied()
 }
 
@@ -176,6 +181,12 @@ mod tests {
             assert_eq!(listed(&order), Some(b));
         }
         assert_eq!(listed(&[c]), Some(c));
+        let mute = Found {
+            is_special: true,
+            ..file(0, 0)
+        };
+        assert_eq!(listed(&[mute, a, mute]), Some(a), "who says nothing");
+        assert_eq!(listed(&[mute, mute]), Some(mute));
         assert_eq!(listed(&[]), None);
     }
 

@@ -240,11 +240,12 @@ impl Readable for XrootdStore {
         if reader.opened().is(listed) {
             return Ok(Box::new(Handle(Arc::new(reader))));
         }
-        // Of a cluster, the manager may have named another server than the listing came from. Whatever
-        // fails here is no fault of the file's: whoever reads compares.
-        let reader = match self.server_that_has(path, listed) {
-            Ok(Some(server)) => self.reader_at(&self.url.with_host(&server), path, false)?,
-            Ok(None) | Err(_) => reader,
+        // Of a cluster, the manager may have named another server than the listing came from. Where none
+        // has that version, whoever reads says so.
+        let server = self.server_that_has(path, listed);
+        let reader = match server.map_err(|error| error.file(path).at(self.end))? {
+            Some(server) => self.reader_at(&self.url.with_host(&server), path, false)?,
+            None => reader,
         };
         Ok(Box::new(Handle(Arc::new(reader))))
     }

@@ -10,6 +10,7 @@ use super::tls::server_config;
 use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
 use crate::link::{SinkLink, SourceLink};
 use crate::pool::Pool;
+use crate::threads::refused;
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Connection, MAGIC, PREAMBLE_BYTES, Preamble, Security};
@@ -136,8 +137,9 @@ pub trait Handler: Sync {
         Err(stream)
     }
 
-    /// Somebody was turned away, or came to nothing before a session began. Strangers can cause
-    /// this as often as they like: whoever writes it down should have a limit.
+    /// Somebody was turned away, or asked for something and came to nothing before a session began. Who
+    /// leaves by itself before it has asked for anything is not told of. Strangers can cause this as
+    /// often as they like: whoever writes it down should have a limit.
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         let _ = (peer, error);
     }
@@ -291,7 +293,7 @@ impl Shared {
             self.running.fetch_add(1, Ordering::AcqRel);
             let running = Running(&self.running);
             // Without a thread the connection is dropped, and so closed.
-            let _ = thread::Builder::new()
+            let started = thread::Builder::new()
                 .name("dray-session".to_owned())
                 .spawn_scoped(scope, move || {
                     let _running = running;
@@ -302,6 +304,9 @@ impl Shared {
                         handler.rejected(peer, &error);
                     }
                 });
+            if let Err(error) = started {
+                handler.rejected(peer, &refused(&error));
+            }
         }
     }
 
@@ -315,11 +320,12 @@ impl Shared {
         stream
             .set_read_timeout(Some(self.serve.timing.handshake))
             .map_err(failed)?;
-        let said = stream.peek(&mut first).map_err(failed)?;
-        if said == 0 && place.is_held() {
+        let said = match stream.peek(&mut first) {
             // Who leaves without a word was not turned away.
-            return Ok(());
-        }
+            Ok(0) if place.is_held() => return Ok(()),
+            Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
+            said => said.map_err(failed)?,
+        };
         if said == 1 && first[0] != MAGIC[0] {
             stream.set_read_timeout(None).map_err(failed)?;
             let own = stream.try_clone().map_err(failed)?;

@@ -9,6 +9,7 @@ use dray_core::{
 };
 use dray_sched::congestion::Moved;
 use dray_sched::streams::Verdict;
+use dray_sched::waits::WAITS_AFTER;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
@@ -56,6 +57,9 @@ impl Source {
                 return;
             }
             let Some(assignment) = self.objects.pick(now) else {
+                if self.objects.is_held_back() && self.reading > 0 {
+                    self.look_again.get_or_insert(now + WAITS_AFTER);
+                }
                 self.balance_credit();
                 return;
             };
@@ -98,6 +102,19 @@ impl Source {
                 },
             );
             self.out.push_back(effect);
+        }
+    }
+
+    /// A target whose reads made nobody wait until now does so now: the others go on beside it.
+    pub(super) fn lift_bounds(&mut self, now: Time) {
+        if self.look_again.is_none_or(|then| then > now) {
+            return;
+        }
+        self.look_again = None;
+        for block in self.blocks.values() {
+            if block.state == State::Reading && now.since(block.began) >= WAITS_AFTER {
+                self.objects.set_enough(block.source, None);
+            }
         }
     }
 
