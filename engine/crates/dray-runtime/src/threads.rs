@@ -33,7 +33,7 @@ pub fn refused(error: &io::Error) -> Error {
 }
 
 /// Threads of a storage target that are worth their while when none of them waits: half of the processors
-/// that this process may use, the others being for its streams, one at the least.
+/// that this process may use, one at the least. Streams and other targets have work for the rest.
 pub(crate) fn busy_max() -> u32 {
     let processors = available_parallelism().map_or(1, usize::from);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)

@@ -63,7 +63,7 @@ pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -
         .remedy("report this")
 }
 
-/// Something the system would not give: a thread, random bytes.
+/// Something the system would not give: random bytes. Of threads [`crate::threads::refused`] tells.
 pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause.to_string())
