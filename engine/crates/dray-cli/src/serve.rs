@@ -17,6 +17,7 @@ use dray_runtime::prepare::{self, Buffers, Targets};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{Connect, Limits, Role};
+use dray_wire::negotiate::Agreed;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -178,7 +179,7 @@ impl House {
         }
     }
 
-    fn source_for(&self, connect: &Connect, limits: &Limits) -> Result<source::Setup> {
+    fn source_for(&self, connect: &Connect, agreed: &Agreed) -> Result<source::Setup> {
         if !self.can_read {
             let operation = "read from this host";
             return Err(
@@ -188,8 +189,8 @@ impl House {
             );
         }
         match &self.served {
-            Served::Folder(export) => export.passive_source(connect, limits, self.pool),
-            Served::Null(null) => null.passive_source(connect, limits, self.pool),
+            Served::Folder(export) => export.passive_source(connect, agreed, self.pool),
+            Served::Null(null) => null.passive_source(connect, agreed, self.pool),
         }
     }
 
@@ -322,7 +323,7 @@ impl Handler for House {
             }
             Role::Source => {
                 let session = session("pull");
-                let setup = self.source_for(&connect, &agreed.limits)?;
+                let setup = self.source_for(&connect, &agreed)?;
                 let run = move |link: SourceLink| {
                     let (outcome, progress) = source::run(setup, link, &Silent)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));

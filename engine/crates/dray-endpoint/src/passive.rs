@@ -347,7 +347,7 @@ impl Handler for Passive {
             }
             Role::Source => {
                 let memory = session.seat.memory;
-                let made = export.passive_source(&connect, &agreed.limits, memory);
+                let made = export.passive_source(&connect, &agreed, memory);
                 let setup = made.inspect_err(refused)?;
                 let run = move |link: SourceLink| {
                     session.seat.moving.handle.attach_source(&link.events_in);

@@ -288,6 +288,7 @@ pub fn pull(
             destination,
             machine: dray_session::sink::Config {
                 writers: task.threads.writers(&can, buffers),
+                is_driver: true,
                 ..prepare::sink_config(options, content, buffers, &limits, ends, number)
             },
         };

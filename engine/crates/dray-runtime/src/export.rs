@@ -14,7 +14,8 @@ use dray_core::options::{Durability, Links};
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_store::{Capabilities, LinkScope, Store, StoreExt};
-use dray_wire::message::{Connect, Limits};
+use dray_wire::message::{Connect, Limits, optional};
+use dray_wire::negotiate::Agreed;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -255,11 +256,11 @@ impl Export {
     pub fn passive_source(
         &self,
         connect: &Connect,
-        limits: &Limits,
+        agreed: &Agreed,
         pool: u64,
     ) -> Result<source::Setup> {
         let roots = self.roots(&connect.paths, connect.selection.links)?;
-        source_of(roots, connect, limits, pool, self.targets.threads)
+        source_of(roots, connect, agreed, pool, self.targets.threads)
     }
 }
 
@@ -301,11 +302,12 @@ pub(crate) fn sink_of(
 pub(crate) fn source_of(
     roots: Vec<Root>,
     connect: &Connect,
-    limits: &Limits,
+    agreed: &Agreed,
     pool: u64,
     threads: Threads,
 ) -> Result<source::Setup> {
     Filter::new(&connect.selection).map_err(|error| error.at(End::Source))?;
+    let limits = &agreed.limits;
     let buffers = buffers(connect, limits, pool);
     let options = connect.options.clone();
     Ok(source::Setup {
@@ -313,6 +315,7 @@ pub(crate) fn source_of(
         selection: connect.selection.clone(),
         machine: dray_session::source::Config {
             readers: threads.readers(buffers),
+            announces_early: agreed.has(optional::EARLY_ENTRIES),
             ..prepare::source_config(options, buffers, limits, connect.attempt)
         },
     })

@@ -16,6 +16,7 @@ use dray_session::source::Listed;
 use dray_session::{Event, Progress};
 use dray_store::{NullStore, NullTree, Store};
 use dray_wire::message::{BlockHead, Connect, Limits, Totals};
+use dray_wire::negotiate::Agreed;
 use std::sync::Arc;
 
 /// How a null end begins.
@@ -192,7 +193,7 @@ impl NullExport {
     pub fn passive_source(
         &self,
         connect: &Connect,
-        limits: &Limits,
+        agreed: &Agreed,
         pool: u64,
     ) -> Result<source::Setup> {
         let store = self.null.source();
@@ -205,7 +206,7 @@ impl NullExport {
             })
         };
         let roots: Result<Vec<_>> = connect.paths.iter().map(root).collect();
-        export::source_of(roots?, connect, limits, pool, self.threads)
+        export::source_of(roots?, connect, agreed, pool, self.threads)
     }
 }
 

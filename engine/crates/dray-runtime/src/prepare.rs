@@ -260,6 +260,7 @@ pub fn source_config(
         seed: random(),
         attempt,
         is_driver: false,
+        announces_early: false,
     }
 }
 
@@ -291,6 +292,7 @@ pub fn sink_config(
         sync_group_bytes: SYNC_GROUP_BYTES,
         sync_interval: SYNC_INTERVAL,
         attempt,
+        is_driver: false,
     }
 }
 

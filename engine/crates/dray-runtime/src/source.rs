@@ -114,6 +114,8 @@ fn conduct_all(
             origins: HashMap::new(),
             outcome: None,
         };
+        // It may begin without a word of the sink's.
+        conductor.tick();
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
         Ok((outcome, progress))

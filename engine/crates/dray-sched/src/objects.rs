@@ -172,6 +172,12 @@ impl Objects {
         }
     }
 
+    /// From now on these hold. For the time before anything of a file is wanted: what was cut stays cut.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.set_reads_max(limits.reads_max);
+    }
+
     /// From now on so many reads may be under way on each source target; those that are go on.
     pub const fn set_reads_max(&mut self, reads_max: u32) {
         self.limits.reads_max = reads_max;

@@ -190,7 +190,7 @@ impl Sink {
         match input {
             Input::PeerUp(peer) => self.on_peer_up(peer, now),
             Input::Message(peer, Message::Pong(PING_VALUE)) => self.on_pong(peer, now),
-            Input::Message(peer, message) => self.on_message(peer, message),
+            Input::Message(peer, message) => self.on_message(peer, message, now),
             Input::BlockArrived {
                 peer,
                 head,
@@ -207,7 +207,7 @@ impl Sink {
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::Published(results) => self.on_published(results, now),
             Input::DirectorySet(index, result) => self.on_directory_set(index, result, now),
-            Input::VerdictStored(result) => self.on_stored_here(result),
+            Input::VerdictStored(result) => self.on_stored_here(result, now),
             Input::LogRemoved(result) => self.on_log_removed(result),
             Input::StreamLost(peer, stream) => self.on_stream_lost(peer, stream),
             Input::PeerLost(peer, error) => self.on_peer_lost(peer, error),
@@ -297,7 +297,7 @@ impl Sink {
         }
     }
 
-    fn on_message(&mut self, peer: PeerId, message: Message) {
+    fn on_message(&mut self, peer: PeerId, message: Message, now: Time) {
         let is_work = matches!(
             message,
             Message::NewFiles(_)
@@ -349,7 +349,7 @@ impl Sink {
                 self.on_peer_lost(peer, error);
             }
             Message::Rate(rate) => self.on_rate(peer, rate),
-            Message::Profile(times) => self.on_profile(peer, times),
+            Message::Profile(times) => self.on_profile(peer, times, now),
             Message::Pong(_) | Message::Stall { .. } => {}
             Message::Hello(_)
             | Message::Connect(_)
@@ -408,7 +408,7 @@ impl Sink {
         }
     }
 
-    fn on_stored_here(&mut self, result: Result<(), Error>) {
+    fn on_stored_here(&mut self, result: Result<(), Error>, now: Time) {
         if let Phase::Storing(totals) = self.phase {
             if let Err(error) = result {
                 self.break_off(error);
@@ -419,6 +419,10 @@ impl Sink {
             for peer in self.peers.keys() {
                 self.out
                     .push_back(Effect::Message(*peer, Message::Verdict(totals)));
+            }
+            if self.config.is_driver {
+                self.count_waits_for_verdict(now);
+                self.finish_log(totals);
             }
         }
     }

@@ -131,7 +131,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// A machine that waits for the sink's `Ready`.
+    /// A machine that waits for the sink's `Ready`. One that announces before it begins with the first
+    /// input, which may be [`Input::Tick`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let readers = ThreadTuner::new(Work::Reading, config.readers);
@@ -462,7 +463,7 @@ impl Source {
             reads_max: self.readers.count(),
             pieces_max: RUNS_MAX / 2,
         };
-        self.objects = Objects::new(self.config.options.order, limits);
+        self.objects.set_limits(limits);
         self.ready = Some(ready);
         self.phase = Phase::Moving;
         self.apply_rate(now);
@@ -492,13 +493,17 @@ impl Source {
 
     /// Whatever can go on now, goes on.
     fn step(&mut self, now: Time) {
-        if self.phase != Phase::Moving {
+        let is_moving = self.phase == Phase::Moving;
+        let is_early = self.phase == Phase::Waiting && self.config.announces_early;
+        if !is_moving && !is_early {
             return;
         }
         self.announce_more();
-        self.give_up_stuck(now);
-        self.send_ready(now);
-        self.read_more(now);
+        if is_moving {
+            self.give_up_stuck(now);
+            self.send_ready(now);
+            self.read_more(now);
+        }
         self.list_more();
         if self.listed_all && self.listed.is_empty() && !self.end_announced {
             self.end_announced = true;

@@ -27,6 +27,7 @@ fn source() -> Source {
         seed: 1,
         attempt: 1,
         is_driver: false,
+        announces_early: false,
     });
     let ready = Ready {
         precision_nanoseconds: 1,

@@ -54,6 +54,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
         sync_group_bytes: 64,
         sync_interval: Duration::from_millis(1),
         attempt: 1,
+        is_driver: false,
     });
     step(&mut sink, sink::Input::PeerUp(PEER));
     let announced = Message::NewFiles(vec![entry(size)]);
@@ -228,6 +229,7 @@ fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
         seed: 1,
         attempt: 1,
         is_driver: false,
+        announces_early: false,
     });
     let ready = Ready {
         precision_nanoseconds: 1,

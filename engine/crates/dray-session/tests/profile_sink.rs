@@ -27,6 +27,10 @@ struct Clocked {
 impl Clocked {
     /// It may have four objects that are not safe, and makes them so by two.
     fn new() -> Self {
+        Self::begun(false)
+    }
+
+    fn begun(is_driver: bool) -> Self {
         let sink = Sink::new(Config {
             options: Options {
                 object_bytes: OBJECT,
@@ -45,6 +49,7 @@ impl Clocked {
             sync_group_bytes: 4 * OBJECT,
             sync_interval: Duration::from_secs(1000),
             attempt: 1,
+            is_driver,
         });
         let mut clocked = Self {
             sink,
@@ -244,6 +249,39 @@ fn times_of_several_sources_are_added_up() {
     let told = profiles(&clocked.step(Input::Tick));
     let peers: Vec<PeerId> = told.iter().map(|(peer, _)| *peer).collect();
     assert_eq!(peers, [PEER, other]);
+}
+
+#[test]
+fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
+    let mut clocked = Clocked::begun(true);
+    let mut times = Times::default();
+    times.add(Stage::Read, Duration::from_secs(2));
+    clocked.step(Input::Message(PEER, Message::Profile(times)));
+    clocked.wait(40);
+    let end = Message::ListEnd { entries: 0 };
+    clocked.step(Input::Message(PEER, end));
+    // What it said before it had listed everything does not tell what it waited for after that.
+    clocked.step(Input::VerdictStored(Ok(())));
+    assert_eq!(clocked.sink.progress().profile.source, times);
+
+    let mut clocked = Clocked::begun(true);
+    clocked.announce(1);
+    clocked.inspect();
+    clocked.step(Input::Prepared(FILE, Ok(())));
+    clocked.arrive(0);
+    let end = Message::ListEnd { entries: 1 };
+    clocked.step(Input::Message(PEER, end));
+    clocked.step(Input::Message(PEER, Message::Profile(times)));
+    clocked.wait(5);
+    clocked.written(0);
+    clocked.step(Input::Synced(Ok(Vec::new())));
+    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Published(vec![(FILE, Ok(()))]));
+    clocked.step(Input::Synced(Ok(Vec::new())));
+    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::VerdictStored(Ok(())));
+    times.add(Stage::Verdict, Duration::from_secs(5));
+    assert_eq!(clocked.sink.progress().profile.source, times);
 }
 
 #[test]

@@ -42,6 +42,7 @@ impl Clocked {
             seed: 1,
             attempt: 1,
             is_driver: false,
+            announces_early: false,
         });
         let mut clocked = Self {
             source,
@@ -169,7 +170,11 @@ fn what_it_waits_for_from_the_listing_to_the_verdict() {
     clocked.is_in(Stage::Read);
     clocked.read(0);
     clocked.is_in(Stage::Network);
-    clocked.sent(0);
+    let effects = clocked.sent(0);
+    assert!(
+        matches!(effects[..], [Effect::Message(Message::Profile(_))]),
+        "a sink that drives hears nothing after it: {effects:?}"
+    );
     clocked.is_in(Stage::Verdict);
     let durable = vec![(BlockId(0), BlockState::Durable)];
     clocked.step(Input::Message(Message::BlockSync(durable)));

@@ -107,6 +107,7 @@ impl World {
                 seed,
                 attempt: 1,
                 is_driver: false,
+                announces_early: false,
             })
         };
         let sink = Sink::new(sink::Config {
@@ -124,6 +125,7 @@ impl World {
             sync_group_bytes: 64,
             sync_interval: Duration::from_millis(1),
             attempt: 1,
+            is_driver: false,
         });
         let mut world = Self {
             draw: Draw::new(seed),

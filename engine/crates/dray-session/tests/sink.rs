@@ -23,10 +23,10 @@ fn step(sink: &mut Sink, input: Input) -> Vec<Effect> {
 }
 
 fn started() -> Sink {
-    started_with(Vec::new())
+    started_with(Vec::new(), false)
 }
 
-fn started_with(claims: Vec<RelPath>) -> Sink {
+fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
     let mut sink = Sink::new(Config {
         options: Options {
             object_bytes: 4,
@@ -45,6 +45,7 @@ fn started_with(claims: Vec<RelPath>) -> Sink {
         sync_group_bytes: 64,
         sync_interval: Duration::from_millis(1),
         attempt: 1,
+        is_driver,
     });
     step(&mut sink, Input::PeerUp(PEER));
     sink
@@ -328,6 +329,45 @@ fn what_was_taken_away_before_the_sync_fails_alone() {
 }
 
 #[test]
+fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
+    let mut sink = started_with(Vec::new(), true);
+    let end = Message::ListEnd { entries: 0 };
+    let effects = step(&mut sink, Input::Message(PEER, end));
+    assert!(matches!(effects[..], [Effect::StoreVerdict(_)]));
+    let effects = step(&mut sink, Input::VerdictStored(Ok(())));
+    assert!(
+        matches!(
+            effects[..],
+            [
+                Effect::Message(PEER, Message::Verdict(_)),
+                Effect::FinishLog { .. }
+            ]
+        ),
+        "{effects:?}"
+    );
+    // The source says it all the same, and may be gone by then.
+    let heard = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
+    assert!(heard.is_empty(), "{heard:?}");
+    let lost = Error::new(ErrorKind::Unreachable, End::Network, "hear from the peer");
+    assert!(step(&mut sink, Input::PeerLost(PEER, lost)).is_empty());
+    let effects = step(&mut sink, Input::LogRemoved(Ok(())));
+    assert!(matches!(
+        effects.last(),
+        Some(Effect::End(Outcome::Done(_)))
+    ));
+}
+
+#[test]
+fn a_sink_that_drives_does_not_take_a_word_for_the_verdict_it_has_not_given() {
+    let mut sink = started_with(Vec::new(), true);
+    let effects = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Message(PEER, Message::GoAway(error)) if error.kind == ErrorKind::Protocol
+    )));
+}
+
+#[test]
 fn what_stays_in_the_log_is_said_once() {
     let finished = |kind| {
         let mut sink = open(16);
@@ -387,7 +427,7 @@ fn holes_hold_back_no_credit() {
 
 #[test]
 fn nothing_is_written_outside_the_claims() {
-    let mut sink = started_with(vec![RelPath::parse(b"b/c").expect("a good path")]);
+    let mut sink = started_with(vec![RelPath::parse(b"b/c").expect("a good path")], false);
     let entry = |index, parent, name: &[u8], kind| Entry {
         index: FileIndex(index),
         parent,

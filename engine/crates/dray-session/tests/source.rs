@@ -27,9 +27,9 @@ fn reading() -> Source {
     reading_of(true)
 }
 
-/// The same; whether there is no other file.
-fn reading_of(finished: bool) -> Source {
-    let mut source = Source::new(Config {
+/// One that knows nothing of its sink.
+fn new(announces_early: bool) -> Source {
+    Source::new(Config {
         options: Options::default(),
         buffers: 4,
         buffer_bytes: 1 << 20,
@@ -40,16 +40,25 @@ fn reading_of(finished: bool) -> Source {
         seed: 1,
         attempt: 1,
         is_driver: false,
-    });
-    let ready = Ready {
+        announces_early,
+    })
+}
+
+fn ready(object_bytes_max: u64) -> Input {
+    Input::Message(Message::Ready(Ready {
         precision_nanoseconds: 1,
-        object_bytes_max: 1 << 20,
+        object_bytes_max,
         live_entries_max: 8,
-        pack_bytes_max: 1 << 20,
+        pack_bytes_max: object_bytes_max,
         holes: true,
         ordered_window: None,
-    };
-    step(&mut source, Input::Message(Message::Ready(ready)));
+    }))
+}
+
+/// The same; whether there is no other file.
+fn reading_of(finished: bool) -> Source {
+    let mut source = new(false);
+    step(&mut source, ready(1 << 20));
     step(&mut source, Input::StreamUp(StreamId(0)));
     announce(&mut source, FILE, 8, finished);
     let credit = Message::Credit(vec![(TARGET, 2)]);
@@ -60,6 +69,11 @@ fn reading_of(finished: bool) -> Source {
 
 /// Has a file listed, and wanted.
 fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
+    list(source, index, size, finished);
+    want(source, index, 1 << 20)
+}
+
+fn list(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
     let name = format!("{}", index.0);
     let listed = Listed {
         entry: Entry {
@@ -80,13 +94,54 @@ fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) ->
         failed: Vec::new(),
         finished,
     };
-    step(source, input);
+    step(source, input)
+}
+
+fn want(source: &mut Source, index: FileIndex, object_bytes: u64) -> Vec<Effect> {
     let verdict = FileVerdict::Want {
-        object_bytes: 1 << 20,
+        object_bytes,
         layout: Layout::Single(TARGET),
     };
     let wanted = Message::FileIds(vec![FileId { index, verdict }]);
     step(source, Input::Message(wanted))
+}
+
+#[test]
+fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before() {
+    let mut late = new(false);
+    assert!(step(&mut late, Input::Tick).is_empty());
+
+    let mut source = new(true);
+    let effects = step(&mut source, Input::Tick);
+    assert!(matches!(effects[..], [Effect::List { .. }]));
+    step(&mut source, Input::StreamUp(StreamId(0)));
+    let effects = list(&mut source, FILE, 8, true);
+    assert!(
+        matches!(
+            effects[..],
+            [
+                Effect::Message(Message::NewFiles(_)),
+                Effect::Message(Message::ListEnd { entries: 1 }),
+            ]
+        ),
+        "{effects:?}"
+    );
+    // The sink's objects are smaller than this end would make them.
+    step(&mut source, ready(4));
+    want(&mut source, FILE, 4);
+    let credit = Message::Credit(vec![(TARGET, 4)]);
+    let read: u64 = step(&mut source, Input::Message(credit))
+        .iter()
+        .map(|effect| match effect {
+            Effect::Read { parts, .. } => {
+                let bytes = parts.iter().map(|part| part.range.length).sum();
+                assert!(bytes <= 4, "of a sink that takes 4: {bytes}");
+                bytes
+            }
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(read, 8);
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl World {
             seed: 1,
             attempt: 1,
             is_driver,
+            announces_early: false,
         });
         let ready = Ready {
             precision_nanoseconds: 1,

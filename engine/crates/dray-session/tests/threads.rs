@@ -86,6 +86,7 @@ fn read_for(seconds: u64, readers: ThreadCount, takes: Takes) -> Course {
         seed: 1,
         attempt: 1,
         is_driver: false,
+        announces_early: false,
     });
     let objects = 1_000_000;
     let listed = Listed {
@@ -188,6 +189,7 @@ fn write_for(seconds: u64, writers: ThreadCount, takes: Takes) -> Course {
         sync_group_bytes: 1 << 20,
         sync_interval: Duration::from_secs(1),
         attempt: 1,
+        is_driver: false,
     });
     let objects = 1_000_000;
     let facts = Facts {

@@ -7,7 +7,6 @@ use crate::sink_host::log_path;
 use crate::timing::At;
 use crate::workload::Source;
 use crate::world::World;
-use dray_core::options::Overwrite;
 use dray_core::{BufferId, ByteRange, ErrorKind, FileIndex, RelPath, SummedRanges};
 use dray_log::{MemoryFile, recover};
 use dray_session::Outcome;
@@ -93,7 +92,7 @@ impl World {
         };
         let span = range.offset as usize..range.end() as usize;
         let right = |inode: u64| {
-            self.sessions[at].rotten.contains(&inode)
+            self.rotten.contains(&inode)
                 || self.bytes(inode, store).get(span.clone()) == expected.get(span.clone())
         };
         let named = match self.node(&path, store) {
@@ -397,7 +396,7 @@ impl World {
     pub fn check_final(&mut self) {
         const NAME: &str = "sink_tree_equals_source_tree";
         let at = self.sessions.len() - 1;
-        let keeps = self.setup.options.overwrite == Overwrite::Never;
+        let keeps = self.sessions[at].keeps;
         let store = self.store();
         for (path, node) in self.tree.entries.clone() {
             let found = self.node(&path, store);

@@ -5,6 +5,7 @@ use crate::link::Link;
 use crate::sink_host::SinkHost;
 use crate::source_host::SourceHost;
 use crate::workload::Setup;
+use dray_core::options::Overwrite;
 use dray_core::retry::RetryPolicy;
 use dray_core::{BlockId, BufferId, ByteRange, FileIndex, Time};
 use dray_sched::tuner::threads::ThreadCount;
@@ -77,8 +78,6 @@ pub struct Session {
     pub wanted: BTreeSet<FileIndex>,
     /// Files read back, by the inode that was read.
     pub read_back: BTreeMap<FileIndex, u64>,
-    /// Inodes that rotted on purpose.
-    pub rotten: BTreeSet<u64>,
     /// Payload bytes refused or lost.
     pub wasted: u64,
     /// Objects that came while no buffer was free.
@@ -93,6 +92,11 @@ pub struct Session {
     pub inspected: Time,
     /// Whether its files are read back before they are published.
     pub verifies: bool,
+    /// Whether what stands under a name is left alone, as was asked for when it began: a crash may have
+    /// the caller ask for more from then on.
+    pub keeps: bool,
+    /// Whether the sink drives: its own word is what the transfer's end is known by.
+    pub sink_drives: bool,
     /// Size of everything that may be lost by one fault.
     pub exposed: u64,
 }
@@ -122,6 +126,7 @@ impl Session {
             seed,
             attempt: 1,
             is_driver: false,
+            announces_early: setup.announces_early,
         });
         let sink = Sink::new(SinkConfig {
             options: setup.options.clone(),
@@ -138,6 +143,7 @@ impl Session {
             sync_group_bytes: setup.sync_group_bytes,
             sync_interval: setup.sync_interval,
             attempt: 1,
+            is_driver: setup.sink_drives,
         });
         Self {
             source,
@@ -164,7 +170,6 @@ impl Session {
             closed: BTreeSet::new(),
             wanted: BTreeSet::new(),
             read_back: BTreeMap::new(),
-            rotten: BTreeSet::new(),
             wasted: 0,
             waiting: VecDeque::new(),
             sent: 0,
@@ -172,6 +177,8 @@ impl Session {
             stall: None,
             inspected: Time::ZERO,
             verifies: setup.options.verify,
+            sink_drives: setup.sink_drives,
+            keeps: setup.options.overwrite == Overwrite::Never,
             exposed: u64::from(setup.buffers) * setup.buffer_bytes + setup.sync_group_bytes,
         }
     }
@@ -212,10 +219,12 @@ impl Session {
         self.source_is_over() && self.sink_is_over()
     }
 
-    /// Whether both ends say that everything is dealt with; with how many failed files.
+    /// Whether both ends say that everything is dealt with, or the sink that drives does; with how many
+    /// failed files.
     #[must_use]
     pub fn done(&self) -> Option<u64> {
         match (&self.source_end, &self.sink_end) {
+            (_, Some(Outcome::Done(totals))) if self.sink_drives => Some(totals.files_failed),
             (Some(Outcome::Done(totals)), Some(Outcome::Done(_))) => Some(totals.files_failed),
             _ => None,
         }

@@ -277,7 +277,11 @@ impl World {
                 self.sessions[at].host.partials.remove(&index);
                 None
             }
-            Effect::StoreVerdict(_) => Some(Input::VerdictStored(Ok(()))),
+            Effect::StoreVerdict(_) => {
+                let session = &mut self.sessions[at];
+                session.is_verdict_stored |= session.sink_drives;
+                Some(Input::VerdictStored(Ok(())))
+            }
             Effect::FinishLog { keeps, .. } => {
                 if !self.sessions[at].is_verdict_stored {
                     let what = "the source's side has not stored it".to_owned();
@@ -318,7 +322,7 @@ impl World {
         if std::mem::take(&mut self.sessions[at].rots) {
             let byte = self.draw.below(size) as usize;
             self.disk.borrow_mut().rot(inode, byte);
-            self.sessions[at].rotten.insert(inode);
+            self.rotten.insert(inode);
             self.say(|| format!("{at} FAULT {}", Fault::BitRot.words()));
             self.coverage.hit(Fault::BitRot, phase);
             self.is_unbounded = true;

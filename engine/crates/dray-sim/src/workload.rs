@@ -66,6 +66,10 @@ pub struct Setup {
     /// Whether the sink's files lie on its targets in turn, by the number in their name; else it is
     /// drawn.
     pub in_turn: bool,
+    /// Whether the sink drives, and waits for no word after its verdict.
+    pub sink_drives: bool,
+    /// Whether the source announces before the sink is ready.
+    pub announces_early: bool,
 }
 
 /// A pick from a list.
@@ -134,6 +138,8 @@ impl Setup {
             source_targets: 1 + draw.below(4) as u32,
             sink_targets: 1 + draw.below(6) as u32,
             in_turn: false,
+            sink_drives: chance(draw, 30),
+            announces_early: chance(draw, 50),
         }
     }
 

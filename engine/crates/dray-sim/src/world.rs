@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::sink_host::SinkHost;
 use crate::source_host::SourceHost;
 use crate::timing::Timing;
-use crate::workload::{Setup, Tree, chance, metadata};
+use crate::workload::{Setup, SourceFile, Tree, chance, metadata};
 use dray_core::options::{Durability, Overwrite};
 use dray_core::{PeerId, RelPath, Result, StreamId, Time};
 use dray_sched::draw::Draw;
@@ -139,6 +139,8 @@ pub struct World {
     pub blocked: BTreeSet<RelPath>,
     /// Whether faults of this round may cost more than pool and group.
     pub is_unbounded: bool,
+    /// Inodes whose bytes are not those that were written; no session can know before it reads them back.
+    pub rotten: BTreeSet<u64>,
     /// First session of the round, and bytes it had to move.
     pub round: (usize, u64),
     /// The log as it was read last, by the disk's change.
@@ -197,6 +199,7 @@ impl World {
             events: 0,
             blocked: BTreeSet::new(),
             is_unbounded: false,
+            rotten: BTreeSet::new(),
             round: (0, 0),
             log_seen: None,
             planned: usize::MAX,
@@ -265,7 +268,9 @@ impl World {
                 self.violate("session_ends", "too many sessions".into());
                 break;
             }
-            let is_clean = self.plan.is_empty() && self.disk.borrow().fuse.is_none();
+            // What has rotted fails once more, when it is read back.
+            let is_clean =
+                self.plan.is_empty() && self.disk.borrow().fuse.is_none() && self.rotten.is_empty();
             self.is_forgotten = false;
             self.begin_session();
             self.run_sessions();
@@ -273,6 +278,9 @@ impl World {
                 break;
             }
             let done = self.sessions.last().and_then(Session::done);
+            if done.is_some() {
+                self.rotten.clear();
+            }
             let is_complete = done.is_some_and(|failed| failed <= self.blocked.len() as u64)
                 && !std::mem::take(&mut self.is_forgotten);
             if is_complete {
@@ -338,15 +346,18 @@ impl World {
 
     fn begin_round(&mut self) {
         let disk = self.disk.borrow();
-        let stands = |path: &RelPath, bytes: &[u8]| match disk.look(path) {
-            Some(Node::File(inode, _)) => disk.bytes(*inode) == bytes,
+        // One that was written anew with the same bytes has another time, and is sent.
+        let stands = |path: &RelPath, file: &SourceFile| match disk.look(path) {
+            Some(Node::File(inode, attributes)) => {
+                attributes.modified == file.modified && disk.bytes(*inode) == file.bytes
+            }
             _ => false,
         };
         let always = self.setup.options.overwrite == Overwrite::Always;
         let needed = self
             .tree
             .files()
-            .filter(|(path, file)| always || !stands(path, &file.bytes))
+            .filter(|(path, file)| always || !stands(path, file))
             .map(|(_, file)| file.bytes.len() as u64)
             .sum();
         drop(disk);
@@ -431,6 +442,8 @@ impl World {
             Duration::ZERO,
             Event::Sink(sink::Input::PeerUp(PEER)),
         );
+        let begins = Event::Source(source::Input::Tick);
+        self.after(number, Duration::ZERO, begins);
     }
 
     /// A new stream comes up after a while.

@@ -27,6 +27,8 @@ pub mod optional {
     pub const CLEAR_DATA: u64 = 1 << 2;
     /// The dialler was asked, by name or by what it is, to talk to an end that keeps nothing.
     pub const NULL_MEANT: u64 = 1 << 3;
+    /// A source announces entries as soon as the session is there, before the sink's READY.
+    pub const EARLY_ENTRIES: u64 = 1 << 4;
 }
 
 /// Checksum algorithms by number.

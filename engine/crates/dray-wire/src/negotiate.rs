@@ -14,8 +14,11 @@ pub const MANDATORY_KNOWN: u64 = mandatory::PACKS | mandatory::KEEPS_NOTHING;
 /// Those of them that every session uses.
 pub const MANDATORY_USED: u64 = mandatory::PACKS;
 /// [`optional`] bits this build knows.
-pub const OPTIONAL_KNOWN: u64 =
-    optional::HOLES | optional::XATTRS | optional::CLEAR_DATA | optional::NULL_MEANT;
+pub const OPTIONAL_KNOWN: u64 = optional::HOLES
+    | optional::XATTRS
+    | optional::CLEAR_DATA
+    | optional::NULL_MEANT
+    | optional::EARLY_ENTRIES;
 /// [`checksum_id`]s this build can compute, best first.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 

@@ -73,6 +73,7 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
             seed: 1,
             attempt: 1,
             is_driver: false,
+            announces_early: false,
         },
     }
 }
@@ -140,6 +141,7 @@ pub fn sink_setup_of(
             sync_group_bytes: 64 << 20,
             sync_interval: Duration::from_millis(500),
             attempt: 1,
+            is_driver: false,
         },
     })
 }

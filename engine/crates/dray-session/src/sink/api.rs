@@ -42,6 +42,8 @@ pub struct Config {
     pub sync_interval: Duration,
     /// The driver's attempt number; a cancel of another is ignored.
     pub attempt: u32,
+    /// Whether this end drives: who has to know the verdict is here, so its storing is not awaited.
+    pub is_driver: bool,
 }
 
 /// A block, by the source that sent it.

@@ -8,7 +8,7 @@ use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::profile::Times;
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId, Time};
-use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment};
+use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment, Totals};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(super) struct Peer {
     is_shut: bool,
     /// Where its time went, as it said last.
     pub(super) times: Times,
+    /// When it said so, if it had listed everything by then.
+    pub(super) told_at: Option<Time>,
     /// Whether its side has stored the verdict.
     has_stored: bool,
     file_ids: Vec<FileId>,
@@ -281,9 +283,14 @@ impl Sink {
     }
 
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
-        if !matches!(self.phase, Phase::Announced(_)) {
-            self.protocol_error(peer, "a verdict stored that was not given");
-            return;
+        match self.phase {
+            Phase::Announced(_) => {}
+            // It was not waited for.
+            Phase::Removing(_) if self.config.is_driver => return,
+            _ => {
+                self.protocol_error(peer, "a verdict stored that was not given");
+                return;
+            }
         }
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.has_stored = true;
@@ -295,12 +302,17 @@ impl Sink {
         if let Phase::Announced(totals) = self.phase
             && self.peers.values().all(|peer| peer.has_stored)
         {
-            self.phase = Phase::Removing(totals);
-            self.out.push_back(Effect::FinishLog {
-                keeps: self.kept.take(),
-                is_listed: self.is_listed,
-            });
+            self.finish_log(totals);
         }
+    }
+
+    /// Who has to know that the transfer is over does: its log is not needed any more.
+    pub(super) fn finish_log(&mut self, totals: Totals) {
+        self.phase = Phase::Removing(totals);
+        self.out.push_back(Effect::FinishLog {
+            keeps: self.kept.take(),
+            is_listed: self.is_listed,
+        });
     }
 
     pub(super) fn on_peer_lost(&mut self, peer: PeerId, error: Error) {

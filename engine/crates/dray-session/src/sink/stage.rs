@@ -40,11 +40,21 @@ impl Sink {
     }
 
     /// A source says where its time went so far. Of several the times are added up.
-    pub(super) fn on_profile(&mut self, peer: PeerId, times: Times) {
+    pub(super) fn on_profile(&mut self, peer: PeerId, times: Times, now: Time) {
         if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.told_at = peer.has_ended_list.then_some(now);
             let new = times.since(&peer.times);
             peer.times = times;
             self.progress.profile.source.join(&new);
+        }
+    }
+
+    /// A source that has nothing left to send says so with its times, and waits for the verdict from
+    /// then on. It is not heard of again.
+    pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
+        for told_at in self.peers.values().filter_map(|peer| peer.told_at) {
+            let waited = now.since(told_at);
+            self.progress.profile.source.add(Stage::Verdict, waited);
         }
     }
 

@@ -33,6 +33,11 @@ pub struct Config {
     pub attempt: u32,
     /// Whether this end drives the transfer: how many streams are used is then said here alone.
     pub is_driver: bool,
+    /// Whether entries are announced before the sink has said what it can do ([`EARLY_ENTRIES`]
+    /// agreed): what is announced does not depend on it.
+    ///
+    /// [`EARLY_ENTRIES`]: dray_wire::message::optional::EARLY_ENTRIES
+    pub announces_early: bool,
 }
 
 /// One listed entry with what only the source needs of it.

@@ -19,11 +19,14 @@ impl Source {
     /// The stage it stands in now.
     pub(super) fn stand(&mut self, now: Time) {
         let stage = self.stage();
+        // A sink that drives says the verdict and hears nothing more.
+        let is_last = self.end_announced && stage == Some(Stage::Verdict);
+        let is_told = is_last && !self.account.stands(Stage::Verdict);
         self.account.stand(stage);
         // With no object left to begin, no reader is missing.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
-        if self.account.is_to_be_told(now) {
+        if self.account.is_to_be_told(now) || is_told {
             self.tell_profile();
         }
     }

@@ -150,6 +150,8 @@ fn setup(buffers: u32, order: Order) -> Setup {
         source_targets: TARGETS,
         sink_targets: TARGETS,
         in_turn: true,
+        sink_drives: false,
+        announces_early: false,
     }
 }
 
