@@ -22,7 +22,7 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  everything asked for is safe at the destination
-  1  some files failed (each is named); the others are safe
+  1  some files failed (each is named), or the output could not be written; the others are safe
   2  the command line makes no sense
   3  refused before anything moved: somebody else writes there, wrong key or token, no permission
   4  the other end cannot be reached

@@ -7,7 +7,7 @@ use dray_core::{End, Error, ErrorKind};
 pub(crate) enum Exit {
     /// Everything asked for is safe.
     Safe = 0,
-    /// Some files failed; the others are safe.
+    /// Some files failed, or the output could not be written; the others are safe.
     SomeFailed = 1,
     /// The command line makes no sense.
     Usage = 2,

@@ -1,5 +1,6 @@
-//! The only place that writes to the terminal. A closed pipe is no reason to stop a transfer, so
-//! what cannot be written is dropped.
+//! The only place that writes to the terminal. What cannot be written is no reason to stop a transfer:
+//! it is dropped, and but for a closed pipe, whose reader has seen enough, that is said, here and by the
+//! exit code.
 
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -12,6 +13,23 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Whether a program reads standard error: every line of it is a JSON object then.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether a result was lost: who waits for it must not take silence for an answer.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether something that was to be written to standard output was not.
+pub(crate) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Relaxed)
+}
+
+fn written(written: std::io::Result<()>) {
+    let Err(error) = written else { return };
+    if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_LOST.swap(true, Ordering::Relaxed) {
+        note(&format!(
+            "the output cannot be written: {error}; write it to where there is room"
+        ));
+    }
+}
 
 /// From now on nothing but JSON objects on standard error.
 pub(crate) fn set_json() {
@@ -26,13 +44,13 @@ pub(crate) fn set_bar(bar: Option<ProgressBar>) {
 /// A result: one line on standard output.
 pub(crate) fn result(line: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    written(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
 /// Text as it is, on standard output (help, completions, reference).
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Something a person should know: one line on standard error.

@@ -1,12 +1,16 @@
-//! Ctrl-C and SIGTERM: the first stops and keeps what is safe, the second stops at once. Both are
-//! resumable, because nothing is trusted that was not logged.
+//! Ctrl-C, SIGTERM and SIGHUP: the first stops and keeps what is safe, the second stops at once. Both
+//! are resumable, because nothing is trusted that was not logged. Whoever starts a program that is to
+//! outlive the terminal has it ignore SIGHUP (nohup), and so it does.
 
 use crate::exit::Exit;
 use crate::output;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::threads::refused;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 type Hook = Box<dyn Fn() + Send>;
 
@@ -33,14 +37,35 @@ pub(crate) fn may_tell() -> bool {
 /// Begins to listen. `words` is said at the first signal.
 ///
 /// # Errors
-/// When the system gives no signal handler.
+/// When the system gives no signal handler, or no thread to hear them.
 pub(crate) fn watch(words: &'static str) -> Result<()> {
-    ctrlc::set_handler(move || on_signal(words)).map_err(|error| match error {
-        // They are heard by a thread of their own.
-        ctrlc::Error::System(error) => refused(&error),
-        _ => Error::new(ErrorKind::Internal, End::Here, "listen for signals")
-            .cause(error.to_string()),
-    })
+    let mut asked = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        asked.push(SIGHUP);
+    }
+    // Nothing is to be done at it: taken, it no longer ends the program, and the write that goes beyond
+    // the limit (RLIMIT_FSIZE) fails with EFBIG, which names the file.
+    asked.push(SIGXFSZ);
+    let mut signals = Signals::new(asked).map_err(|error| {
+        Error::new(ErrorKind::Internal, End::Here, "listen for signals").cause(error.to_string())
+    })?;
+    let hear = move || {
+        let told = signals.forever().filter(|signal| *signal != SIGXFSZ);
+        told.for_each(|_| on_signal(words));
+    };
+    let thread = thread::Builder::new().name("dray-signals".to_owned());
+    thread
+        .spawn(hear)
+        .map(drop)
+        .map_err(|error| refused(&error))
+}
+
+/// Whether this program was started with the signal ignored (proc_pid_status(5), `SigIgn`).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 fn on_signal(words: &str) {

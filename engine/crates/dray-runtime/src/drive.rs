@@ -268,7 +268,7 @@ pub fn pull(
     watch: &dyn Watch,
 ) -> Result<Ended> {
     let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
-    let pool = Arc::new(Pool::new(buffers.count, buffers.bytes));
+    let pool = Arc::new(Pool::new(buffers.count, buffers.bytes)?);
     let found = Found::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         // The other end first: without it nothing is made here.

@@ -246,7 +246,7 @@ impl Export {
             durability: connect.options.durability,
         })?;
         let threads = self.targets.threads;
-        Ok(sink_of(destination, can, connect, limits, pool, threads))
+        sink_of(destination, can, connect, limits, pool, threads)
     }
 
     /// The source that a driver asks for, within `pool` bytes.
@@ -265,6 +265,9 @@ impl Export {
 }
 
 /// A sink that writes there, as it was asked to, within `pool` bytes.
+///
+/// # Errors
+/// As [`Pool::new`].
 pub(crate) fn sink_of(
     destination: Destination,
     can: Capabilities,
@@ -272,7 +275,7 @@ pub(crate) fn sink_of(
     limits: &Limits,
     pool: u64,
     threads: Threads,
-) -> (sink::Setup, Arc<Pool>) {
+) -> Result<(sink::Setup, Arc<Pool>)> {
     let buffers = buffers(connect, limits, pool);
     let writers = threads.writers(&can, buffers);
     let content = Content {
@@ -292,7 +295,8 @@ pub(crate) fn sink_of(
         destination,
         machine: dray_session::sink::Config { writers, ..machine },
     };
-    (setup, Arc::new(Pool::new(buffers.count, buffers.bytes)))
+    let pool = Pool::new(buffers.count, buffers.bytes).map_err(|error| error.at(End::Sink))?;
+    Ok((setup, Arc::new(pool)))
 }
 
 /// A source that reads these, as it was asked to, within `pool` bytes.

@@ -72,7 +72,7 @@ pub fn run(
     observer: &dyn Observer,
     started: impl FnOnce(Stopper),
 ) -> Result<Ends> {
-    let pool = Arc::new(Pool::new(sink.machine.buffers, sink.machine.buffer_bytes));
+    let pool = Arc::new(Pool::new(sink.machine.buffers, sink.machine.buffer_bytes)?);
     let (to_source, source_events) = unbounded();
     let (to_sink, sink_events) = unbounded();
     let source_link = SourceLink {

@@ -176,14 +176,7 @@ impl NullExport {
         })?;
         let can = destination.can();
         let threads = self.threads;
-        Ok(export::sink_of(
-            destination,
-            can,
-            connect,
-            limits,
-            pool,
-            threads,
-        ))
+        export::sink_of(destination, can, connect, limits, pool, threads)
     }
 
     /// The source that a driver asks for, within `pool` bytes.

@@ -134,6 +134,9 @@ impl Places {
         }
         let read = ReadSources::of(sources, written)?;
         web::refuse_destination(destination)?;
+        for path in sources.iter().map(OsString::as_os_str).chain([destination]) {
+            refuse_unknown_scheme(path)?;
+        }
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
         let is_null = |path: &[u8]| null_destination(written, path);
@@ -206,6 +209,32 @@ pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Erro
     Error::new(ErrorKind::InvalidRequest, End::Here, "do as told")
         .cause(cause)
         .remedy(remedy)
+}
+
+/// What looks like a URL and is none that is known: taken for a path, it would copy to a folder of that
+/// name, here, and say that all is well.
+fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
+    let bytes = path.as_bytes();
+    let is_web = !matches!(HttpUrl::read(bytes), Ok(None));
+    let is_known = bytes.starts_with(SCHEME) || Url::is_meant(bytes) || is_web;
+    let Some(end) = bytes.windows(3).position(|part| part == b"://") else {
+        return Ok(());
+    };
+    let scheme = bytes.get(..end).unwrap_or_default();
+    let is_scheme = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+        && scheme
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    if is_known || !is_scheme {
+        return Ok(());
+    }
+    let (words, scheme) = (escape(bytes), escape(scheme));
+    Err(usage(
+        format!("{words}: no {scheme}:// is known here"),
+        format!(
+            "write dray://, root://, http:// or a path; a folder called {scheme}: is ./{words}"
+        ),
+    ))
 }
 
 fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {

@@ -8,7 +8,7 @@
 use crate::extent::Extent;
 use crate::lock::lock;
 use crate::zones::node_here;
-use dray_core::BufferId;
+use dray_core::{BufferId, End, Error, ErrorKind, Result};
 use memmap2::MmapMut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -32,17 +32,35 @@ enum Memory {
 }
 
 impl Memory {
-    fn new(bytes: usize) -> Self {
+    fn new(bytes: usize) -> Result<Self> {
         let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes));
         // A process may have so many mappings and no more.
         if let Some(Ok(mapped)) = mapped {
-            return Self::Mapped(mapped);
+            return Ok(Self::Mapped(mapped));
         }
+        let bytes = bytes.saturating_add(PAGE);
+        // Asked for twice: what is given here is not cleared, and what is given cleared cannot be refused.
+        Vec::<u8>::new()
+            .try_reserve_exact(bytes)
+            .map_err(|_| refused(bytes))?;
         // Of ordinary alignment: asked for with the page's it would be cleared by hand, always.
-        let memory = vec![0; bytes + PAGE];
+        let memory = vec![0; bytes];
         let address = memory.as_ptr().addr();
-        Self::Allocated(memory, address.next_multiple_of(PAGE) - address)
+        Ok(Self::Allocated(
+            memory,
+            address.next_multiple_of(PAGE) - address,
+        ))
     }
+}
+
+/// What it means when the system has no memory for a buffer.
+fn refused(bytes: usize) -> Error {
+    Error::new(ErrorKind::Busy, End::Here, "take memory for the objects")
+        .cause(format!("the system gives no further {bytes} bytes"))
+        .remedy(
+            "give a smaller --pool or --object-size, or raise the limit of memory (ulimit -v, MemoryMax of \
+             a service), then run the same command again",
+        )
 }
 
 /// A page-aligned piece of memory.
@@ -54,13 +72,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    fn new(bytes: usize) -> Self {
-        let bytes = bytes.next_multiple_of(PAGE);
-        Self {
-            memory: Memory::new(bytes),
+    fn new(bytes: usize) -> Result<Self> {
+        let bytes = bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        Ok(Self {
+            memory: Memory::new(bytes)?,
             bytes,
             extent: None,
-        }
+        })
     }
 
     /// The memory.
@@ -101,17 +119,20 @@ pub struct Pool {
 
 impl Pool {
     /// `count` buffers of `buffer_bytes` (rounded up to pages).
-    #[must_use]
-    pub fn new(count: u32, buffer_bytes: u64) -> Self {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when the system has no memory for them.
+    pub fn new(count: u32, buffer_bytes: u64) -> Result<Self> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
-        Self {
-            buffers: (0..count)
-                .map(|_| Mutex::new(Buffer::new(buffer_bytes)))
-                .collect(),
+        let buffers: Result<_> = (0..count)
+            .map(|_| Buffer::new(buffer_bytes).map(Mutex::new))
+            .collect();
+        Ok(Self {
+            buffers: buffers?,
             free: Mutex::new((0..count).rev().map(BufferId).collect()),
             nodes: (0..count).map(|_| AtomicU32::new(0)).collect(),
             buffer_bytes,
-        }
+        })
     }
 
     /// Number of buffers.
@@ -176,11 +197,11 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use super::Pool;
+    use super::{ErrorKind, Pool};
 
     #[test]
     fn buffers_are_aligned_and_come_back() {
-        let pool = Pool::new(2, 5000);
+        let pool = Pool::new(2, 5000).expect("memory");
         let (first, second) = (pool.take().expect("one"), pool.take().expect("two"));
         assert!(pool.take().is_none());
         let buffer = pool.buffer(first).expect("known");
@@ -193,7 +214,7 @@ mod tests {
 
     #[test]
     fn as_many_buffers_are_touched_as_are_used_at_once() {
-        let pool = Pool::new(100, 5000);
+        let pool = Pool::new(100, 5000).expect("memory");
         for _ in 0..100 {
             let taken = [pool.take().expect("one"), pool.take().expect("another")];
             assert!(taken.iter().all(|id| id.0 < 2), "{taken:?}");
@@ -214,7 +235,7 @@ mod tests {
         let mut between = Vec::new();
         for round in 0..6 {
             let before = resident();
-            let pool = Pool::new(96, 1 << 20);
+            let pool = Pool::new(96, 1 << 20).expect("memory");
             let taken = pool.take().expect("one");
             pool.buffer(taken).expect("known").bytes_mut().fill(round);
             let more = resident().saturating_sub(before);
@@ -228,7 +249,7 @@ mod tests {
 
     #[test]
     fn buffers_go_to_the_node_that_filled_them_first() {
-        let pool = Pool::new(4, 5000);
+        let pool = Pool::new(4, 5000).expect("memory");
         let take = |node| pool.take_near(Some(node)).expect("one");
         let (here, there) = (take(0), take(1));
         pool.give(there);
@@ -242,5 +263,12 @@ mod tests {
         assert_eq!(take(0), there);
         pool.give(there);
         assert_eq!(take(1), there, "it stays where its pages are");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let error = Pool::new(1, 1 << 60).expect_err("no machine has so much");
+        assert_eq!(error.kind, ErrorKind::Busy);
+        assert!(error.remedy.contains("--pool"), "{error}");
     }
 }

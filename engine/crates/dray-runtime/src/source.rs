@@ -57,7 +57,7 @@ pub struct Setup {
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
-    let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes);
+    let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes)?;
     let segments_max = setup.machine.segments_max as usize;
     let readers_most = setup.machine.readers.most();
     let machine = Source::new(setup.machine);

@@ -242,7 +242,11 @@ fn a_driver_that_keeps_nothing_is_let_in_where_that_is_known() {
         let mut dial = dial.clone();
         dial.address = site.address.to_string();
         dial.trust = site.pin.into();
-        pull(&dial, connect(2, false), Arc::new(Pool::new(8, 1 << 20)))
+        pull(
+            &dial,
+            connect(2, false),
+            Arc::new(Pool::new(8, 1 << 20).expect("memory")),
+        )
     };
     let error = refusal(read(&site, &nowhere));
     assert_eq!(

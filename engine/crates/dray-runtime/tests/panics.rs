@@ -133,7 +133,8 @@ impl Handler for Site {
             .expect("whole")
             .take()
             .expect("asked once");
-        let pool = Arc::new(Pool::new(setup.machine.buffers, setup.machine.buffer_bytes));
+        let pool =
+            Arc::new(Pool::new(setup.machine.buffers, setup.machine.buffer_bytes).expect("memory"));
         let theirs = Arc::clone(&pool);
         let run = Box::new(move |link| {
             let (outcome, _) = sink::run(setup, &theirs, link, &Silent);

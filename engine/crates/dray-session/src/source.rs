@@ -304,8 +304,9 @@ impl Source {
             (Some(own), Some(peer)) => Some(own.min(peer)),
             (own, peer) => own.or(peer),
         };
-        // A burst of a tenth of a second keeps small limits smooth; at least one object passes.
-        let burst = rate.map_or(0, |rate| rate / 10);
+        // A burst of a tenth of a second keeps small limits smooth. Of a byte at the least: a bucket that
+        // holds none is never full, and lets nothing pass.
+        let burst = rate.map_or(0, |rate| (rate / 10).max(1));
         self.pacer.set_rate(rate.map(BytesPerSecond), burst, now);
     }
 

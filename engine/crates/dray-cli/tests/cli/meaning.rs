@@ -88,6 +88,28 @@ fn a_link_is_what_is_named_and_with_a_slash_where_it_leads() {
 }
 
 #[test]
+fn a_folder_whose_name_looks_like_a_scheme_is_written_as_a_path() {
+    let scene = scene();
+    scene.good(&["cp", "a", "./s3://bucket/a"]);
+    assert_eq!(scene.read("s3:/bucket/a"), b"alpha");
+}
+
+#[test]
+fn a_link_has_no_checksum_and_no_bytes_to_cut_from() {
+    let scene = scene();
+    std::os::unix::fs::symlink("a", scene.path("link")).expect("make a link");
+    for about_one_file in [["--checksum", "adler32:00000000"], ["--range", "0:2"]] {
+        let [option, value] = about_one_file;
+        let done = scene.dray(&["cp", option, value, "link", "b"]);
+        assert_eq!(done.code, Some(1), "{option}: {}", done.err);
+        assert!(done.err.contains("symbolic link"), "{option}: {}", done.err);
+        assert!(scene.path("b").symlink_metadata().is_err(), "{option}");
+    }
+    scene.good(&["cp", "--links", "follow", "--range", "0:2", "link", "b"]);
+    assert_eq!(scene.read("b"), b"al");
+}
+
+#[test]
 fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
     let scene = scene();
     scene.folder("other").write("other/a", b"another");
@@ -120,6 +142,13 @@ fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
         (&["a", "dray://h:x/b"], "port"),
         (&["a", "dray://h/b"], "--token-file"),
         (&["--target", "nothing", "a", "b"], "DIR=NAME"),
+        (&["a", "s3://bucket/a"], "no s3:// is known"),
+        (&["file:///tmp/a", "b"], "no file:// is known"),
+        (&["--detach", "a", "b"], "--detach"),
+        (
+            &["--pool", "7MiB", "--object-size", "1MiB", "a", "b"],
+            "--pool is too small",
+        ),
     ];
     for (arguments, words) in table {
         let done = scene.dray(&[&["cp"], *arguments].concat());

@@ -205,6 +205,11 @@ impl Listing {
         if !(is_folder || named || self.filter.takes(&path)) {
             return;
         }
+        let is_cut = self.range.is_some() || self.size.is_some();
+        if is_cut && matches!(item.kind, EntryKind::Symlink { .. }) {
+            batch.fail(no_bytes().file(&path));
+            return;
+        }
         let index = FileIndex(self.next_index);
         self.next_index += 1;
         let mut kind = item.kind;
@@ -276,6 +281,13 @@ impl Listing {
             layout: item.layout,
         });
     }
+}
+
+/// A link, where bytes of a file were asked for.
+fn no_bytes() -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Source, "read the range")
+        .cause("it is a symbolic link, which has no bytes of its own")
+        .remedy("name the file that it leads to, or follow links (--links follow)")
 }
 
 /// The path in the root's store of an entry whose path at the destination is `path`.

@@ -64,7 +64,7 @@ impl Handler for ToTest {
         assert!(request.peer_software.starts_with("dray "));
         match request.connect.passive_role {
             Role::Sink => {
-                let pool = Arc::new(Pool::new(self.buffers, OBJECT_BYTES));
+                let pool = Arc::new(Pool::new(self.buffers, OBJECT_BYTES).expect("memory"));
                 let _ = self.pools.send(Arc::clone(&pool));
                 let run = Box::new(move |link| hold(&self.sinks, link));
                 Ok(Prepared::Sink { pool, run })
@@ -191,7 +191,7 @@ impl Site {
         dial: &Dial,
         connect: Connect,
     ) -> (Dialled<SinkLink>, Held<SourceLink>, Arc<Pool>) {
-        let pool = Arc::new(Pool::new(8, OBJECT_BYTES));
+        let pool = Arc::new(Pool::new(8, OBJECT_BYTES).expect("memory"));
         let sink = dray_runtime::net::pull(dial, connect, Arc::clone(&pool)).expect("a session");
         let source = self.sources.recv_timeout(PATIENCE).expect("a session");
         (sink, source, pool)
@@ -329,7 +329,7 @@ pub struct Object {
 impl Object {
     /// With any segments over these bytes.
     pub fn new(number: u64, segments: Vec<Segment>, bytes: Vec<u8>) -> Self {
-        let pool = Pool::new(1, bytes.len() as u64);
+        let pool = Pool::new(1, bytes.len() as u64).expect("memory");
         let mut buffer = pool.buffer(BufferId(0)).expect("known");
         buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         drop(buffer);

@@ -169,7 +169,13 @@ impl Sink {
                 .cause("names that begin with .dray- are kept for partial files and logs")
                 .remedy("rename it, or leave it out with --exclude")
         });
-        let refused = no_folder.or(reserved);
+        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
+        let unsummed = (is_link && self.config.demanded.is_some()).then(|| {
+            Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
+                .cause("a checksum is demanded, and it is a symbolic link, which has none")
+                .remedy("name the file that it leads to, or follow links (--links follow)")
+        });
+        let refused = no_folder.or(reserved).or(unsummed);
         let is_folder = entry.kind == EntryKind::Directory;
         let (path, refused) = match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {
@@ -537,11 +543,14 @@ impl Sink {
     }
 }
 
+/// What keeps an entry from being made is what kept its folder from it.
 pub(super) fn in_failed_folder(error: &Error) -> Error {
-    Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
-        .cause(format!(
-            "its folder could not be made: {}",
-            error.kind.words()
-        ))
-        .remedy("mend the folder and run the same command again")
+    let remedy = match error.remedy.as_str() {
+        "" => "mend the folder and run the same command again",
+        remedy => remedy,
+    };
+    Error::new(error.kind, End::Sink, "make the entry")
+        .status(error.status)
+        .cause(format!("its folder could not be made: {}", error.cause))
+        .remedy(remedy)
 }

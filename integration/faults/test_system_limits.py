@@ -1,0 +1,111 @@
+"""What the system denies a process, and what it is told: it says so, and the same goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+LARGE = 24 * tree.MIB
+
+
+@pytest.fixture
+def large(bench: Bench) -> Path:
+    folder = bench.folder / "source"
+    folder.mkdir()
+    (folder / "large").write_bytes(os.urandom(LARGE))
+    (folder / "small").write_bytes(b"small")
+    return folder
+
+
+def test_a_file_beyond_the_limit_of_files_fails_by_name(bench: Bench, large: Path) -> None:
+    """RLIMIT_FSIZE: the signal that comes with it would end the program."""
+    sink = bench.folder / "sink"
+    words: list[Word] = ["-r", large, f"{sink}/", "--reflink", "never"]
+    ended = bench.cp(*words, wrap=["prlimit", f"--fsize={LARGE // 2}"]).expect(1)
+    (failure,) = ended.report["files_failed"]
+    assert failure["path"] == "source/large", failure
+    assert failure["kind"] == "limit_exceeded", failure
+    assert (sink / "source" / "small").read_bytes() == b"small"
+    assert not (sink / "source" / "large").exists()
+    bench.cp(*words).expect(0)
+    tree.assert_same(tree.describe(large), sink / "source")
+
+
+def test_a_server_outlives_a_file_beyond_its_limit(bench: Bench, large: Path) -> None:
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    server = bench.serve(sink, wrap=["prlimit", f"--fsize={LARGE // 2}"])
+    words: list[Word] = ["-r", f"{large}/", f"dray://{server.address}/", *bench.peer(server)]
+    bench.cp(*words).expect(1)
+    bench.cp(large / "small", f"dray://{server.address}/again", *bench.peer(server)).expect(0)
+    assert (sink / "again").read_bytes() == b"small"
+
+
+@pytest.mark.parametrize("mebibytes", [150, 250, 350])
+def test_without_memory_for_its_objects_it_says_so(
+    bench: Bench, large: Path, mebibytes: int
+) -> None:
+    sink = bench.folder / "sink"
+    words: list[Word] = ["-r", large, f"{sink}/", "--reflink", "never"]
+    wrap = ["prlimit", f"--as={mebibytes << 20}"]
+    error = bench.cp(*words, "--pool", "1GiB", wrap=wrap).expect(3).report["error"]
+    assert error["kind"] == "busy", error
+    assert "--pool" in error["remedy"], error
+    bench.cp(*words).expect(0)
+    tree.assert_same(tree.describe(large), sink / "source")
+
+
+def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path) -> None:
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    wrap = ["prlimit", f"--as={600 << 20}"]
+    server = bench.serve(sink, "--pool", "2GiB", wrap=wrap)
+    words: list[Word] = ["-r", f"{large}/", f"dray://{server.address}/", *bench.peer(server)]
+    for _ in range(2):
+        ended = bench.cp(*words, "--retries", "0")
+        assert ended.code in {3, 4, 5}, ended.words
+        assert "memory" in ended.words, ended.words
+    assert server.is_running()
+
+
+def test_a_slow_rate_is_slow_and_not_nothing(bench: Bench) -> None:
+    source = bench.folder / "tiny"
+    source.write_bytes(b"tiny")
+    for rate in (1, 9):
+        to = bench.folder / f"at-{rate}"
+        bench.cp(source, to, "--rate", str(rate), seconds=60).expect(0)
+        assert to.read_bytes() == b"tiny"
+
+
+def test_who_is_to_outlive_the_terminal_does(bench: Bench, large: Path) -> None:
+    """``nohup`` has the program ignore SIGHUP, and so it does; without it, it stops."""
+    for wrap, code in ((["nohup"], 0), ([], 5)):
+        sink = bench.folder / f"sink-{code}"
+        words: list[Word] = [large / "large", f"{sink}/", "--rate", "12MiB", "--reflink", "never"]
+        running = bench.start_cp("--progress", "json", *words, wrap=wrap)
+        running.await_durable()
+        running.send(signal.SIGHUP)
+        running.wait(60).expect(code)
+
+
+def test_what_cannot_be_written_is_said(bench: Bench, large: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        for words in (["plan", "--json", "-r", str(large), str(bench.folder / "to")], ["version"]):
+            ended = subprocess.run(
+                [bench.program, *words], stdout=full, stderr=subprocess.PIPE, check=False
+            )
+            assert ended.returncode == 1, words
+            assert b"cannot be written" in ended.stderr, ended.stderr
