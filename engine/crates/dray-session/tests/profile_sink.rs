@@ -282,6 +282,9 @@ fn a_source_that_has_said_all_is_counted_as_waiting_for_the_verdict() {
     clocked.step(Input::VerdictStored(Ok(())));
     times.add(Stage::Verdict, Duration::from_secs(5));
     assert_eq!(clocked.sink.progress().profile.source, times);
+    // It says so itself, too, which may be heard before the log is gone.
+    clocked.step(Input::Message(PEER, Message::Profile(times)));
+    assert_eq!(clocked.sink.progress().profile.source, times);
 }
 
 #[test]

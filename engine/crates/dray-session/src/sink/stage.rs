@@ -50,10 +50,14 @@ impl Sink {
     }
 
     /// A source that has nothing left to send says so with its times, and waits for the verdict from
-    /// then on. It is not heard of again.
+    /// then on. What it says of itself after that may be heard or not.
     pub(super) fn count_waits_for_verdict(&mut self, now: Time) {
-        for told_at in self.peers.values().filter_map(|peer| peer.told_at) {
+        for peer in self.peers.values_mut() {
+            let Some(told_at) = peer.told_at else {
+                continue;
+            };
             let waited = now.since(told_at);
+            peer.times.add(Stage::Verdict, waited);
             self.progress.profile.source.add(Stage::Verdict, waited);
         }
     }
