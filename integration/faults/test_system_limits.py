@@ -68,12 +68,15 @@ def test_without_memory_for_its_objects_it_says_so(
     tree.assert_same(tree.describe(large), sink / "source")
 
 
-def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path) -> None:
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path, push: bool) -> None:
     sink = bench.folder / "sink"
     sink.mkdir()
     wrap = ["prlimit", f"--as={600 << 20}"]
-    server = bench.serve(sink, "--pool", "2GiB", wrap=wrap)
-    words: list[Word] = ["-r", f"{large}/", f"dray://{server.address}/", *bench.peer(server)]
+    server = bench.serve(sink if push else large, "--pool", "2GiB", wrap=wrap)
+    far = f"dray://{server.address}/"
+    ways = [f"{large}/", far] if push else [far, f"{sink}/"]
+    words: list[Word] = ["-r", *ways, *bench.peer(server)]
     for _ in range(2):
         ended = bench.cp(*words, "--retries", "0")
         assert ended.code in {3, 4, 5}, ended.words

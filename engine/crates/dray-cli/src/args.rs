@@ -295,7 +295,8 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "How to copy")]
     pub(crate) transfer_id: Option<TransferId>,
 
-    /// Memory for buffers; a copy on one host shares it between its ends
+    /// Memory for buffers, but at least eight objects (--object-size) for each end that is here; a copy on
+    /// one host shares it between its ends
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool,
           help_heading = "How to copy")]
     pub(crate) pool: u64,

@@ -4,7 +4,7 @@ use crate::args::Cp;
 use crate::exit::{Exit, Stop, usage};
 use crate::progress::Feed;
 use crate::report::Report;
-use crate::{output, plan, remote, signals, third_party, units};
+use crate::{output, plan, remote, signals, third_party};
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_runtime::drive::{self, Ended, Ending, Handle};
@@ -52,15 +52,6 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         return third_party::run(cp, &transfer);
     }
     third_party::refuse_owed(&cp.owed)?;
-    let largest = cp.pool / prepare::BUFFERS_MIN;
-    if largest < cp.what.object_size {
-        let least = units::human(cp.what.object_size * prepare::BUFFERS_MIN);
-        return Err(usage(
-            "--pool is too small for objects of this size (--object-size)",
-            format!("give it {least} at least, or take smaller objects"),
-        )
-        .into());
-    }
     if cp.detach {
         return Err(usage(
             "--detach leaves a copy to the endpoints that carry it, and none carries this one",

@@ -67,6 +67,9 @@ was understood.
 | `seconds` | time it took |
 | `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
 | `notices` | what deserves a word and is no failure |
+| `profile` | where the time went: `source` and `sink`, each with seconds by stage |
+| `bottleneck` | the stage that held it up most; null when none has a third of the time |
+| `keeps_nothing` | whether the destination was a null end: `files` and `bytes` are 0 then |
 
 Names are bytes. In JSON they are text: valid UTF-8 as it is, any other byte and control characters
 as `\\xHH`, a backslash as `\\\\`.
@@ -82,8 +85,10 @@ JSON objects on lines of standard error. `event` says which:
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
   `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
   `streams` (data connections that are given objects, where this host reads or finds their number; else 0),
-  `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0).
+  `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0),
+  `profile` of this attempt so far, `bottleneck` of the last ten seconds.
 - `notice`: `kind`, `message`.
+- `note`, what is said to people otherwise: `message`.
 
 Whoever reads it too slowly slows the transfer down.
 

@@ -22,7 +22,7 @@ pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
 
-fn written(written: std::io::Result<()>) {
+fn note_loss(written: std::io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_LOST.swap(true, Ordering::Relaxed) {
         note(&format!(
@@ -44,13 +44,13 @@ pub(crate) fn set_bar(bar: Option<ProgressBar>) {
 /// A result: one line on standard output.
 pub(crate) fn result(line: &str) {
     let mut out = std::io::stdout().lock();
-    written(writeln!(out, "{line}").and_then(|()| out.flush()));
+    note_loss(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
 /// Text as it is, on standard output (help, completions, reference).
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    note_loss(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Something a person should know: one line on standard error.

@@ -47,7 +47,9 @@ pub(crate) fn watch(words: &'static str) -> Result<()> {
     // the limit (RLIMIT_FSIZE) fails with EFBIG, which names the file.
     asked.push(SIGXFSZ);
     let mut signals = Signals::new(asked).map_err(|error| {
-        Error::new(ErrorKind::Internal, End::Here, "listen for signals").cause(error.to_string())
+        Error::new(ErrorKind::Busy, End::Here, "listen for signals")
+            .cause(error.to_string())
+            .remedy("raise the limit of open files (ulimit -n)")
     })?;
     let hear = move || {
         let told = signals.forever().filter(|signal| *signal != SIGXFSZ);

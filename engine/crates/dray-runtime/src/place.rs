@@ -132,11 +132,11 @@ impl Places {
                 "name one file, without --recursive",
             ));
         }
-        let read = ReadSources::of(sources, written)?;
-        web::refuse_destination(destination)?;
         for path in sources.iter().map(OsString::as_os_str).chain([destination]) {
             refuse_unknown_scheme(path)?;
         }
+        let read = ReadSources::of(sources, written)?;
+        web::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
         let words = escape(destination.as_bytes());
         let is_null = |path: &[u8]| null_destination(written, path);
@@ -215,8 +215,6 @@ pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Erro
 /// name, here, and say that all is well.
 fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
     let bytes = path.as_bytes();
-    let is_web = !matches!(HttpUrl::read(bytes), Ok(None));
-    let is_known = bytes.starts_with(SCHEME) || Url::is_meant(bytes) || is_web;
     let Some(end) = bytes.windows(3).position(|part| part == b"://") else {
         return Ok(());
     };
@@ -225,14 +223,15 @@ fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
         && scheme
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
-    if is_known || !is_scheme {
+    let is_web = || !matches!(HttpUrl::read(bytes), Ok(None));
+    if !is_scheme || bytes.starts_with(SCHEME) || Url::is_meant(bytes) || is_web() {
         return Ok(());
     }
     let (words, scheme) = (escape(bytes), escape(scheme));
     Err(usage(
         format!("{words}: no {scheme}:// is known here"),
         format!(
-            "write dray://, root://, http:// or a path; a folder called {scheme}: is ./{words}"
+            "write dray:// or root://, to read http:// too, or a path; a folder called {scheme}: is ./{words}"
         ),
     ))
 }

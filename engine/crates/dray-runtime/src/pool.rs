@@ -40,9 +40,10 @@ impl Memory {
         }
         let bytes = bytes.saturating_add(PAGE);
         // Asked for twice: what is given here is not cleared, and what is given cleared cannot be refused.
-        Vec::<u8>::new()
-            .try_reserve_exact(bytes)
-            .map_err(|_| refused(bytes))?;
+        let mut asked = Vec::<u8>::new();
+        asked.try_reserve_exact(bytes).map_err(|_| refused(bytes))?;
+        // Unused, it might never be asked for.
+        drop(std::hint::black_box(asked));
         // Of ordinary alignment: asked for with the page's it would be cleared by hand, always.
         let memory = vec![0; bytes];
         let address = memory.as_ptr().addr();

@@ -57,7 +57,16 @@ pub struct Setup {
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
-    let pool = Pool::new(setup.machine.buffers, setup.machine.buffer_bytes)?;
+    let pool = match Pool::new(setup.machine.buffers, setup.machine.buffer_bytes) {
+        Ok(pool) => pool,
+        Err(error) => {
+            let error = error.at(End::Source);
+            let mut control = link.control;
+            let _ = control.send(&Message::GoAway(error.clone()));
+            (link.close)();
+            return Err(error);
+        }
+    };
     let segments_max = setup.machine.segments_max as usize;
     let readers_most = setup.machine.readers.most();
     let machine = Source::new(setup.machine);

@@ -34,11 +34,6 @@ impl Account {
         self.stage = stage;
     }
 
-    /// Whether it is this stage that it stands in.
-    pub(crate) fn stands(&self, stage: Stage) -> bool {
-        self.stage == Some(stage)
-    }
-
     /// What the times will be if nothing happens until `now`.
     pub(crate) fn at(&self, mut times: Times, now: Time) -> Times {
         if let Some(stage) = self.stage {

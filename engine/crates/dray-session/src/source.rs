@@ -29,6 +29,10 @@ use std::time::Duration;
 /// Entries asked of the listing at once.
 const LIST_BATCH: u32 = 512;
 
+/// Entries announced before the sink is ready at the most (guess, revisit): what they take is little beside
+/// the buffers of a connection.
+const EARLY_ENTRIES_MAX: u32 = 4096;
+
 /// How long a cancelled session waits for the other end's last word.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -127,6 +131,8 @@ pub struct Source {
     look_again: Option<Time>,
     progress: Progress,
     account: Account,
+    /// Whether it has said its times since it has nothing left to send.
+    has_said_last: bool,
     out: VecDeque<Effect>,
 }
 
@@ -178,6 +184,7 @@ impl Source {
             look_again: None,
             progress: Progress::default(),
             account: Account::default(),
+            has_said_last: false,
             out: VecDeque::new(),
             config,
         }
@@ -378,6 +385,19 @@ impl Source {
     }
 
     fn on_message(&mut self, message: Message, now: Time) {
+        let is_decided = matches!(
+            message,
+            Message::Done { .. }
+                | Message::FileIds(_)
+                | Message::Credit(_)
+                | Message::BlockSync(_)
+                | Message::FileClose(_)
+                | Message::Verdict(_)
+        );
+        if self.phase == Phase::Waiting && is_decided {
+            self.protocol_error("a decision before Ready");
+            return;
+        }
         match message {
             Message::Ready(ready) => self.on_ready(ready, now),
             Message::Refuse(error) => self.end(Outcome::Refused(error)),
@@ -516,12 +536,19 @@ impl Source {
 
     fn list_more(&mut self) {
         let live = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
-        let room = self.config.live_entries_max.saturating_sub(live);
+        let most = match self.phase {
+            // Whoever drives may be opening its destination still, and read nothing meanwhile.
+            Phase::Waiting => self.config.live_entries_max.min(EARLY_ENTRIES_MAX),
+            _ => self.config.live_entries_max,
+        };
+        let room = most.saturating_sub(live);
         if self.listing || self.listed_all || !self.listed.is_empty() {
             return;
         }
         if room == 0 {
-            self.stop_if_too_deep();
+            if self.phase == Phase::Moving {
+                self.stop_if_too_deep();
+            }
         } else {
             self.listing = true;
             self.out.push_back(Effect::List {

@@ -329,6 +329,32 @@ fn what_was_taken_away_before_the_sync_fails_alone() {
 }
 
 #[test]
+fn what_lies_deep_in_a_folder_that_could_not_be_made_is_told_why_in_as_many_words() {
+    let mut sink = started();
+    let names: [&[u8]; 5] = [b".dray-x", b"b", b"c", b"d", b"e"];
+    let entries = names.iter().enumerate().map(|(depth, name)| Entry {
+        index: FileIndex(depth as u64),
+        parent: depth.checked_sub(1).map(|above| FileIndex(above as u64)),
+        name: Name::new(name).expect("a good name"),
+        kind: EntryKind::Directory,
+        metadata: Metadata::default(),
+    });
+    let announced = Message::NewFiles(entries.collect());
+    let effects = step(&mut sink, Input::Message(PEER, announced));
+    let told = effects.iter().filter_map(|effect| match effect {
+        Effect::Report(Event::Failed(failure)) => Some(&failure.error),
+        _ => None,
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(told.len(), names.len());
+    for error in &told[1..] {
+        assert_eq!(error.kind, ErrorKind::InvalidName);
+        assert_eq!(error.cause, told[1].cause);
+        assert_eq!(error.remedy, told[0].remedy);
+    }
+}
+
+#[test]
 fn a_sink_that_drives_waits_for_no_word_after_its_verdict() {
     let mut sink = started_with(Vec::new(), true);
     let end = Message::ListEnd { entries: 0 };

@@ -116,6 +116,12 @@ fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before
     assert!(matches!(effects[..], [Effect::List { .. }]));
     step(&mut source, Input::StreamUp(StreamId(0)));
     let effects = list(&mut source, FILE, 8, true);
+    let mut wrong = new(true);
+    let effects_of_wrong = want(&mut wrong, FILE, 4);
+    assert!(
+        matches!(effects_of_wrong.last(), Some(Effect::End(Outcome::Failed(error))) if error.kind == ErrorKind::Protocol),
+        "a decision of one that has not said what it can do: {effects_of_wrong:?}"
+    );
     assert!(
         matches!(
             effects[..],

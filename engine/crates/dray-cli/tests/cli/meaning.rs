@@ -145,10 +145,6 @@ fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
         (&["a", "s3://bucket/a"], "no s3:// is known"),
         (&["file:///tmp/a", "b"], "no file:// is known"),
         (&["--detach", "a", "b"], "--detach"),
-        (
-            &["--pool", "7MiB", "--object-size", "1MiB", "a", "b"],
-            "--pool is too small",
-        ),
     ];
     for (arguments, words) in table {
         let done = scene.dray(&[&["cp"], *arguments].concat());

@@ -283,10 +283,10 @@ impl Listing {
     }
 }
 
-/// A link, where bytes of a file were asked for.
+/// A link, where bytes of a file were asked for, or a file of some size.
 fn no_bytes() -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Source, "read the range")
-        .cause("it is a symbolic link, which has no bytes of its own")
+    Error::new(ErrorKind::InvalidRequest, End::Source, "read the file")
+        .cause("it is a symbolic link, which has no bytes of its own, where those of a file were asked for")
         .remedy("name the file that it leads to, or follow links (--links follow)")
 }
 

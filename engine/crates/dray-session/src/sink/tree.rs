@@ -543,14 +543,25 @@ impl Sink {
     }
 }
 
-/// What keeps an entry from being made is what kept its folder from it.
+/// What an entry is told whose folder could not be made.
+const NO_FOLDER: &str = "make the entry";
+
+/// What keeps an entry from being made is what kept its folder from it; of folders in folders the
+/// uppermost, in the same words at any depth.
 pub(super) fn in_failed_folder(error: &Error) -> Error {
+    if error.operation == NO_FOLDER {
+        return error.clone();
+    }
+    let cause = match error.cause.as_str() {
+        "" => error.kind.words(),
+        cause => cause,
+    };
     let remedy = match error.remedy.as_str() {
         "" => "mend the folder and run the same command again",
         remedy => remedy,
     };
-    Error::new(error.kind, End::Sink, "make the entry")
+    Error::new(error.kind, End::Sink, NO_FOLDER)
         .status(error.status)
-        .cause(format!("its folder could not be made: {}", error.cause))
+        .cause(format!("its folder could not be made: {cause}"))
         .remedy(remedy)
 }

@@ -21,12 +21,13 @@ impl Source {
         let stage = self.stage();
         // A sink that drives says the verdict and hears nothing more.
         let is_last = self.end_announced && stage == Some(Stage::Verdict);
-        let is_told = is_last && !self.account.stands(Stage::Verdict);
+        let is_to_be_said = is_last && !self.has_said_last;
+        self.has_said_last = is_last;
         self.account.stand(stage);
         // With no object left to begin, no reader is missing.
         self.readers
             .stand(stage == Some(Stage::Read) && !self.objects.is_idle());
-        if self.account.is_to_be_told(now) || is_told {
+        if self.account.is_to_be_told(now) || is_to_be_said {
             self.tell_profile();
         }
     }
