@@ -118,10 +118,10 @@ fn what_there_is_may_be_said_before_the_sink_is_ready_and_nothing_is_read_before
     let effects = list(&mut source, FILE, 8, true);
     let mut wrong = new(true);
     let effects_of_wrong = want(&mut wrong, FILE, 4);
-    assert!(
-        matches!(effects_of_wrong.last(), Some(Effect::End(Outcome::Failed(error))) if error.kind == ErrorKind::Protocol),
-        "a decision of one that has not said what it can do: {effects_of_wrong:?}"
-    );
+    let Some(Effect::End(Outcome::Failed(error))) = effects_of_wrong.last() else {
+        panic!("a decision of one that has not said what it can do: {effects_of_wrong:?}");
+    };
+    assert_eq!(error.kind, ErrorKind::Protocol);
     assert!(
         matches!(
             effects[..],
