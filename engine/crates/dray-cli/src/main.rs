@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         }
     };
     match done {
-        Ok(Exit::Safe) if output::is_lost() => Exit::SomeFailed.into(),
+        Ok(Exit::Safe) if output::is_missing() => Exit::SomeFailed.into(),
         Ok(exit) => exit.into(),
         Err(stop) => {
             cp::complain(&stop.error);

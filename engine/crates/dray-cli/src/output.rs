@@ -14,17 +14,17 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 /// Whether a program reads standard error: every line of it is a JSON object then.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether a result was lost: who waits for it must not take silence for an answer.
-static IS_LOST: AtomicBool = AtomicBool::new(false);
+/// Whether a result could not be written: who waits for it must not take silence for an answer.
+static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
 /// Whether something that was to be written to standard output was not.
-pub(crate) fn is_lost() -> bool {
-    IS_LOST.load(Ordering::Relaxed)
+pub(crate) fn is_missing() -> bool {
+    IS_MISSING.load(Ordering::Relaxed)
 }
 
-fn note_loss(written: std::io::Result<()>) {
+fn note_missing(written: std::io::Result<()>) {
     let Err(error) = written else { return };
-    if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_LOST.swap(true, Ordering::Relaxed) {
+    if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_MISSING.swap(true, Ordering::Relaxed) {
         note(&format!(
             "the output cannot be written: {error}; write it to where there is room"
         ));
@@ -44,13 +44,13 @@ pub(crate) fn set_bar(bar: Option<ProgressBar>) {
 /// A result: one line on standard output.
 pub(crate) fn result(line: &str) {
     let mut out = std::io::stdout().lock();
-    note_loss(writeln!(out, "{line}").and_then(|()| out.flush()));
+    note_missing(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
 /// Text as it is, on standard output (help, completions, reference).
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
-    note_loss(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    note_missing(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Something a person should know: one line on standard error.

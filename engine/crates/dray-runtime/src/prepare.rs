@@ -5,6 +5,10 @@
 //! the other began. [`open`] does all of it for a copy on this host; a transfer with another host
 //! uses the pieces.
 
+mod targets;
+
+pub use targets::Targets;
+
 use crate::null;
 use crate::offered::{Needed, Offer};
 use crate::place::{self, Folder, LocalSource, Places, Sources};
@@ -17,14 +21,13 @@ use dray_core::retry::RetryPolicy;
 use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 pub use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Failure;
-use dray_store::wrap::limit::LimitOptions;
 pub use dray_store::wrap::limit::RateInTime;
-use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
+use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::{Limits, Selection};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,86 +123,6 @@ impl Buffers {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             bytes,
         }
-    }
-}
-
-/// Storage targets of this host, by folder, and their limits.
-#[derive(Debug, Clone, Default)]
-pub struct Targets {
-    /// Absolute folders and the names of the targets they lie on.
-    pub folders: Vec<(PathBuf, String)>,
-    /// Targets, and what each gives at the most.
-    pub limits: Vec<(String, RateInTime)>,
-    /// Whether large files pass the page cache, where the file system lets them.
-    pub direct: bool,
-    /// Whether the space of large files is taken when they begin, where the file system can do that.
-    pub preallocates: bool,
-    /// Whether files may share blocks with their copies, where the file system can do that.
-    pub shares_blocks: bool,
-    /// How many threads each has.
-    pub threads: Threads,
-}
-
-impl Targets {
-    /// Opens a store with these targets.
-    ///
-    /// # Errors
-    /// As [`PosixStore::open`].
-    pub fn open(
-        &self,
-        root: &Path,
-        end: End,
-        links: LinkScope,
-        create: bool,
-    ) -> Result<Arc<dyn Store>> {
-        let options = PosixOptions {
-            links,
-            targets: place::target_map(&self.folders, root)?,
-            create,
-            direct: self.direct,
-            preallocates: self.preallocates,
-            shares_blocks: self.shares_blocks,
-            ..PosixOptions::default()
-        };
-        Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
-    }
-
-    /// Refuses a limit of a target that nothing is named after: it would limit nothing.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the limit and the targets there are.
-    pub fn check_limits(&self) -> Result<()> {
-        let is_named = |name: &str| self.folders.iter().any(|(_, other)| other == name);
-        let unknown = |name: &&String| !is_named(name) && !name.starts_with("device ");
-        let Some(name) = self.limits.iter().map(|(name, _)| name).find(unknown) else {
-            return Ok(());
-        };
-        let known: Vec<&str> = self.folders.iter().map(|(_, name)| name.as_str()).collect();
-        Err(
-            Error::new(ErrorKind::InvalidRequest, End::Here, "limit the target")
-                .cause(format!(
-                    "no target is called {name:?}; known: {}",
-                    known.join(", ")
-                ))
-                .remedy(
-                    "name it with --target DIR=NAME, or limit a device by \"device MAJOR:MINOR\"",
-                ),
-        )
-    }
-
-    /// Puts the targets' limits around a store.
-    #[must_use]
-    pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        let limits = self.limits.iter();
-        let limit = (!self.limits.is_empty()).then(|| LimitOptions {
-            whole: None,
-            targets: limits.cloned().collect(),
-        });
-        let wrapped = WrapOptions {
-            limit,
-            ..WrapOptions::default()
-        };
-        wrap(store, wrapped)
     }
 }
 
