@@ -9,7 +9,7 @@ use crate::extent::Extent;
 use crate::lock::lock;
 use crate::zones::node_here;
 use dray_core::{BufferId, End, Error, ErrorKind, Result};
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -23,6 +23,21 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// for the smallest copy: in an endpoint that was up to 0.2 s of processor time for each session. Smaller
 /// buffers would be too many mappings for one process (guess, revisit).
 const MAPPED_BYTES: usize = 512 << 10;
+
+/// What the other threads of the process may still ask for once a pool has been made: a few stacks, and
+/// buffers of sockets (guess, revisit).
+const SPARE_BYTES: usize = 32 << 20;
+
+/// Asks for so much at once, and gives it back. Taken piece by piece, a pool that is not to be had would use
+/// up the rest of what the process may have, and a thread that asks for a few bytes meanwhile would end the
+/// process, with sessions that have nothing to do with this one.
+fn probe(bytes: usize) -> Result<()> {
+    let mut all = MmapOptions::new();
+    // Whether so much is there besides what was promised to others is not the question: untouched buffers
+    // cost nothing.
+    all.len(bytes.saturating_add(SPARE_BYTES)).no_reserve_swap();
+    all.map_anon().map(drop).map_err(|_| refused(bytes))
+}
 
 /// Where a buffer's bytes are.
 enum Memory {
@@ -125,6 +140,8 @@ impl Pool {
     /// [`ErrorKind::Busy`] when the system has no memory for them.
     pub fn new(count: u32, buffer_bytes: u64) -> Result<Self> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        let number = usize::try_from(count).unwrap_or(usize::MAX);
+        probe(number.saturating_mul(buffer_bytes))?;
         let buffers: Result<_> = (0..count)
             .map(|_| Buffer::new(buffer_bytes).map(Mutex::new))
             .collect();
