@@ -219,6 +219,40 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     explains(ended, "sink", "a folder stands here", "to copy into it")
 
 
+@pytest.mark.parametrize("overwrite", ["if-different", "always"])
+def test_pipe_where_a_file_should_be(
+    bench: Bench, source: Path, sink: Path, overwrite: str
+) -> None:
+    """A device is as safe: root has one replaced by a name once, and the host is without it."""
+    (sink / "source" / "m").mkdir(parents=True)
+    os.mkfifo(sink / "source/m/large")
+    os.mkfifo(sink / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(sink / "socket"))
+    (source / "link").symlink_to("a")
+    words: list[Word] = ["-r", source, f"{sink}/", "--overwrite", overwrite]
+    ended = bench.cp(*words).expect(SOME_FAILED)
+    explains(ended, "sink", "m/large", "a pipe", "another destination")
+    assert failed(ended).keys() == {"source/m/large"}
+    assert (sink / "source/m/large").is_fifo()
+    tree.assert_same(tree.describe(source / "a"), sink / "source/a")
+    for one, name in (("a/file1", "pipe"), ("a/file1", "socket"), ("link", "pipe")):
+        ended = bench.cp(source / one, sink / name, "--overwrite", overwrite).expect(REFUSED)
+        explains(ended, "sink", name, "a device, a pipe or a socket", "null:")
+    server = bench.serve(sink)
+    words = [source / "a/file1", f"dray://{server.address}/pipe", "--overwrite", overwrite]
+    ended = bench.cp(*words, *bench.peer(server)).expect(SOME_FAILED)
+    explains(ended, "sink", "pipe", "a device, a pipe or a socket")
+    assert (sink / "pipe").is_fifo()
+    assert (sink / "socket").is_socket()
+
+
+def test_pipe_is_left_where_files_are(bench: Bench, source: Path, sink: Path) -> None:
+    os.mkfifo(sink / "file1")
+    bench.cp(source / "a" / "file1", f"{sink}/", "--overwrite", "never").expect(0)
+    assert (sink / "file1").is_fifo()
+
+
 def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -> None:
     (sink / "source").mkdir()
     (sink / "source" / "m").write_bytes(b"mine")

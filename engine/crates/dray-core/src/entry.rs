@@ -40,6 +40,19 @@ pub struct Metadata {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What kind of thing stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A socket, a device, a pipe.
+    Special,
+}
+
 /// Kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {

@@ -29,7 +29,7 @@ pub mod units;
 
 pub use checksum::{Checksum, Sums};
 pub use content::ContentKey;
-pub use entry::{Entry, EntryKind, Metadata, ModifiedTime};
+pub use entry::{Entry, EntryKind, FileKind, Metadata, ModifiedTime};
 pub use error::{End, Error, ErrorKind, Result, Status};
 pub use ids::{BlockId, BufferId, FileIndex, PeerId, StreamId, TransferId};
 pub use path::{Name, RelPath};

@@ -15,12 +15,13 @@ use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use crate::{web, xrootd};
-use dray_core::options::{Links, Options};
+use dray_core::options::{Links, Options, Overwrite};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
 use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 pub use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Failure;
+use dray_session::sink::decide::special_stands;
 pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::{Limits, Selection};
@@ -276,8 +277,8 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
 /// Opens the folder to write to, with its log and lease, and says what its storage can do.
 ///
 /// # Errors
-/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should; what
-/// [`PosixStore::open`] and [`Destination::open`] say.
+/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should,
+/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does; what [`PosixStore::open`] and [`Destination::open`] say.
 pub fn open_destination(
     folder: &Path,
     places: &Places,
@@ -287,13 +288,21 @@ pub fn open_destination(
 ) -> Result<(Destination, Capabilities)> {
     if let Some(name) = &places.rename {
         let path = folder.join(OsStr::from_bytes(name.as_bytes()));
-        if path.symlink_metadata().is_ok_and(|state| state.is_dir()) {
-            let words = &places.words;
-            return Err(
-                Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
-                    .cause(escape(path.as_os_str().as_bytes()))
-                    .remedy(format!("write {words}/ to copy into it")),
-            );
+        let is_kept = options.overwrite == Overwrite::Never;
+        match path.symlink_metadata().map(|state| state.file_type()) {
+            Ok(kind) if kind.is_dir() => {
+                let words = &places.words;
+                return Err(
+                    Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
+                        .cause(escape(path.as_os_str().as_bytes()))
+                        .remedy(format!("write {words}/ to copy into it")),
+                );
+            }
+            // Before a log lies beside it, in `/dev` of all places.
+            Ok(kind) if !kind.is_file() && !kind.is_symlink() && !is_kept => {
+                return Err(special_stands("write the file").file(&RelPath::root().join(name)?));
+            }
+            _ => {}
         }
     }
     let store = targets.open(folder, End::Sink, LinkScope::Never, true)?;

@@ -2,8 +2,9 @@
 
 use dray_core::options::Options;
 use dray_core::{
-    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
-    Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId, Time,
+    BlockId, BufferId, ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, FileKind,
+    Layout, Metadata, ModifiedTime, Name, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
+    Time,
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_session::sink::{
@@ -165,8 +166,7 @@ fn a_question_in_several_messages_is_answered_as_a_whole() {
 #[test]
 fn an_adopted_file_is_durable_before_it_is_told() {
     let existing = Existing {
-        is_file: true,
-        is_directory: false,
+        kind: FileKind::File,
         size: 3,
         modified: ModifiedTime::default(),
         sums: None,
@@ -294,8 +294,7 @@ fn what_was_safe_of_a_file_that_fails_while_it_is_opened_stays() {
 fn what_was_taken_away_before_the_sync_fails_alone() {
     let existing = || {
         Some(Existing {
-            is_file: true,
-            is_directory: false,
+            kind: FileKind::File,
             size: 3,
             modified: ModifiedTime::default(),
             sums: None,

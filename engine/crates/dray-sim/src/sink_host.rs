@@ -10,8 +10,8 @@ use crate::mutants::Mutant;
 use crate::workload::{Setup, metadata};
 use dray_core::options::Durability;
 use dray_core::{
-    BufferId, ContentKey, End, Error, ErrorKind, FileIndex, Layout, Metadata, ModifiedTime,
-    RelPath, Result, Sums,
+    BufferId, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, Metadata,
+    ModifiedTime, RelPath, Result, Sums,
 };
 use dray_log::{
     BootId, Ending, FileNumber, Header, LeaseRecord, ObjectLog, Recovery, Tenure, UniversalLog,
@@ -248,13 +248,13 @@ impl SinkHost {
     }
 
     fn existing(&self, node: &Node) -> Existing {
-        let (inode, attributes) = match node {
-            Node::File(inode, attributes) => (Some(*inode), attributes),
-            Node::Directory(attributes) | Node::Symlink(_, attributes) => (None, attributes),
+        let (kind, inode, attributes) = match node {
+            Node::File(inode, attributes) => (FileKind::File, Some(*inode), attributes),
+            Node::Directory(attributes) => (FileKind::Directory, None, attributes),
+            Node::Symlink(_, attributes) => (FileKind::Symlink, None, attributes),
         };
         Existing {
-            is_file: inode.is_some(),
-            is_directory: matches!(node, Node::Directory(_)),
+            kind,
             size: inode.map_or(0, |inode| self.disk.borrow().bytes(inode).len() as u64),
             modified: attributes.modified,
             sums: None,

@@ -1,5 +1,6 @@
 //! The values that go into and come out of a [`crate::Store`].
 
+pub use dray_core::FileKind;
 use dray_core::options::Links;
 use dray_core::{
     ByteRange, EntryKind, Layout, Metadata, ModifiedTime, Name, RelPath, Sums, TargetId,
@@ -159,19 +160,6 @@ pub struct ReadState {
     pub size: u64,
     /// Last modification.
     pub modified: ModifiedTime,
-}
-
-/// What kind of thing stands at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A folder.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A socket, a device, a pipe.
-    Special,
 }
 
 /// What stands at a path of the sink.

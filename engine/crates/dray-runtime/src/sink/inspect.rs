@@ -7,8 +7,9 @@ use crate::sink::{look, peek};
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{LoggedFile, ObjectLog, trust};
+use dray_session::sink::decide::special_stands;
 use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
-use dray_store::{FileKind, FileState, MadeDir, StoreExt, SyncItem};
+use dray_store::{FileKind, MadeDir, StoreExt, SyncItem};
 use std::collections::HashSet;
 use std::sync::Mutex;
 
@@ -91,7 +92,7 @@ impl Space {
         let overwrite = self.options.overwrite;
         let how = how(overwrite != Overwrite::Never);
         if overwrite != Overwrite::Never && !self.is_in_fresh_folder(path) {
-            self.refuse_link_for_file(path, target)?;
+            self.refuse_link(path, target)?;
         }
         let make = |partial: &Name| {
             let made = self
@@ -111,11 +112,13 @@ impl Space {
     }
 
     /// A link in place of a file may be all that is left of it: the link may lead to that very file,
-    /// from here or from where it was. Only on demand, and never one that leads to itself.
-    fn refuse_link_for_file(&self, path: &RelPath, target: &[u8]) -> Result<()> {
-        let is_file = |state: &FileState| state.kind == FileKind::File;
-        if self.store.stat(path)?.filter(is_file).is_none() {
-            return Ok(());
+    /// from here or from where it was. Only on demand, and never one that leads to itself. Of devices
+    /// and the like, none at all.
+    fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
+        match self.store.stat(path)?.map(|state| state.kind) {
+            Some(FileKind::Special) => return Err(special_stands("make the link")),
+            Some(FileKind::File) => {}
+            Some(FileKind::Directory | FileKind::Symlink) | None => return Ok(()),
         }
         let own_name = target.strip_prefix(b"./").unwrap_or(target);
         let is_itself = path.name().is_some_and(|name| name.as_bytes() == own_name);

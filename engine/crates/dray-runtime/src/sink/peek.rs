@@ -155,15 +155,13 @@ pub(super) fn existing(
     let Some(state) = store.stat(path)? else {
         return Ok(None);
     };
-    let is_file = state.kind == FileKind::File;
-    let sums = if is_file && key.demanded.is_some() {
+    let sums = if state.kind == FileKind::File && key.demanded.is_some() {
         store.known_sums(path)?
     } else {
         None
     };
     Ok(Some(Existing {
-        is_file,
-        is_directory: state.kind == FileKind::Directory,
+        kind: state.kind,
         size: state.size,
         modified: state.modified,
         sums,

@@ -3,8 +3,8 @@
 use crate::progress::{Event, Outcome};
 use dray_core::options::Options;
 use dray_core::{
-    BlockId, BufferId, ByteRange, Checksum, ContentKey, Error, FileIndex, Layout, Metadata,
-    ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
+    BlockId, BufferId, ByteRange, Checksum, ContentKey, Error, FileIndex, FileKind, Layout,
+    Metadata, ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Totals};
@@ -85,10 +85,8 @@ pub enum InspectTask {
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Existing {
-    /// Whether it is a regular file.
-    pub is_file: bool,
-    /// Whether it is a folder.
-    pub is_directory: bool,
+    /// What it is.
+    pub kind: FileKind,
     /// Bytes.
     pub size: u64,
     /// Last modification.

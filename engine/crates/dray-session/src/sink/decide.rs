@@ -5,7 +5,9 @@ use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
 use dray_core::options::Overwrite;
 use dray_core::plan::{Grid, object_bytes_for};
-use dray_core::{ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, Layout, TargetId, Time};
+use dray_core::{
+    ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, TargetId, Time,
+};
 use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
@@ -32,12 +34,19 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
     let Some(existing) = existing else {
         return Decision::Take;
     };
-    if existing.is_directory {
-        return Decision::Refuse(
-            Error::new(ErrorKind::IsADirectory, End::Sink, "publish the file")
-                .cause("a folder stands under the file's name")
-                .remedy("move the folder away, or name another destination"),
-        );
+    match (existing.kind, overwrite) {
+        (FileKind::Directory, _) => {
+            return Decision::Refuse(
+                Error::new(ErrorKind::IsADirectory, End::Sink, "publish the file")
+                    .cause("a folder stands under the file's name")
+                    .remedy("move the folder away, or name another destination"),
+            );
+        }
+        // No mover's to replace: a host without its /dev/null does not go on for long.
+        (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
+            return Decision::Refuse(special_stands("publish the file"));
+        }
+        _ => {}
     }
     match overwrite {
         Overwrite::Never => Decision::Skip,
@@ -49,7 +58,7 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
                 // Of a part of a file, size and time do not say which part.
                 (None, _) => key.identity.is_empty(),
             };
-            let same = existing.is_file
+            let same = existing.kind == FileKind::File
                 && existing.size == key.size
                 && existing
                     .modified
@@ -61,6 +70,14 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
             }
         }
     }
+}
+
+/// Why nothing gets the name of a device, a pipe or a socket, while trying to do `operation`.
+#[must_use]
+pub fn special_stands(operation: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
+        .cause("a device, a pipe or a socket stands under its name, which dray never replaces")
+        .remedy("name another destination; null: is one that keeps nothing")
 }
 
 fn targets_of(layout: &Layout) -> Vec<TargetId> {
@@ -300,7 +317,7 @@ pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
 mod tests {
     use super::{Decision, Existing, decide};
     use dray_core::options::Overwrite;
-    use dray_core::{Checksum, ContentKey, ErrorKind, ModifiedTime, Sums};
+    use dray_core::{Checksum, ContentKey, ErrorKind, FileKind, ModifiedTime, Sums};
 
     fn key(demanded: Option<Checksum>) -> ContentKey {
         ContentKey {
@@ -317,8 +334,7 @@ mod tests {
 
     fn same() -> Existing {
         Existing {
-            is_file: true,
-            is_directory: false,
+            kind: FileKind::File,
             size: 3,
             modified: ModifiedTime {
                 seconds: 9,
@@ -336,7 +352,7 @@ mod tests {
         let take = decide(Overwrite::IfDifferent, &key(None), Some(&other_size));
         assert_eq!(take, Decision::Take);
         let link = Existing {
-            is_file: false,
+            kind: FileKind::Symlink,
             ..same()
         };
         assert_eq!(
@@ -353,14 +369,27 @@ mod tests {
         );
         assert_eq!(decide(Overwrite::Never, &key(None), None), Decision::Take);
         let folder = Existing {
-            is_directory: true,
-            is_file: false,
+            kind: FileKind::Directory,
             ..same()
         };
         assert!(matches!(
             decide(Overwrite::Always, &key(None), Some(&folder)),
             Decision::Refuse(error) if error.kind == ErrorKind::IsADirectory
         ));
+        let device = Existing {
+            kind: FileKind::Special,
+            ..same()
+        };
+        for overwrite in [Overwrite::IfDifferent, Overwrite::Always] {
+            assert!(matches!(
+                decide(overwrite, &key(None), Some(&device)),
+                Decision::Refuse(error) if error.kind == ErrorKind::AlreadyExists
+            ));
+        }
+        assert_eq!(
+            decide(Overwrite::Never, &key(None), Some(&device)),
+            Decision::Skip
+        );
     }
 
     #[test]
