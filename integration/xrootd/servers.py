@@ -149,11 +149,20 @@ class Scene:
         self.servers.append(server)
         return server.start() if start else server
 
-    def cluster(self, count: int, *, tpc: str | None = "") -> tuple[Xrootd, list[Xrootd]]:
+    def cluster(
+        self,
+        count: int,
+        *,
+        tpc: str | None = "",
+        lines: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+    ) -> tuple[Xrootd, list[Xrootd]]:
         """Start a redirector and so many servers that it sends clients to, with empty folders."""
-        lines = cluster_lines()
-        head = self.server("head", tpc=tpc, lines=lines)
-        data = [self.server(f"data{number}", tpc=tpc, lines=lines) for number in range(count)]
+        whole = [*cluster_lines(), *lines]
+        head, *data = [
+            self.server(name, tpc=tpc, lines=whole, env=env)
+            for name in ("head", *(f"data{number}" for number in range(count)))
+        ]
         for server in (head, *data):
             server.start_manager()
         return head, data

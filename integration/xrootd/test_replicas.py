@@ -1,4 +1,4 @@
-"""``dray cp`` reads one file from all servers of a cluster that have it."""
+"""One file is read from all servers of a cluster that have it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from integration.harness.tree import hash_file, leftovers
+from integration.xrootd import gsi
 from integration.xrootd.cp import begin, cp
 from integration.xrootd.files import make
 
@@ -58,14 +59,20 @@ def put(server: Xrootd, number: int, size: int = SIZE, seed: int = 1) -> Path:
     return path
 
 
-def await_located(scene: Scene, head: Xrootd, data: list[Xrootd], path: str = "/in/a") -> None:
+def await_located(
+    scene: Scene,
+    head: Xrootd,
+    data: list[Xrootd],
+    path: str = "/in/a",
+    env: dict[str, str] | None = None,
+) -> None:
     """Wait until the redirector knows that all of these have the file."""
     until = time.monotonic() + 90
     said = ""
     while not all(f":{server.port} " in said for server in data):
         assert time.monotonic() < until, said + head.said()
         time.sleep(0.3)
-        said = scene.run("xrdfs", head.url, "locate", path).out
+        said = scene.run("xrdfs", head.url, "locate", path, env=env).out
 
 
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
@@ -215,6 +222,26 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
     assert hash_file(to) == hash_file(cluster.source)
+
+
+def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
+    """With delegated credentials the destination opens the source as often as it likes, anywhere."""
+    grid = gsi.make(scene)
+    # Certificates are of names, and a cluster's servers are known by their addresses here.
+    anywhere = {"XrdSecGSISRVNAMES": "*"}
+    env, person = {**grid.env, **anywhere}, {**grid.person, **anywhere}
+    head, data = scene.cluster(3, tpc=None, lines=grid.lines(), env=env)
+    what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
+    sink = scene.server("sink", tpc=what, lines=grid.lines(), env=env)
+    made = [put(server, number) for number, server in enumerate(data)][0]
+    await_located(scene, head, data, env=person)
+    words = ("--tpc", "delegate", "only", "-f", head.at("in/a"), sink.at("a"))
+    before = [written(server) for server in data]
+    scene.xrdcp(*words, env=person).expect(0)
+    given = [written(server) - then for server, then in zip(data, before, strict=True)]
+    assert min(given) > SIZE // 6, (given, sink.said())
+    assert SIZE <= sum(given) < SIZE + MORE, given
+    assert hash_file(sink.path("a")) == hash_file(made)
 
 
 def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
