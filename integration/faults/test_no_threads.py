@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,3 +122,25 @@ def test_a_copy_to_another(bench: Bench, source: Path, sink: Path, end: str, pus
         limit(somebody, server, counted(uid) + THREADS_ENOUGH)
     bench.cp(*words, seconds=60).expect(0)
     tree.assert_same(tree.describe(source), sink / "source")
+
+
+def test_a_server_begins_with_all_its_threads_or_not_at_all(bench: Bench, sink: Path) -> None:
+    somebody, uid = as_somebody()
+    listen: list[Word] = ["--listen", "127.0.0.1:0"] * 2
+    words: list[Word] = ["serve", "--json", "--root", sink, "--token-file", bench.token]
+    words += ["--identity", bench.folder / "identity", *listen]
+    lived, refused = 0, 0
+    for more in range(1, 10):
+        wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
+        server = bench.start(*words, wrap=wrap, name="serve")
+        until = time.monotonic() + 1
+        while server.is_running() and time.monotonic() < until:
+            time.sleep(0.02)
+        if server.is_running():
+            lived += 1
+            server.send(signal.SIGTERM)
+            server.wait(20)
+        else:
+            refused += 1
+            names_it(server.wait(20), sink)
+    assert lived and refused

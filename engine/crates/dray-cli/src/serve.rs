@@ -73,7 +73,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
             output::result(&format!("listening on {address}"));
         }
     }
-    listener.run(&house);
+    listener.run(&house)?;
     Ok(Exit::Safe)
 }
 

@@ -24,6 +24,7 @@ use crate::storage::Given;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
 use dray_runtime::prepare::{self, Buffers};
+use dray_runtime::threads;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -115,10 +116,11 @@ impl<'scope> Together<'scope, '_> {
     fn spawn<T: Send + 'scope>(
         self,
         work: impl FnOnce() -> T + Send + 'scope,
-    ) -> ScopedJoinHandle<'scope, T> {
-        let stop = self.stop;
-        self.scope.spawn(move || {
-            let _gone = Gone(stop);
+    ) -> Result<ScopedJoinHandle<'scope, T>> {
+        let gone = Gone(self.stop);
+        // One that is not started is gone as well.
+        threads::start(self.scope, move || {
+            let _gone = gone;
             work()
         })
     }
@@ -328,7 +330,7 @@ impl Endpoint {
     /// Works until it is stopped.
     ///
     /// # Errors
-    /// When the queue cannot be read.
+    /// When the queue cannot be read, or the system gives no thread for one of its parts.
     pub fn run(self) -> Result<()> {
         let Self {
             listener,
@@ -350,36 +352,36 @@ impl Endpoint {
             let parts = Together { scope, stop: &stop };
             // One that listens nowhere would return at once, and end the others with it: an endpoint
             // may be asked by plain HTTP alone.
-            if !listener.addresses().is_empty() {
-                parts.spawn(|| listener.run(&passive));
-            }
-            parts.spawn(|| {
-                while stop.sleep(SHARES_INTERVAL) {
-                    let count = shares.round();
-                    metrics.sessions.store(count, Ordering::Relaxed);
-                }
-            });
-            parts.spawn(|| {
-                while stop.sleep(TICKETS_INTERVAL) {
-                    book.look();
-                }
-            });
-            parts.spawn(|| janitor.run(&|wait| stop.sleep(wait)));
-            parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait)));
+            let listens = !listener.addresses().is_empty();
+            let listening = listens.then(|| parts.spawn(|| listener.run(&passive)));
+            let others = [
+                parts.spawn(|| {
+                    while stop.sleep(SHARES_INTERVAL) {
+                        let count = shares.round();
+                        metrics.sessions.store(count, Ordering::Relaxed);
+                    }
+                }),
+                parts.spawn(|| {
+                    while stop.sleep(TICKETS_INTERVAL) {
+                        book.look();
+                    }
+                }),
+                parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
+                parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
+            ];
             let dispatching = parts.spawn(|| dispatcher.run());
             while stop.sleep(Duration::from_secs(3_600)) {}
             given.up();
             api.stop();
             dispatcher.stop();
             sessions.stop();
-            let died = |_| {
-                Err(Error::new(
-                    ErrorKind::Internal,
-                    End::Here,
-                    "carry transfers",
-                ))
+            let ended = |part: Result<ScopedJoinHandle<'_, Result<()>>>, work| {
+                let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, work));
+                part?.join().unwrap_or_else(died)
             };
-            dispatching.join().unwrap_or_else(died)
+            ended(dispatching, "carry transfers")?;
+            listening.map_or(Ok(()), |part| ended(part, "listen"))?;
+            others.into_iter().try_for_each(|part| part.map(drop))
         });
         server.stop(ANSWERS_LEAVE);
         ran
@@ -580,8 +582,9 @@ mod tests {
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 std::thread::scope(|scope| {
                     let parts = Together { scope, stop: &stop };
-                    parts.spawn(|| while stop.sleep(Duration::from_secs(60)) {});
-                    parts.spawn(|| assert!(!panics, "a defect"));
+                    let waits = parts.spawn(|| while stop.sleep(Duration::from_secs(60)) {});
+                    let ends = parts.spawn(|| assert!(!panics, "a defect"));
+                    assert!(waits.is_ok() && ends.is_ok());
                 });
             }));
             assert_eq!(ran.is_err(), panics, "and whoever started them hears of it");

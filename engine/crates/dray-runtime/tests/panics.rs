@@ -186,7 +186,10 @@ fn copy_over_sockets(source: Arc<dyn Store>, sink: Arc<dyn Store>) -> (Outcome, 
     let (outcome, _) = source::run(setup, dialled.link, &Silent).expect("started");
     let at_sink = sink_ended.recv().expect("told");
     stopper.abort();
-    served.join().expect("the listener lives");
+    served
+        .join()
+        .expect("the listener lives")
+        .expect("it has its threads");
     (outcome, at_sink)
 }
 

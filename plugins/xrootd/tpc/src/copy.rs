@@ -228,7 +228,7 @@ impl Origin for XrootdStore {
 /// Everything that keeps the copy from being whole and under its name.
 pub(crate) fn run(job: &Job) -> Result<()> {
     let handle = Handle::default();
-    process::watch_server(handle.clone());
+    process::watch_server(handle.clone())?;
     let target = Target {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),

@@ -7,10 +7,12 @@ use crate::placeholder::Placeholder;
 use crate::say;
 use dray_core::{Checksum, End, Error, ErrorKind, Metadata, ModifiedTime, Result, Status, Sums};
 use dray_runtime::drive::Handle;
+use dray_runtime::threads::refused;
 use dray_store::wrap::{Call, Hook};
 use dray_store::{Attributes, ReadState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a copy that waits for a checksum looks whether it is still wanted.
@@ -55,20 +57,20 @@ pub(crate) struct Gate {
 }
 
 /// Asks the server in the background.
-fn ask(source: Arc<dyn Origin>) -> Receiver<Said> {
+fn ask(source: Arc<dyn Origin>) -> Result<Receiver<Said>> {
     let (tell, said) = channel();
-    std::thread::spawn(move || {
+    let asking = Builder::new().spawn(move || {
         // Nobody waits for it any more when the copy has failed.
         let _ = tell.send(source.checksum());
     });
-    said
+    asking.map(|_| said).map_err(|error| refused(&error))
 }
 
 impl Gate {
     /// A gate for a copy that begins now.
     ///
     /// # Errors
-    /// When the source cannot be looked at.
+    /// When the source cannot be looked at, or the system gives no thread.
     pub(crate) fn new(
         source: &Arc<dyn Origin>,
         placeholder: &Placeholder,
@@ -80,7 +82,7 @@ impl Gate {
         let begun = source.state_now()?;
         let said = match compare {
             Compare::Never => channel().1,
-            Compare::Offered | Compare::Required => ask(Arc::clone(source)),
+            Compare::Offered | Compare::Required => ask(Arc::clone(source))?,
         };
         Ok(Self {
             source: Arc::clone(source),

@@ -2,11 +2,13 @@
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::Handle;
+use dray_runtime::threads::refused;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{getegid, geteuid, getpid, getppid, setresgid, setresuid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use std::io::stdin;
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How often the server is looked for.
@@ -41,9 +43,12 @@ pub(crate) fn settle() -> Result<()> {
 
 /// Stops the copy when the server is gone: nobody would hear of its end, and another server may be told
 /// to do the same copy. Ends with the process.
-pub(crate) fn watch_server(handle: Handle) {
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) fn watch_server(handle: Handle) -> Result<()> {
     let parent = getppid();
-    std::thread::spawn(move || {
+    let watching = Builder::new().spawn(move || {
         while getppid() == parent && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
@@ -51,6 +56,7 @@ pub(crate) fn watch_server(handle: Handle) {
         // that never answers, and the lease would stay taken.
         let _ = kill(getpid(), Signal::SIGKILL);
     });
+    watching.map(drop).map_err(|error| refused(&error))
 }
 
 /// Waits a while for the other end of a pipe or socket at the standard input to be closed. The server

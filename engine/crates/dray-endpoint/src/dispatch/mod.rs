@@ -32,7 +32,7 @@ use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
 use choose::{Chooser, Plan, Seen};
 use dray_core::{ErrorKind, Result, Time, TransferId};
-use dray_runtime::drive;
+use dray_runtime::{drive, threads};
 use dray_sched::policy::Phase;
 use monitor::Monitor;
 use std::collections::{BTreeSet, HashMap};
@@ -140,7 +140,7 @@ impl Dispatcher {
     /// Runs until [`Dispatcher::stop`], and then until all sessions have left.
     ///
     /// # Errors
-    /// When what was interrupted cannot be queued again.
+    /// When what was interrupted cannot be queued again, or the system gives no thread.
     pub fn run(&self) -> Result<()> {
         let shared = &self.0;
         let interrupted = shared.queue.requeue_interrupted()?;
@@ -148,7 +148,7 @@ impl Dispatcher {
             tracing::info!("{interrupted} interrupted transfers are queued again");
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| renew::run(shared));
+            threads::start(scope, || renew::run(shared))?;
             loop {
                 if let Err(error) = shared.queue.tick(Moment::now()) {
                     tracing::error!("cannot look after the queue: {error}");
@@ -162,8 +162,8 @@ impl Dispatcher {
                 }
             }
             self.drain();
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Begins nothing more and ends what runs; what is safe stays.

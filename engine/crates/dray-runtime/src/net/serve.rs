@@ -10,7 +10,7 @@ use super::tls::server_config;
 use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
 use crate::link::{SinkLink, SourceLink};
 use crate::pool::Pool;
-use crate::threads::refused;
+use crate::threads::{self, refused};
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_wire::codec::{Connection, MAGIC, PREAMBLE_BYTES, Preamble, Security};
@@ -234,13 +234,22 @@ impl Listener {
     }
 
     /// Accepts and serves until stopped and all sessions are over.
-    pub fn run(&self, handler: &dyn Handler) {
+    ///
+    /// # Errors
+    /// When the system gives no thread for a further address.
+    pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let shared = &*self.0;
+        let Some((first, others)) = shared.sockets.split_first() else {
+            return Ok(());
+        };
         thread::scope(|scope| {
-            for socket in &shared.sockets {
-                scope.spawn(move || shared.accept(scope, socket, handler));
+            for socket in others {
+                threads::start(scope, move || shared.accept(scope, socket, handler))
+                    .inspect_err(|_| self.stopper().stop())?;
             }
-        });
+            shared.accept(scope, first, handler);
+            Ok(())
+        })
     }
 }
 

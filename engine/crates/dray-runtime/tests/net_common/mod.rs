@@ -98,7 +98,7 @@ pub struct Site {
     pub sources: Receiver<Held<SourceLink>>,
     pub rejected: Receiver<Error>,
     handler: Arc<ToTest>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 /// What a test changes about a site.
@@ -210,7 +210,8 @@ impl Drop for Site {
         self.sinks = never();
         self.sources = never();
         let ran = self.thread.take().map(JoinHandle::join);
-        assert!(ran.is_none_or(|ran| ran.is_ok()), "the listener panicked");
+        let ran = ran.map(|ran| ran.expect("the listener does not panic"));
+        assert_eq!(ran.unwrap_or(Ok(())), Ok(()));
     }
 }
 
