@@ -466,6 +466,7 @@ def test_a_server_that_knows_of_none_is_asked_once(scene: Scene) -> None:
         make(source, name, MIB)
         scene.xrdcp("--tpc", "only", source.at(name), sink.at(name)).expect(0)
         assert sink.said().count(NOWHERE) == 1
+    assert sink.said().count("asks not again for a dray at ") == 2
     (known,) = sink.admin.rglob("dray-deaf-servers")
     assert f"127.0.0.1]:{source.port}" in known.read_text(encoding="ascii") or (
         f"127.0.0.1:{source.port}" in known.read_text(encoding="ascii")

@@ -43,6 +43,9 @@ pub(crate) fn ask(
 ) -> Result<Option<Way>> {
     let server = source.url().host();
     if deaf.holds(server) {
+        say::note(&format!(
+            "asks not again for a dray at {server}, which knew of none within the hour"
+        ));
         return Ok(None);
     }
     let identity = Identity::unkept()?;
