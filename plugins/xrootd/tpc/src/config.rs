@@ -34,9 +34,8 @@ pub(crate) struct Config {
     pub(crate) object_bytes: Option<u64>,
     /// Reads under way at one time.
     pub(crate) readers: u32,
-    /// Connections to a source that may be opened more than once, and data connections to one that may
-    /// not.
-    pub(crate) connections: u32,
+    /// See [`Config::connections`].
+    pub(crate) connections: Option<u32>,
     /// Bytes per second of one copy at the most.
     pub(crate) rate: Option<u64>,
     /// Whether each page of 4 KiB comes with a checksum of its own.
@@ -60,7 +59,7 @@ impl Default for Config {
             pool_bytes: 128 << 20,
             object_bytes: None,
             readers: 16,
-            connections: 4,
+            connections: None,
             rate: None,
             pages: false,
             compare: Compare::default(),
@@ -70,6 +69,24 @@ impl Default for Config {
             endpoint: Vec::new(),
         }
     }
+}
+
+/// Data connections to a source that are to be had for one login. The kernel's usual send buffer of 4 MiB
+/// carries some 75 MB/s by each where the way there and back takes 50 ms; on a short way eight are as fast
+/// as one (`bench tpc`).
+pub(crate) const CONNECTIONS: u16 = 8;
+
+/// The same where each logs in by itself: with delegated credentials that takes each end a good part of a
+/// second of processor time.
+const CONNECTIONS_LOGGED_IN: u16 = 4;
+
+/// How the connections to a source come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Logins {
+    /// One for all: data connections beneath a handle, streams of a session.
+    One,
+    /// Each by itself.
+    Each,
 }
 
 /// What the source is read by.
@@ -89,6 +106,15 @@ impl Config {
             Reads::Server => 4 << 20,
             Reads::Dray => dray_core::plan::OBJECT_BYTES_DEFAULT,
         })
+    }
+
+    /// Connections to a source, if nothing is said what suits how they come about.
+    pub(crate) fn connections(&self, logins: Logins) -> u32 {
+        let usual = match logins {
+            Logins::One => CONNECTIONS,
+            Logins::Each => CONNECTIONS_LOGGED_IN,
+        };
+        self.connections.unwrap_or(usual.into())
     }
 
     /// The dray beside a server, `HOST:PORT`, if one is named here.
@@ -146,7 +172,7 @@ impl Config {
                 1,
                 86_400,
             ),
-            ("connections", Some(config.connections.into()), 1, 64),
+            ("connections", config.connections.map(u64::from), 1, 64),
             (
                 "object_bytes",
                 config.object_bytes,
@@ -167,7 +193,18 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compare, Config, Reads};
+    use super::{CONNECTIONS, Compare, Config, Logins, Reads};
+
+    #[test]
+    fn connections_that_log_in_one_by_one_are_fewer_unless_somebody_says() {
+        let usual = Config::default();
+        assert_eq!(usual.connections(Logins::One), u32::from(CONNECTIONS));
+        assert!(usual.connections(Logins::Each) < usual.connections(Logins::One));
+        let said = Config::parse("connections = 6").expect("good");
+        for logins in [Logins::One, Logins::Each] {
+            assert_eq!(said.connections(logins), 6);
+        }
+    }
 
     #[test]
     fn what_is_left_out_is_as_usual_and_what_is_wrong_is_named() {

@@ -1,7 +1,7 @@
 //! One copy: both ends in this process, the object log beside the destination.
 
 use crate::args::Args;
-use crate::config::{Compare, Config, Reads};
+use crate::config::{Compare, Config, Logins, Reads};
 use crate::deaf::Deaf;
 use crate::endpoint::Way;
 use crate::gate::{Gate, Origin};
@@ -78,16 +78,18 @@ impl Job {
         identity
     }
 
-    /// Data connections to the source.
-    fn connections(&self) -> u32 {
-        self.config.connections.max(self.streams.unwrap_or(1))
+    /// Connections to the source.
+    fn connections(&self, logins: Logins) -> u32 {
+        let usual = self.config.connections(logins);
+        usual.max(self.streams.unwrap_or(1))
     }
 
     fn open_source(&self) -> Result<XrootdStore> {
         let is_once = self.source.has_key();
+        let connections = self.connections(if is_once { Logins::One } else { Logins::Each });
         if is_once {
             // One opening is all that the key is good for: more connections come beneath it.
-            set_substreams(self.connections())?;
+            set_substreams(connections)?;
         }
         let options = XrootdOptions {
             authorised: if is_once {
@@ -95,7 +97,7 @@ impl Job {
             } else {
                 Authorised::Always
             },
-            connections: self.connections(),
+            connections,
             pages: self.config.pages,
             replicas: self.config.compare != Compare::Never,
         };
@@ -115,7 +117,7 @@ impl Job {
         if !self.config.ask_source {
             return Box::new(|_| Ok(None));
         }
-        let (source, streams) = (source.clone(), self.connections());
+        let (source, streams) = (source.clone(), self.connections(Logins::One));
         let streams = u16::try_from(streams).unwrap_or(u16::MAX);
         Box::new(move |transfer| match source.is_from_several() {
             true => Ok(None),

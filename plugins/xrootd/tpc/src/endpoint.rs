@@ -4,8 +4,9 @@
 //! copy's key, the delegated credentials or what the client sends along. The file's size and time, which
 //! must be the endpoint's, say nothing of it: servers tell them to those who may only look, too.
 
+use crate::config::CONNECTIONS;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_runtime::drive::{self, StreamCount};
+use dray_runtime::drive::StreamCount;
 use dray_runtime::net::{Dial, Fingerprint, Token};
 use dray_store::{ReadPurpose, Readable};
 use serde::Deserialize;
@@ -39,7 +40,7 @@ pub(crate) struct Endpoint {
 }
 
 const fn streams() -> u16 {
-    drive::STREAMS_USUAL
+    CONNECTIONS
 }
 
 /// How one file is reached at a dray.
