@@ -44,6 +44,8 @@ TPC = f"ofs.tpc ttl 60 120 xfr {AT_ONCE} streams 0,8 echo logok pgm"
 XRDCP = "/usr/bin/xrdcp --server"
 #: data connections, wherever several are asked for
 STREAMS = 4
+#: as many as dray has where nothing is said, and as the servers here allow
+STREAMS_MORE = 8
 
 #: Runs a program and notes when it began and ended: xrdcp looks only each 2.5 seconds whether its
 #: copy is done, so that its own time says little of how long that took.
@@ -261,7 +263,6 @@ def _dray_both(*, is_clear: bool) -> Callable[[Scene], Command]:
             f"address = {json.dumps(server.address)}",
             f"peer_key = {json.dumps(server.fingerprint)}",
             f"token_file = {json.dumps(str(bench.token))}",
-            f"streams = {STREAMS}",
             f"clear_data = {json.dumps(is_clear)}",
         ]
         sink = _sink(scene, _timed(scene, _program(scene, *settings)), env={})
@@ -319,6 +320,12 @@ TOOLS = (
         f"xrdcp --server, XRD_CPUSEPGWRTRD=0, {STREAMS} streams",
         STOCK,
         _stock(STREAMS, PLAIN),
+    ),
+    _tool(
+        "stock-plain-8",
+        f"xrdcp --server, XRD_CPUSEPGWRTRD=0, {STREAMS_MORE} streams",
+        STOCK,
+        _stock(STREAMS_MORE, PLAIN),
     ),
     _tool("stock-http-1", "HTTP COPY, 1 stream", STOCK, _stock_http(1), HTTP),
     _tool("stock-http-4", f"HTTP COPY, {STREAMS} streams", STOCK, _stock_http(STREAMS), HTTP),
