@@ -277,8 +277,9 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
 /// Opens the folder to write to, with its log and lease, and says what its storage can do.
 ///
 /// # Errors
-/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should,
-/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does; what [`PosixStore::open`] and [`Destination::open`] say.
+/// [`ErrorKind::IsADirectory`] when a folder stands where the one file should, and
+/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does; what [`PosixStore::open`] and
+/// [`Destination::open`] say.
 pub fn open_destination(
     folder: &Path,
     places: &Places,
