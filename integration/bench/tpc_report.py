@@ -76,9 +76,12 @@ READING = """\
   source's server says of its file. That server has stored it when the file came, as servers of
   sites do; in a row that says so it has not, and reads the file for it. XRootD's own copies compare
   nothing; as shipped each 4 KiB have a sum of their own on the way.
+- XRootD's copy as it is shipped is bound by how fast its library sums pages on a processor. On
+  another maker's it carried half of what its tuned one does, so *x as shipped* is a matter of the
+  machine before all.
 - With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs;
-  without them the key of the copy opens it once, with four data connections, or as many as a row
-  says.
+  without them the key of the copy opens it once, with eight data connections, or as many as a row
+  says. From a dray there are eight as well.
 - What bounds a row on the loopback is the processors: CPU s/GB times MB/s is close to all there
   are. XRootD's own copy is one of the least that a copy can take: its source lends the pages of the
   file to the socket, nobody sums, and a byte is copied twice. dray sums it at both ends and stores
