@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
+import stat
 import struct
 import threading
 import time
@@ -230,13 +232,21 @@ def test_pipe_where_a_file_should_be(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.fspath(sink / "socket"))
     (source / "link").symlink_to("a")
+    os.mkfifo(sink / "source/link")
+    (sink / "to-pipe").symlink_to("pipe")
     words: list[Word] = ["-r", source, f"{sink}/", "--overwrite", overwrite]
     ended = bench.cp(*words).expect(SOME_FAILED)
     explains(ended, "sink", "m/large", "a pipe", "another destination")
-    assert failed(ended).keys() == {"source/m/large"}
+    assert failed(ended).keys() == {"source/m/large", "source/link"}
     assert (sink / "source/m/large").is_fifo()
+    assert (sink / "source/link").is_fifo()
     tree.assert_same(tree.describe(source / "a"), sink / "source/a")
-    for one, name in (("a/file1", "pipe"), ("a/file1", "socket"), ("link", "pipe")):
+    cases = [("a/file1", "pipe"), ("a/file1", "socket"), ("a/file1", "to-pipe"), ("link", "pipe")]
+    with contextlib.suppress(PermissionError):
+        # What /dev/null is.
+        os.mknod(sink / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        cases.append(("a/file1", "null"))
+    for one, name in cases:
         ended = bench.cp(source / one, sink / name, "--overwrite", overwrite).expect(REFUSED)
         explains(ended, "sink", name, "a device, a pipe or a socket", "null:")
     server = bench.serve(sink)
@@ -245,11 +255,14 @@ def test_pipe_where_a_file_should_be(
     explains(ended, "sink", "pipe", "a device, a pipe or a socket")
     assert (sink / "pipe").is_fifo()
     assert (sink / "socket").is_socket()
+    assert (sink / "to-pipe").is_symlink()
+    assert len(cases) == 4 or (sink / "null").is_char_device()
 
 
 def test_pipe_is_left_where_files_are(bench: Bench, source: Path, sink: Path) -> None:
     os.mkfifo(sink / "file1")
-    bench.cp(source / "a" / "file1", f"{sink}/", "--overwrite", "never").expect(0)
+    for name in ("", "file1"):
+        bench.cp(source / "a" / "file1", f"{sink}/{name}", "--overwrite", "never").expect(0)
     assert (sink / "file1").is_fifo()
 
 

@@ -288,8 +288,8 @@ fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
 /// Gives a file or a folder another name within its root, durably.
 ///
 /// # Errors
-/// `NotFound`; `AlreadyExists` when something stands there, unless `replace`; `IsADirectory` for a
-/// folder, which is never replaced.
+/// `NotFound`; `AlreadyExists` when something stands there, unless it is a file or a link and `replace` is
+/// said; `IsADirectory` for a folder then.
 pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Result<Entry> {
     let operation = "rename";
     if from.root != to.root {
@@ -304,7 +304,11 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         let there = rustix::fs::statat(&to_folder, new, AtFlags::SYMLINK_NOFOLLOW);
         match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::Directory) => Err(Errno::ISDIR),
-            _ => rustix::fs::renameat(&from_folder, old, &to_folder, new),
+            Ok(FileType::RegularFile | FileType::Symlink) | Err(_) => {
+                rustix::fs::renameat(&from_folder, old, &to_folder, new)
+            }
+            // A device, a pipe, a socket.
+            Ok(_) => Err(Errno::EXIST),
         }
     } else {
         rustix::fs::renameat_with(&from_folder, old, &to_folder, new, RenameFlags::NOREPLACE)

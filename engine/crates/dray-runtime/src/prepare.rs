@@ -15,13 +15,15 @@ use crate::place::{self, Folder, LocalSource, Places, Sources};
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use crate::{web, xrootd};
-use dray_core::options::{Links, Options, Overwrite};
+use dray_core::options::{Links, Options};
 use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
-use dray_core::{ByteRange, Checksum, End, Error, ErrorKind, RelPath, Result, TransferId, plan};
+use dray_core::{
+    ByteRange, Checksum, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
+};
 pub use dray_sched::tuner::threads::ThreadCount;
 use dray_session::Failure;
-use dray_session::sink::decide::special_stands;
+use dray_session::sink::decide::refusal;
 pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::{Limits, Selection};
@@ -274,12 +276,46 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
+/// What stands where the one file goes. A link that leads to a device, a pipe or a socket, as
+/// `/dev/stdout` does, counts as that: who names it means what it leads to.
+fn meant(path: &Path, stands: FileKind) -> FileKind {
+    let leads = (stands == FileKind::Symlink).then(|| path.metadata());
+    match leads.and_then(std::result::Result::ok) {
+        Some(state) if !state.is_file() && !state.is_dir() => FileKind::Special,
+        _ => stands,
+    }
+}
+
+/// Refuses what the sink's machine would refuse by name when the transfer is under way: before a log lies
+/// beside it, in `/dev` of all places. `stands` is what has the one file's name, `words` all of that name.
+///
+/// # Errors
+/// Those of [`refusal`].
+pub(crate) fn refuse_early(
+    stands: Option<FileKind>,
+    name: &Name,
+    words: String,
+    places: &Places,
+    options: &Options,
+) -> Result<()> {
+    let refused = stands.and_then(|stands| refusal(options.overwrite, stands, "write the file"));
+    let Some(error) = refused else {
+        return Ok(());
+    };
+    Err(match error.kind {
+        ErrorKind::IsADirectory => error
+            .cause(words)
+            .remedy(format!("write {}/ to copy into it", places.words)),
+        _ => error.file(&RelPath::root().join(name)?),
+    })
+}
+
 /// Opens the folder to write to, with its log and lease, and says what its storage can do.
 ///
 /// # Errors
 /// [`ErrorKind::IsADirectory`] when a folder stands where the one file should, and
-/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does; what [`PosixStore::open`] and
-/// [`Destination::open`] say.
+/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does, or a link to one; what
+/// [`PosixStore::open`] and [`Destination::open`] say.
 pub fn open_destination(
     folder: &Path,
     places: &Places,
@@ -287,26 +323,19 @@ pub fn open_destination(
     transfer: &TransferId,
     options: &Options,
 ) -> Result<(Destination, Capabilities)> {
+    let store = targets.open(folder, End::Sink, LinkScope::Never, true)?;
     if let Some(name) = &places.rename {
         let path = folder.join(OsStr::from_bytes(name.as_bytes()));
-        let is_kept = options.overwrite == Overwrite::Never;
-        match path.symlink_metadata().map(|state| state.file_type()) {
-            Ok(kind) if kind.is_dir() => {
-                let words = &places.words;
-                return Err(
-                    Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
-                        .cause(escape(path.as_os_str().as_bytes()))
-                        .remedy(format!("write {words}/ to copy into it")),
-                );
-            }
-            // Before a log lies beside it, in `/dev` of all places.
-            Ok(kind) if !kind.is_file() && !kind.is_symlink() && !is_kept => {
-                return Err(special_stands("write the file").file(&RelPath::root().join(name)?));
-            }
-            _ => {}
-        }
+        let stands = store.stat(&RelPath::root().join(name)?).ok().flatten();
+        let stands = stands.map(|state| meant(&path, state.kind));
+        refuse_early(
+            stands,
+            name,
+            escape(path.as_os_str().as_bytes()),
+            places,
+            options,
+        )?;
     }
-    let store = targets.open(folder, End::Sink, LinkScope::Never, true)?;
     let can = store.capabilities();
     // A folder whose own parents may not be looked into has no logs above that concern it.
     let top = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default()).ok();

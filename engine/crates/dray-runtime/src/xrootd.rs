@@ -1,12 +1,12 @@
 //! An XRootD server as the source or the sink of a transfer.
 
 use crate::place::{Folder, Places, Sources, own_name, refuse_reserved};
-use crate::prepare::Targets;
+use crate::prepare::{Targets, refuse_early};
 use crate::sink::{Destination, DestinationRequest};
 use crate::source::Root;
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
-use dray_store::{Capabilities, ReadOnly, Store, StoreExt};
+use dray_store::{Capabilities, ReadOnly, Store};
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -144,15 +144,10 @@ pub(crate) fn open_destination(
     // Logs of whole trees lie in the folders above.
     let above = sink.elsewhere(&RelPath::root(), SinkOptions::default())?;
     let store: Arc<dyn Store> = targets.limit(Arc::new(sink));
-    if let Some(name) = &places.rename
-        && store.is_folder(&RelPath::root().join(name)?)?
-    {
-        let words = &places.words;
-        return Err(
-            Error::new(ErrorKind::IsADirectory, End::Sink, "write the file")
-                .cause(format!("{url}/{name}"))
-                .remedy(format!("write {words}/ to copy into it")),
-        );
+    if let Some(name) = &places.rename {
+        let stands = store.stat(&RelPath::root().join(name)?)?;
+        let stands = stands.map(|state| state.kind);
+        refuse_early(stands, name, format!("{url}/{name}"), places, options)?;
     }
     let can = store.capabilities();
     let destination = Destination::open(DestinationRequest {

@@ -34,19 +34,8 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
     let Some(existing) = existing else {
         return Decision::Take;
     };
-    match (existing.kind, overwrite) {
-        (FileKind::Directory, _) => {
-            return Decision::Refuse(
-                Error::new(ErrorKind::IsADirectory, End::Sink, "publish the file")
-                    .cause("a folder stands under the file's name")
-                    .remedy("move the folder away, or name another destination"),
-            );
-        }
-        // No mover's to replace: a host without its /dev/null does not go on for long.
-        (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
-            return Decision::Refuse(special_stands("publish the file"));
-        }
-        _ => {}
+    if let Some(error) = refusal(overwrite, existing.kind, "publish the file") {
+        return Decision::Refuse(error);
     }
     match overwrite {
         Overwrite::Never => Decision::Skip,
@@ -69,6 +58,24 @@ pub fn decide(overwrite: Overwrite, key: &ContentKey, existing: Option<&Existing
                 Decision::Take
             }
         }
+    }
+}
+
+/// Why a file cannot have the name of what stands there, of whichever content the two are, while trying to
+/// do `operation`; none: it is a matter of [`decide`].
+#[must_use]
+pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Option<Error> {
+    match (stands, overwrite) {
+        (FileKind::Directory, _) => Some(
+            Error::new(ErrorKind::IsADirectory, End::Sink, operation)
+                .cause("a folder stands under the file's name")
+                .remedy("move the folder away, or name another destination"),
+        ),
+        // No mover's to replace: a host without its /dev/null does not go on for long.
+        (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
+            Some(special_stands(operation))
+        }
+        (FileKind::Special, Overwrite::Never) | (FileKind::File | FileKind::Symlink, _) => None,
     }
 }
 

@@ -144,7 +144,7 @@ pub struct RenameRequest {
     pub from: String,
     /// `/ROOT/PATH` in the same root.
     pub to: String,
-    /// Whether a file that stands there goes.
+    /// Whether a file or a link that stands there goes.
     #[serde(default)]
     pub replace: bool,
 }

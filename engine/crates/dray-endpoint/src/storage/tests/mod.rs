@@ -315,6 +315,15 @@ fn a_rename_replaces_only_files_and_only_when_told() {
     assert_eq!((entry.path.as_str(), entry.size), ("/data/other", 9));
     let folder = rename(root, &other, &path("/data/a/b"), true).expect_err("a folder");
     assert_eq!(folder.kind, ErrorKind::IsADirectory);
+    let special = house.inside.join("socket");
+    let _listens = std::os::unix::net::UnixListener::bind(&special).expect("bound");
+    let refused = rename(root, &other, &path("/data/socket"), true).expect_err("a socket");
+    assert_eq!(refused.kind, ErrorKind::AlreadyExists);
+    assert!(
+        special
+            .symlink_metadata()
+            .is_ok_and(|state| !state.is_file())
+    );
     let itself = rename(root, &path("/data/a"), &path("/data/a/b/c"), false).expect_err("itself");
     assert_eq!(itself.kind, ErrorKind::InvalidRequest);
     let missing = rename(root, &file, &path("/data/y"), false).expect_err("gone");
