@@ -230,7 +230,6 @@ impl Origin for XrootdStore {
 /// Everything that keeps the copy from being whole and under its name.
 pub(crate) fn run(job: &Job) -> Result<()> {
     let handle = Handle::default();
-    process::watch_server(handle.clone())?;
     let target = Target {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
@@ -238,6 +237,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         config: &job.config,
     };
     let open = || {
+        process::watch_server(handle.clone())?;
         let source = job.open_source()?;
         Ok(Opened {
             path: source.url().path().clone(),

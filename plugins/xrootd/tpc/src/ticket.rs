@@ -44,7 +44,7 @@ pub(crate) fn ask(
     let server = source.url().host();
     if deaf.holds(server) {
         say::note(&format!(
-            "asks not again for a dray at {server}, which knew of none within the hour"
+            "asks not again for a dray at {server}, which told of none within the hour"
         ));
         return Ok(None);
     }
