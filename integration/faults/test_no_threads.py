@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +22,7 @@ from integration.harness import tree
 from integration.harness.host import is_root
 
 if TYPE_CHECKING:
-    from integration.harness.program import Bench, Ended, Server, Word
+    from integration.harness.program import Bench, Ended, Process, Server, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -46,6 +52,42 @@ def as_somebody() -> tuple[list[str], int]:
     uid = 200_000 + os.getpid()
     words = ["setpriv", f"--reuid={uid}", "--inh-caps=+dac_override,+fowner,+chown"]
     return [*words, "--ambient-caps=+dac_override,+fowner,+chown"], uid
+
+
+def said(server: Process, key: str) -> list[str]:
+    """Give what a server has said of itself when it listened; nothing if it has not."""
+    lines = server.out_path.read_text(encoding="utf-8").splitlines()
+    found: list[str] = json.loads(lines[0]).get(key, []) if lines else []
+    return found
+
+
+def has_begun(server: Process) -> bool:
+    """Wait until a server listens, or has ended; see whether it still runs a second later."""
+    until = time.monotonic() + 20
+    while server.is_running() and not said(server, "addresses"):
+        assert time.monotonic() < until, server.log_path.read_text(encoding="utf-8")
+        time.sleep(0.02)
+    until = time.monotonic() + 1
+    while server.is_running() and time.monotonic() < until:
+        time.sleep(0.02)
+    return server.is_running()
+
+
+def greets(address: str) -> bool:
+    """Look whether somebody takes a connection's first words there, and closes on wrong ones."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"no preamble of anybody's\r\n\r\n" * 4)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(4096):
+                pass
+    return True
+
+
+def is_well(address: str) -> bool:
+    """Ask an endpoint whether it is."""
+    with urllib.request.urlopen(f"http://{address}/healthz", timeout=30) as answer:
+        return bool(answer.status == HTTPStatus.OK)
 
 
 def limit(somebody: list[str], server: Server, threads: int) -> None:
@@ -133,14 +175,53 @@ def test_a_server_begins_with_all_its_threads_or_not_at_all(bench: Bench, sink: 
     for more in range(1, 10):
         wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
         server = bench.start(*words, wrap=wrap, name="serve")
-        until = time.monotonic() + 1
-        while server.is_running() and time.monotonic() < until:
-            time.sleep(0.02)
-        if server.is_running():
-            lived += 1
-            server.send(signal.SIGTERM)
-            server.wait(20)
-        else:
+        if not has_begun(server):
             refused += 1
             names_it(server.wait(20), sink)
-    assert lived and refused
+            continue
+        lived += 1
+        for address in said(server, "addresses"):
+            assert greets(address), address
+        server.send(signal.SIGTERM)
+        server.wait(20).expect(0)
+        assert "panicked" not in server.log_path.read_text(encoding="utf-8")
+    assert lived
+    assert refused
+
+
+def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench, sink: Path) -> None:
+    """What it may not have later than that costs a call time, and not its answer."""
+    somebody, uid = as_somebody()
+    config = bench.folder / "endpoint.toml"
+    config.write_text(
+        f"""
+        name = "threads.example"
+        state = "{bench.folder / "state"}"
+        listen = ["127.0.0.1:0"]
+        [listen_plain]
+        addresses = ["127.0.0.1:0"]
+        [[root]]
+        name = "data"
+        path = "{sink}"
+        """,
+        encoding="utf-8",
+    )
+    lived, refused = 0, 0
+    for more in range(1, 22):
+        wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
+        words = ["endpoint", "run", "--config", config, "--json"]
+        endpoint = bench.start(*words, wrap=wrap, name="endpoint")
+        if not has_begun(endpoint):
+            refused += 1
+            names_it(endpoint.wait(20), sink)
+            continue
+        lived += 1
+        (plain,) = said(endpoint, "plain")
+        with ThreadPoolExecutor(8) as callers:
+            answers = list(callers.map(is_well, [plain] * 40))
+        assert all(answers)
+        endpoint.send(signal.SIGTERM)
+        endpoint.wait(30).expect(0)
+        assert "panicked" not in endpoint.log_path.read_text(encoding="utf-8")
+    assert lived
+    assert refused

@@ -225,7 +225,7 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
 
 
 def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
-    """With delegated credentials the destination opens the source as often as it likes, anywhere."""
+    """With delegated credentials the destination opens the source as often, and where, it likes."""
     grid = gsi.make(scene)
     # Certificates are of names, and a cluster's servers are known by their addresses here.
     anywhere = {"XrdSecGSISRVNAMES": "*"}
@@ -233,7 +233,7 @@ def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
     head, data = scene.cluster(3, tpc=None, lines=grid.lines(), env=env)
     what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
     sink = scene.server("sink", tpc=what, lines=grid.lines(), env=env)
-    made = [put(server, number) for number, server in enumerate(data)][0]
+    made, *_ = [put(server, number) for number, server in enumerate(data)]
     await_located(scene, head, data, env=person)
     words = ("--tpc", "delegate", "only", "-f", head.at("in/a"), sink.at("a"))
     before = [written(server) for server in data]

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::account::{self, HostAccounts};
+use dray_runtime::threads::refused;
 use std::ops::Deref;
 use std::sync::mpsc::{RecvError, sync_channel};
 
@@ -143,10 +144,7 @@ fn asking<Q: Send, A: Send, T: Send>(
         let acting = std::thread::Builder::new()
             .name("dray-account".to_owned())
             .spawn_scoped(scope, acts)
-            .map_err(|error| {
-                Error::new(ErrorKind::Busy, End::Here, "start a thread for a session")
-                    .cause(error.to_string())
-            })?;
+            .map_err(|error| refused(&error))?;
         // Ends when the thread has: its end of the channel goes with it.
         for question in asked {
             if answers.send(answer(question)).is_err() {

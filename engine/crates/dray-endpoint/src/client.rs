@@ -8,6 +8,7 @@
 use crate::place;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_runtime::net::{Identity, Trust, client_config};
+use dray_runtime::threads::refused;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -16,11 +17,14 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
-use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 /// Bytes of an answer that are read: a page of a thousand transfers with room to spare.
@@ -119,6 +123,23 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.address)
     }
+}
+
+/// The addresses of `HOST:PORT`, by a thread of its own: a runtime's way panics where the system refuses
+/// one.
+///
+/// # Errors
+/// When the system gives no thread.
+fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>>>> {
+    let (tell, told) = oneshot::channel();
+    if let Ok(one) = address.parse() {
+        let _ = tell.send(Ok(vec![one]));
+        return Ok(told);
+    }
+    let address = address.to_owned();
+    let looks = move || drop(tell.send(address.to_socket_addrs().map(Iterator::collect)));
+    let started = Builder::new().name("resolve".to_owned()).spawn(looks);
+    started.map(|_| told).map_err(|error| refused(&error))
 }
 
 impl Client {
@@ -233,7 +254,12 @@ impl Client {
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
             .map_err(|error| self.error(ErrorKind::InvalidRequest, error))?;
         let connected = async {
-            let socket = TcpStream::connect(&self.address)
+            let addresses = resolve(&self.address)?;
+            let addresses = addresses
+                .await
+                .unwrap_or_else(|gone| Err(io::Error::other(gone)));
+            let addresses = addresses.map_err(|error| lost(&error))?;
+            let socket = TcpStream::connect(&*addresses)
                 .await
                 .map_err(|error| lost(&error))?;
             // A call is written at once, and waits for nothing that could go with it.

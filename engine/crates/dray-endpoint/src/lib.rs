@@ -38,3 +38,4 @@ pub mod staging;
 pub mod storage;
 pub mod streams;
 pub mod tickets;
+mod workers;

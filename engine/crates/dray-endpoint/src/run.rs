@@ -369,7 +369,9 @@ impl Endpoint {
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
             ];
-            let dispatching = parts.spawn(|| dispatcher.run());
+            // It begins transfers: not where another part is missing already.
+            let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);
+            let dispatching = is_whole.then(|| parts.spawn(|| dispatcher.run()));
             while stop.sleep(Duration::from_secs(3_600)) {}
             given.up();
             api.stop();
@@ -379,7 +381,7 @@ impl Endpoint {
                 let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, work));
                 part?.join().unwrap_or_else(died)
             };
-            ended(dispatching, "carry transfers")?;
+            dispatching.map_or(Ok(()), |part| ended(part, "carry transfers"))?;
             listening.map_or(Ok(()), |part| ended(part, "listen"))?;
             others.into_iter().try_for_each(|part| part.map(drop))
         });

@@ -14,6 +14,7 @@ use crate::connection::{PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::threads::refused;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -22,17 +23,12 @@ use rustls::ServerConfig;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
-use tokio::sync::watch;
+use tokio::runtime::Builder as RuntimeBuilder;
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
-
-/// Threads that answer; calls that block are done by others.
-const THREADS: usize = 2;
-
-/// Threads for calls that block: as many as may wait for the queue and for the storage.
-const BLOCKING_THREADS_MAX: usize = 288;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -57,14 +53,21 @@ const STREAMS_MAX: u32 = 64;
 /// Longest pause after an accept that failed for want of something (open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections on a runtime of its own.
+/// Serves connections on a runtime of its own, by one thread; calls that block are done by others
+/// ([`crate::workers`]).
 pub struct Server {
-    runtime: Mutex<Option<Runtime>>,
+    driver: Mutex<Option<Driver>>,
     handle: tokio::runtime::Handle,
     room: Arc<Room>,
     metrics: Arc<Metrics>,
     router: Router,
     stopping: watch::Sender<bool>,
+}
+
+/// The thread that answers.
+struct Driver {
+    thread: JoinHandle<()>,
+    ends: oneshot::Sender<()>,
 }
 
 impl std::fmt::Debug for Server {
@@ -86,18 +89,25 @@ impl Server {
     /// Starts the runtime.
     ///
     /// # Errors
-    /// `Busy` when the system has no threads left.
+    /// `Busy` when the system gives no thread.
     pub fn new(router: Router, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self> {
-        let runtime = RuntimeBuilder::new_multi_thread()
-            .worker_threads(THREADS)
-            .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name("api")
+        // A runtime with threads of its own panics where the system refuses one.
+        let runtime = RuntimeBuilder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| failed("start the API's threads", &error))?;
+            .map_err(|error| failed("start the API", &error))?;
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("api".to_owned())
+            .spawn(move || {
+                let _ = runtime.block_on(ended);
+                runtime.shutdown_background();
+            })
+            .map_err(|error| refused(&error))?;
         Ok(Self {
-            handle: runtime.handle().clone(),
-            runtime: Mutex::new(Some(runtime)),
+            handle,
+            driver: Mutex::new(Some(Driver { thread, ends })),
             room: Room::new(limits.connections, limits.connections_per_address),
             metrics,
             router,
@@ -213,21 +223,19 @@ impl Server {
     /// `stop` comes first, so that long polls end. Must not be called from one of its tasks.
     pub fn stop(&self, patience: Duration) {
         self.stopping.send_replace(true);
-        let runtime = self
-            .runtime
+        let driver = self
+            .driver
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Some(runtime) = runtime else { return };
-        let metrics = Arc::clone(&self.metrics);
-        let empty = async move {
-            while metrics.connections.load(Ordering::Relaxed) > 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
+        let Some(driver) = driver else { return };
+        let until = Instant::now() + patience;
+        while self.metrics.connections.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         // Whoever is not done by then is cut.
-        let _ = runtime.block_on(async { tokio::time::timeout(patience, empty).await });
-        runtime.shutdown_background();
+        let _ = driver.ends.send(());
+        let _ = driver.thread.join();
     }
 }
 

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::local::{self, Ends, Stopper};
 use dray_runtime::observe::Observer;
+use dray_runtime::threads::refused;
 use dray_runtime::{sink, source};
 use dray_session::{Event, Failure, Progress};
 use pyo3::prelude::*;
@@ -110,11 +111,7 @@ where
     std::thread::Builder::new()
         .name("dray-copy".to_owned())
         .spawn(work)
-        .map_err(|error| {
-            let error =
-                Error::new(ErrorKind::Busy, End::Here, "start a thread").cause(error.to_string());
-            crate::error::to_python(py, &error)
-        })?;
+        .map_err(|error| crate::error::to_python(py, &refused(&error)))?;
     let mut call = Call {
         stopper,
         raised: None,

@@ -1,5 +1,5 @@
-//! Threads that a transfer starts while it runs: how many processors there are for them, and whether they
-//! wait. The system may refuse one: that is an error of the session, with what to do, and no panic.
+//! Threads of transfers and servers: how they are started, how many processors there are for them, and
+//! whether they wait. The system may refuse one: that is an error, with what to do, and no panic.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use nix::libc::c_long;
@@ -28,7 +28,7 @@ pub fn refused(error: &io::Error) -> Error {
         .cause(error.to_string())
         .remedy(
             "raise the limit of threads (ulimit -u, TasksMax of a service, pids of a container) or let \
-             fewer transfers run at one time, then run the same command again",
+             fewer transfers run at one time, then do the same again",
         )
 }
 

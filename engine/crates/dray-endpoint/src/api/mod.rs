@@ -30,6 +30,7 @@ use crate::ports::{Admission, Scheduler, Tickets};
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::storage::{Given, Listings, in_plain_words};
+use crate::workers::Workers;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
@@ -49,6 +50,10 @@ use utoipa_axum::routes;
 
 /// Calls that wait for the queue's database at once.
 const CALLS_MAX: usize = 256;
+
+/// Threads for calls that block: as many as may wait for the queue and for the storage, and some for what
+/// is written down.
+const THREADS_MAX: usize = CALLS_MAX + 2 * STORAGE_CALLS_MAX;
 
 /// Storage calls at once: each may hold a thread for as long as the storage takes.
 const STORAGE_CALLS_MAX: usize = 16;
@@ -106,6 +111,7 @@ pub struct Api {
     renewals: Arc<Semaphore>,
     storage_calls: Turns,
     listings: Listings,
+    workers: Workers,
     stopping: watch::Sender<bool>,
     document: Bytes,
 }
@@ -140,7 +146,7 @@ impl Api {
     /// Puts the parts together.
     ///
     /// # Errors
-    /// `Internal` when the document of the API cannot be written.
+    /// `Internal` when the document of the API cannot be written; `Busy` when the system gives no thread.
     pub fn new(parts: Parts) -> Result<Arc<Self>> {
         let document = openapi().to_json().map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "describe the API").cause(error.to_string())
@@ -162,6 +168,7 @@ impl Api {
             renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),
             storage_calls: Turns::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
+            workers: Workers::new(THREADS_MAX)?,
             stopping: watch::Sender::new(false),
             document: Bytes::from(document),
         }))
@@ -186,7 +193,7 @@ impl Api {
             return Err(busy("answer", cause).into());
         };
         let api = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || {
+        let done = self.workers.call(move || {
             let _permit = permit;
             work(&api)
         });
@@ -245,7 +252,7 @@ impl Api {
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));
-        let done = tokio::task::spawn_blocking(move || {
+        let done = self.workers.call(move || {
             let _turn = turn;
             // A store speaks of the end of a transfer that it is, and of a command's options.
             work(&api, &given).map_err(|error| match error.end {
@@ -372,7 +379,11 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let told = response.extensions_mut().remove().map(|Told(error)| error);
     // A line is written, to a disk that may be slow.
     let audit = Arc::clone(&api.audit);
-    tokio::task::spawn_blocking(move || call.answered(&audit, &route, status, told));
+    // Nobody waits for it.
+    drop(
+        api.workers
+            .call(move || call.answered(&audit, &route, status, told)),
+    );
     outgoing::held(response, hold.take())
 }
 

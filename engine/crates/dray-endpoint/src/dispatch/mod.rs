@@ -7,6 +7,7 @@
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time.
 //! Locks are taken in the order chooser, state.
 
+mod both;
 mod choose;
 mod hold;
 mod monitor;
@@ -30,6 +31,7 @@ use crate::moment::{Moment, time};
 use crate::place::Side;
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
+use both::both;
 use choose::{Chooser, Plan, Seen};
 use dray_core::{ErrorKind, Result, Time, TransferId};
 use dray_runtime::{drive, threads};
@@ -147,8 +149,7 @@ impl Dispatcher {
         if interrupted > 0 {
             tracing::info!("{interrupted} interrupted transfers are queued again");
         }
-        std::thread::scope(|scope| {
-            threads::start(scope, || renew::run(shared))?;
+        let dispatch = || {
             loop {
                 if let Err(error) = shared.queue.tick(Moment::now()) {
                     tracing::error!("cannot look after the queue: {error}");
@@ -162,8 +163,8 @@ impl Dispatcher {
                 }
             }
             self.drain();
-            Ok(())
-        })
+        };
+        both(&|| self.stop(), || renew::run(shared), dispatch)
     }
 
     /// Begins nothing more and ends what runs; what is safe stays.
@@ -310,14 +311,8 @@ impl Dispatcher {
             move || shared.session(&job, seat)
         });
         if let Err(error) = spawned {
-            let error = dray_core::Error::new(
-                ErrorKind::Busy,
-                dray_core::End::Here,
-                "start a thread for a session",
-            )
-            .cause(error.to_string());
             let broken = Ending::Broken {
-                error,
+                error: threads::refused(&error),
                 has_progressed: false,
                 source: None,
             };

@@ -6,6 +6,7 @@ use crate::api::types::Event;
 use crate::events::Hub;
 use crate::promises::Promises;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
+use dray_runtime::threads::refused;
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -76,9 +77,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("queue".to_owned())
             .spawn(move || run(&connection, &receiver, &around))
-            .map_err(|error| {
-                Error::new(ErrorKind::Busy, End::Here, "start the queue").cause(error.to_string())
-            })?;
+            .map_err(|error| refused(&error))?;
         Ok(Self {
             sender: Some(sender),
             thread: Some(thread),
