@@ -209,7 +209,7 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench, sin
     lived, refused = 0, 0
     for more in range(1, 22):
         wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
-        words = ["endpoint", "run", "--config", config, "--json"]
+        words: list[Word] = ["endpoint", "run", "--config", config, "--json"]
         endpoint = bench.start(*words, wrap=wrap, name="endpoint")
         if not has_begun(endpoint):
             refused += 1
