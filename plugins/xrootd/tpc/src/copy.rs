@@ -229,7 +229,7 @@ impl Origin for XrootdStore {
 /// # Errors
 /// Everything that keeps the copy from being whole and under its name.
 pub(crate) fn run(job: &Job) -> Result<()> {
-    let handle = Handle::default();
+    let (handle, server) = (Handle::default(), process::server());
     let target = Target {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
@@ -237,7 +237,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         config: &job.config,
     };
     let open = || {
-        process::watch_server(handle.clone())?;
+        process::watch_server(server, handle.clone())?;
         let source = job.open_source()?;
         Ok(Opened {
             path: source.url().path().clone(),

@@ -4,7 +4,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::drive::Handle;
 use dray_runtime::threads::refused;
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::unistd::{getegid, geteuid, getpid, getppid, setresgid, setresuid};
+use nix::unistd::{Pid, getegid, geteuid, getpid, getppid, setresgid, setresuid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use std::io::stdin;
@@ -41,15 +41,20 @@ pub(crate) fn settle() -> Result<()> {
     })
 }
 
+/// Who has started this.
+pub(crate) fn server() -> Pid {
+    getppid()
+}
+
 /// Stops the copy when the server is gone: nobody would hear of its end, and another server may be told
 /// to do the same copy. Ends with the process.
+/// `server` is who has started this, asked of [`server`] before anything that may take long.
 ///
 /// # Errors
 /// When the system gives no thread.
-pub(crate) fn watch_server(handle: Handle) -> Result<()> {
-    let parent = getppid();
+pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
     let watching = Builder::new().spawn(move || {
-        while getppid() == parent && !is_hung_up() {}
+        while getppid() == server && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
         // Nobody reads the code. An exit would first join XrdCl's threads, which may wait for a server

@@ -110,7 +110,7 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
         return Err(invalid("the local path is not absolute"));
     }
     let handle = Handle::default();
-    process::watch_server(handle.clone())?;
+    process::watch_server(process::server(), handle.clone())?;
     let credentials = Credentials::of_headers(request.headers.clone())?;
     match request.direction {
         Direction::Pull => pull(&request, &url, credentials, config, &handle)
