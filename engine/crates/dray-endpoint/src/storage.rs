@@ -320,6 +320,10 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
                 .remedy("name another place")
         }
         Errno::NOENT => failed(operation, &from.path)(errno),
+        Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
+            .cause("a device, a pipe or a socket stands there, which is never replaced")
+            .remedy("name another place, or remove what stands there")
+            .file(&to.path),
         errno => failed(operation, &to.path)(errno)
             .remedy("remove what stands there, or say \"replace\": true if it is a file"),
     })?;

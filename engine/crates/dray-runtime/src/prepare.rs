@@ -28,6 +28,7 @@ pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::{Limits, Selection};
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -276,13 +277,18 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
-/// What stands where the one file goes. A link that leads to a device, a pipe or a socket, as
-/// `/dev/stdout` does, counts as that: who names it means what it leads to.
+/// What stands where the one file goes. A link that leads to a device, a pipe or a socket counts as that,
+/// and one to what a process has open (`/dev/stdout`): who names it means what it leads to.
 fn meant(path: &Path, stands: FileKind) -> FileKind {
-    let leads = (stands == FileKind::Symlink).then(|| path.metadata());
-    match leads.and_then(std::result::Result::ok) {
-        Some(state) if !state.is_file() && !state.is_dir() => FileKind::Special,
-        _ => stands,
+    if stands != FileKind::Symlink {
+        return stands;
+    }
+    let is_open_somewhere = (path.read_link()).is_ok_and(|to| to.starts_with("/proc"));
+    let is_special = |state: Metadata| !state.is_file() && !state.is_dir();
+    if is_open_somewhere || path.metadata().is_ok_and(is_special) {
+        FileKind::Special
+    } else {
+        stands
     }
 }
 
