@@ -386,6 +386,7 @@ impl Endpoint {
             others.into_iter().try_for_each(|part| part.map(drop))
         });
         server.stop(ANSWERS_LEAVE);
+        api.finish(ANSWERS_LEAVE);
         ran
     }
 }

@@ -21,14 +21,21 @@ use hyper_util::service::TowerToHyperService;
 use io::{Patience, Timely};
 use rustls::ServerConfig;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Builder as RuntimeBuilder;
+use tokio::runtime::{Builder as RuntimeBuilder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
+
+/// Threads that answer, each with connections of its own: what one is long busy with holds up no more than
+/// its own.
+const THREADS: usize = 2;
+
+/// How long a thread that answers may take to end when it was told to.
+const END_TIME: Duration = Duration::from_secs(1);
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -53,21 +60,57 @@ const STREAMS_MAX: u32 = 64;
 /// Longest pause after an accept that failed for want of something (open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections on a runtime of its own, by one thread; calls that block are done by others
+/// Serves connections on runtimes of its own, each of one thread; calls that block are done by others
 /// ([`crate::workers`]).
 pub struct Server {
-    driver: Mutex<Option<Driver>>,
-    handle: tokio::runtime::Handle,
+    drivers: Mutex<Vec<Driver>>,
+    handles: [Handle; THREADS],
+    turn: AtomicUsize,
     room: Arc<Room>,
     metrics: Arc<Metrics>,
     router: Router,
     stopping: watch::Sender<bool>,
 }
 
-/// The thread that answers.
+/// A thread that answers. It ends when this is dropped.
 struct Driver {
     thread: JoinHandle<()>,
     ends: oneshot::Sender<()>,
+}
+
+impl Driver {
+    /// # Errors
+    /// `Busy` when the system gives no thread.
+    fn start() -> Result<(Self, Handle)> {
+        // A runtime with threads of its own panics where the system refuses one.
+        let runtime = RuntimeBuilder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed("start the API", &error))?;
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("api".to_owned())
+            .spawn(move || {
+                let _ = runtime.block_on(ended);
+                runtime.shutdown_background();
+            })
+            .map_err(|error| refused(&error))?;
+        Ok((Self { thread, ends }, handle))
+    }
+
+    /// Waits until it has ended, or for so long. Not by itself.
+    fn end(self) {
+        let _ = self.ends.send(());
+        let until = Instant::now() + END_TIME;
+        while !self.thread.is_finished() {
+            if Instant::now() > until {
+                tracing::error!("a thread that answers calls hangs; it is left behind");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
 impl std::fmt::Debug for Server {
@@ -86,28 +129,16 @@ fn failed(operation: &str, error: &std::io::Error) -> Error {
 }
 
 impl Server {
-    /// Starts the runtime.
+    /// Starts the runtimes.
     ///
     /// # Errors
     /// `Busy` when the system gives no thread.
     pub fn new(router: Router, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self> {
-        // A runtime with threads of its own panics where the system refuses one.
-        let runtime = RuntimeBuilder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| failed("start the API", &error))?;
-        let handle = runtime.handle().clone();
-        let (ends, ended) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("api".to_owned())
-            .spawn(move || {
-                let _ = runtime.block_on(ended);
-                runtime.shutdown_background();
-            })
-            .map_err(|error| refused(&error))?;
+        let (first, second) = (Driver::start()?, Driver::start()?);
         Ok(Self {
-            handle,
-            driver: Mutex::new(Some(Driver { thread, ends })),
+            handles: [first.1, second.1],
+            drivers: Mutex::new(vec![first.0, second.0]),
+            turn: AtomicUsize::new(0),
             room: Room::new(limits.connections, limits.connections_per_address),
             metrics,
             router,
@@ -117,8 +148,14 @@ impl Server {
 
     /// Where its tasks run, for others that have some.
     #[must_use]
-    pub const fn handle(&self) -> &tokio::runtime::Handle {
-        &self.handle
+    pub const fn handle(&self) -> &Handle {
+        &self.handles[0]
+    }
+
+    /// Where the next connection is served.
+    fn next(&self) -> &Handle {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        &self.handles[turn % THREADS]
     }
 
     /// Serves one connection that was accepted and looked at (peeked, not read). With `tls` its
@@ -144,11 +181,12 @@ impl Server {
             .set_nonblocking(true)
             .and_then(|()| stream.set_nodelay(true))
             .map_err(|error| failed(operation, &error))?;
-        let _entered = self.handle.enter();
+        let handle = self.next();
+        let _entered = handle.enter();
         let stream =
             tokio::net::TcpStream::from_std(stream).map_err(|error| failed(operation, &error))?;
         let (router, stopping) = (self.router.clone(), self.stopping.subscribe());
-        self.handle.spawn(async move {
+        handle.spawn(async move {
             let router = router.layer(axum::Extension(seat.sitting()));
             let served = async {
                 let patience = Patience {
@@ -196,11 +234,11 @@ impl Server {
         let listener = TcpListener::bind(address).map_err(wrong)?;
         let local = listener.local_addr().map_err(wrong)?;
         listener.set_nonblocking(true).map_err(wrong)?;
-        let _entered = self.handle.enter();
+        let _entered = self.handle().enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(wrong)?;
         let server = Arc::downgrade(self);
         let mut stopping = self.stopping.subscribe();
-        self.handle.spawn(async move {
+        self.handle().spawn(async move {
             loop {
                 let accepted = tokio::select! {
                     accepted = listener.accept() => accepted,
@@ -223,19 +261,19 @@ impl Server {
     /// `stop` comes first, so that long polls end. Must not be called from one of its tasks.
     pub fn stop(&self, patience: Duration) {
         self.stopping.send_replace(true);
-        let driver = self
-            .driver
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some(driver) = driver else { return };
+        let drivers = {
+            let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *drivers)
+        };
+        if drivers.is_empty() {
+            return;
+        }
         let until = Instant::now() + patience;
         while self.metrics.connections.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
         // Whoever is not done by then is cut.
-        let _ = driver.ends.send(());
-        let _ = driver.thread.join();
+        drivers.into_iter().for_each(Driver::end);
     }
 }
 

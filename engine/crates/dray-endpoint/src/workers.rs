@@ -1,32 +1,41 @@
 //! Threads for calls that block.
 //!
-//! Purpose: what a call does with the queue and the storage, beside the thread that answers. As many as
-//! there is work for at once, up to a bound; one of them is always there.
+//! Purpose: what a call does with the queue, or with the storage, beside the threads that answer. As many
+//! as there is work for at once, up to a bound; one of them is always there.
 //!
 //! Not for: how many calls there may be (the API's turns and places).
 //!
-//! Invariant owned here: a thread that the system refuses costs a call time, and never its answer. A
-//! runtime's own threads for blocking work panic then, which is why there are these.
+//! Invariant owned here: a thread that the system refuses costs a call time, and no panic. A runtime's own
+//! threads for blocking work panic then, which is why there are these.
 
 use dray_core::Result;
 use dray_runtime::threads::refused;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long one that has nothing to do stays.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// How long no further one is asked for after the system has refused one.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread that does this.
+type Start = fn(Job) -> io::Result<()>;
 
 /// The threads. They end when this is dropped, after what was handed in.
 pub(crate) struct Workers(Arc<Shared>);
 
 struct Shared {
     threads_max: usize,
+    idle: Duration,
+    start: Start,
     state: Mutex<State>,
     woken: Condvar,
 }
@@ -37,6 +46,7 @@ struct State {
     threads: usize,
     /// Of them, those that wait for work; woken ones count until they look.
     idle: usize,
+    refused: Option<Instant>,
     is_over: bool,
 }
 
@@ -46,8 +56,18 @@ impl Workers {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn new(threads_max: usize) -> Result<Self> {
+        let start: Start = |run| {
+            let name = "api-call".to_owned();
+            Builder::new().name(name).spawn(run).map(drop)
+        };
+        Self::with(threads_max, IDLE, start)
+    }
+
+    fn with(threads_max: usize, idle: Duration, start: Start) -> Result<Self> {
         let shared = Arc::new(Shared {
             threads_max,
+            idle,
+            start,
             state: Mutex::default(),
             woken: Condvar::new(),
         });
@@ -56,15 +76,32 @@ impl Workers {
         Ok(Self(shared))
     }
 
-    /// Has `work` done. The answer is an error when `work` panicked. It is done whether anybody waits for
-    /// the answer or not.
+    /// Has `work` done, unless nobody waits for the answer any more when its turn comes. There is no
+    /// answer when it panicked.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (done, answer) = oneshot::channel();
-        self.0.add(Box::new(move || drop(done.send(work()))));
+        self.hand_in(move || {
+            if !done.is_closed() {
+                drop(done.send(work()));
+            }
+        });
         answer
+    }
+
+    /// Has `work` done; nobody waits for it.
+    pub(crate) fn hand_in(&self, work: impl FnOnce() + Send + 'static) {
+        self.0.add(Box::new(work));
+    }
+
+    /// Waits until all that was handed in is done, or for so long.
+    pub(crate) fn wait(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while self.0.is_busy() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -80,25 +117,33 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_busy(&self) -> bool {
+        let state = self.state();
+        !state.jobs.is_empty() || state.idle < state.threads
+    }
+
     fn add(self: &Arc<Self>, job: Job) {
         let mut state = self.state();
         state.jobs.push_back(job);
         let is_short = state.idle < state.jobs.len() && state.threads < self.threads_max;
-        state.threads += usize::from(is_short);
+        let was_refused = state.refused.is_some_and(|at| at.elapsed() < REFUSED_PAUSE);
+        let is_one_more = is_short && !was_refused;
+        state.threads += usize::from(is_one_more);
         drop(state);
         self.woken.notify_one();
-        if is_short && let Err(error) = self.start(false) {
+        if is_one_more && let Err(error) = self.start(false) {
+            let mut state = self.state();
+            state.threads -= 1;
+            state.refused = Some(Instant::now());
+            drop(state);
             // Those that there are do it in their turn.
-            self.state().threads -= 1;
-            tracing::warn!("a call waits for its turn: {}", refused(&error));
+            tracing::warn!("calls wait for their turn: {}", refused(&error));
         }
     }
 
-    fn start(self: &Arc<Self>, stays: bool) -> std::io::Result<()> {
+    fn start(self: &Arc<Self>, stays: bool) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let name = "api-call".to_owned();
-        let started = Builder::new().name(name).spawn(move || shared.work(stays));
-        started.map(drop)
+        (self.start)(Box::new(move || shared.work(stays)))
     }
 
     fn work(&self, stays: bool) {
@@ -117,7 +162,7 @@ impl Shared {
             state.idle += 1;
             let (next, waited) = self
                 .woken
-                .wait_timeout(state, IDLE)
+                .wait_timeout(state, self.idle)
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
@@ -131,60 +176,130 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::Workers;
+    use super::{Job, Start, Workers};
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
+    use std::sync::{Arc, Barrier};
     use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn spawns(run: Job) -> io::Result<()> {
+        std::thread::Builder::new().spawn(run).map(drop)
+    }
+
+    fn workers(threads_max: usize, idle: Duration, start: Start) -> Workers {
+        Workers::with(threads_max, idle, start).expect("started")
+    }
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let late = Instant::now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(Instant::now() < late, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 
     #[test]
     fn calls_run_side_by_side_up_to_the_bound_and_the_rest_in_turn() {
-        let workers = Workers::new(3).expect("started");
+        let workers = workers(3, LONG, spawns);
         let (begun, begins) = channel();
-        let (let_go, goes_on) = channel::<()>();
-        let goes_on = std::sync::Arc::new(std::sync::Mutex::new(goes_on));
+        let together = Arc::new(Barrier::new(4));
         let call = |number: u32| {
-            let (begun, goes_on) = (begun.clone(), goes_on.clone());
+            let (begun, together) = (begun.clone(), Arc::clone(&together));
             workers.call(move || {
                 begun.send(number).expect("heard");
-                // One after the other: what is told apart is who has begun.
-                while goes_on.lock().expect("whole").try_recv().is_err() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                together.wait();
                 number
             })
         };
-        let answers: Vec<_> = (0..5).map(call).collect();
-        let mut began: Vec<u32> = (0..3).map(|_| begins.recv().expect("begun")).collect();
-        began.sort_unstable();
-        assert_eq!(began, [0, 1, 2]);
-        assert!(begins.recv_timeout(Duration::from_millis(100)).is_err());
-        assert_eq!(workers.0.state().threads, 3);
-        (0..5).for_each(|_| let_go.send(()).expect("heard"));
+        let answers: Vec<_> = (0..6).map(call).collect();
+        for _ in 0..2 {
+            let begun: Vec<u32> = begins.iter().take(3).collect();
+            assert_eq!(begun.len(), 3);
+            assert!(begins.recv_timeout(Duration::from_millis(50)).is_err());
+            assert_eq!(workers.0.state().threads, 3);
+            together.wait();
+        }
         for (number, answer) in (0..).zip(answers) {
             assert_eq!(answer.blocking_recv().expect("answered"), number);
         }
+    }
+
+    #[test]
+    fn those_with_nothing_to_do_end_but_for_one_and_others_come_again() {
+        let workers = workers(8, Duration::from_millis(20), spawns);
+        for _ in 0..2 {
+            let together = Arc::new(Barrier::new(4));
+            let call = |_| {
+                let together = Arc::clone(&together);
+                workers.call(move || together.wait().is_leader())
+            };
+            let answers: Vec<_> = (0..4).map(call).collect();
+            let leaders = answers.into_iter().map(|one| one.blocking_recv());
+            assert_eq!(leaders.filter(|one| *one == Ok(true)).count(), 1);
+            until("more than one stays", || workers.0.state().threads == 1);
+        }
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(workers.0.state().threads, 1);
+    }
+
+    #[test]
+    fn where_further_threads_are_refused_one_does_all_and_asks_no_more_at_once() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let only_one = |run: Job| match ASKED.fetch_add(1, Ordering::Relaxed) {
+            0 => spawns(run),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        let workers = workers(8, LONG, only_one);
+        let answers: Vec<_> = (0..50).map(|number| workers.call(move || number)).collect();
+        for (number, answer) in (0..).zip(answers) {
+            assert_eq!(answer.blocking_recv().expect("answered"), number);
+        }
+        assert_eq!(workers.0.state().threads, 1);
+        assert!(ASKED.load(Ordering::Relaxed) < 20, "{ASKED:?}");
+    }
+
+    #[test]
+    fn no_pool_begins_without_a_thread() {
+        let none = |_: Job| Err(io::ErrorKind::WouldBlock.into());
+        let refused = Workers::with(8, LONG, none).err().expect("refused");
+        assert!(refused.to_string().contains("start a thread"), "{refused}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_not_begun_and_what_nobody_was_to_is() {
+        let workers = workers(1, LONG, spawns);
+        let (let_go, goes_on) = channel::<()>();
+        let held = workers.call(move || goes_on.recv().is_ok());
+        let (tell, told) = channel();
+        let (given_up, handed_in) = (tell.clone(), tell);
+        drop(workers.call(move || given_up.send("given up")));
+        workers.hand_in(move || handed_in.send("handed in").expect("heard"));
+        let_go.send(()).expect("heard");
+        assert_eq!(held.blocking_recv(), Ok(true));
+        workers.wait(LONG);
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["handed in"]);
     }
 
     #[test]
     fn a_call_that_panics_has_no_answer_and_the_next_one_has() {
-        let workers = Workers::new(1).expect("started");
+        let workers = workers(1, LONG, spawns);
         let broken = workers.call(|| -> u32 { panic!("broken, as the test wants it") });
         assert!(broken.blocking_recv().is_err());
-        assert_eq!(workers.call(|| 7).blocking_recv().expect("answered"), 7);
+        assert_eq!(workers.call(|| 7).blocking_recv(), Ok(7));
     }
 
     #[test]
     fn what_was_handed_in_is_done_and_then_all_of_them_end() {
-        let workers = Workers::new(2).expect("started");
+        let workers = workers(2, LONG, spawns);
         let answers: Vec<_> = (0..20).map(|number| workers.call(move || number)).collect();
-        let shared = workers.0.clone();
+        let shared = Arc::clone(&workers.0);
         drop(workers);
         for (number, answer) in (0..).zip(answers) {
-            assert_eq!(answer.blocking_recv().expect("answered"), number);
+            assert_eq!(answer.blocking_recv(), Ok(number));
         }
-        let until = Instant::now() + Duration::from_secs(10);
-        while shared.state().threads > 0 {
-            assert!(Instant::now() < until, "a thread stays");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("a thread stays", || shared.state().threads == 0);
     }
 }

@@ -22,7 +22,9 @@ type Shared = State<Arc<Api>>;
 #[utoipa::path(get, path = "/v1/endpoint", tag = "endpoint",
     responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
         (status = "default", description = "Refused.", body = ErrorAnswer)))]
-pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<EndpointAnswer> {
+pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<EndpointAnswer>> {
+    // Whoever decides what runs next has them for as long as that takes.
+    let scheduling = api.call(|api| Ok(api.scheduler.rules())).await?;
     let may = |action, root: &str| {
         let path = ApiPath {
             root: root.to_owned(),
@@ -38,7 +40,7 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<Endpoin
         stage: may(Action::Stage, root.name()),
     });
     let limits = &api.config.limits;
-    Json(EndpointAnswer {
+    Ok(Json(EndpointAnswer {
         name: api.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         key: api.about.key.clone(),
@@ -58,8 +60,8 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Json<Endpoin
             page: PAGE_MAX,
             events_listeners_per_owner: limits.events_listeners_per_owner,
         },
-        scheduling: api.scheduler.rules(),
-    })
+        scheduling,
+    }))
 }
 
 /// Changes which transfers run, until the endpoint is started again. For administrators.

@@ -51,10 +51,6 @@ use utoipa_axum::routes;
 /// Calls that wait for the queue's database at once.
 const CALLS_MAX: usize = 256;
 
-/// Threads for calls that block: as many as may wait for the queue and for the storage, and some for what
-/// is written down.
-const THREADS_MAX: usize = CALLS_MAX + 2 * STORAGE_CALLS_MAX;
-
 /// Storage calls at once: each may hold a thread for as long as the storage takes.
 const STORAGE_CALLS_MAX: usize = 16;
 
@@ -111,7 +107,10 @@ pub struct Api {
     renewals: Arc<Semaphore>,
     storage_calls: Turns,
     listings: Listings,
+    /// For calls to the queue, and what is written down of calls.
     workers: Workers,
+    /// For calls to the storage, which may take hours: they keep no other waiting.
+    storage_workers: Workers,
     stopping: watch::Sender<bool>,
     document: Bytes,
 }
@@ -168,10 +167,16 @@ impl Api {
             renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),
             storage_calls: Turns::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
-            workers: Workers::new(THREADS_MAX)?,
+            workers: Workers::new(CALLS_MAX)?,
+            storage_workers: Workers::new(STORAGE_CALLS_MAX)?,
             stopping: watch::Sender::new(false),
             document: Bytes::from(document),
         }))
+    }
+
+    /// Waits until what was begun is done, and written down, or for so long.
+    pub fn finish(&self, patience: Duration) {
+        self.workers.wait(patience);
     }
 
     /// From now on the endpoint says that it stops; long polls and listeners are answered at once.
@@ -197,7 +202,7 @@ impl Api {
             let _permit = permit;
             work(&api)
         });
-        Ok(done.await.map_err(Refusal::internal)??)
+        Ok(done.await.map_err(|_| broken())??)
     }
 
     /// The same for callers of whom nothing is known before, in places of their own.
@@ -252,7 +257,7 @@ impl Api {
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
         let leave = Leave(Arc::clone(&given));
-        let done = self.workers.call(move || {
+        let done = self.storage_workers.call(move || {
             let _turn = turn;
             // A store speaks of the end of a transfer that it is, and of a command's options.
             work(&api, &given).map_err(|error| match error.end {
@@ -260,10 +265,15 @@ impl Api {
                 _ => in_plain_words(error),
             })
         });
-        let answer = done.await.map_err(Refusal::internal)?;
+        let answer = done.await.map_err(|_| broken())?;
         drop(leave);
         Ok(answer?)
     }
+}
+
+/// A call that panicked has no answer of its own.
+fn broken() -> Refusal {
+    Refusal::internal("a defect, which the log tells of")
 }
 
 #[derive(OpenApi)]
@@ -379,11 +389,8 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let told = response.extensions_mut().remove().map(|Told(error)| error);
     // A line is written, to a disk that may be slow.
     let audit = Arc::clone(&api.audit);
-    // Nobody waits for it.
-    drop(
-        api.workers
-            .call(move || call.answered(&audit, &route, status, told)),
-    );
+    api.workers
+        .hand_in(move || call.answered(&audit, &route, status, told));
     outgoing::held(response, hold.take())
 }
 

@@ -22,6 +22,7 @@ mod control;
 mod data;
 mod dial;
 mod fail;
+mod first;
 mod greet;
 mod hub;
 mod identity;

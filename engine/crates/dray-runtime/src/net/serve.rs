@@ -1,6 +1,7 @@
 //! The passive end: listens, lets in who has the token, and runs each session on a thread of its own.
 
 use super::channel::Channel;
+use super::first::{self, First};
 use super::greet::{Greeting, hello, unexpected};
 use super::hub::{Closer, Hub, Inbox};
 use super::pending::{Pending, Place};
@@ -13,7 +14,7 @@ use crate::pool::Pool;
 use crate::threads::{self, refused};
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_wire::codec::{Connection, MAGIC, PREAMBLE_BYTES, Preamble, Security};
+use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
 use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, mandatory, optional};
 use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
 use rustls::{ServerConfig, ServerConnection};
@@ -25,6 +26,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
+
+/// How long a connection may take to its first byte where there is no thread to wait for it.
+const ALONE_TIME: Duration = Duration::from_millis(250);
 
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -265,6 +269,14 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
         .remedy("choose another address or port")
 }
 
+/// Hands over a connection that is none of ours and has no thread; whether it did. Others wait meanwhile.
+fn pass_on(stream: &TcpStream, handler: &dyn Handler) -> bool {
+    let Ok(First::Foreign(byte)) = first::look(stream, Some(ALONE_TIME)) else {
+        return false;
+    };
+    (stream.try_clone()).is_ok_and(|own| handler.foreign(own, byte).is_ok())
+}
+
 /// Counts a thread of a connection.
 struct Running<'a>(&'a AtomicUsize);
 
@@ -301,47 +313,50 @@ impl Shared {
             }
             self.running.fetch_add(1, Ordering::AcqRel);
             let running = Running(&self.running);
-            // Without a thread the connection is dropped, and so closed.
+            let stream = Arc::new(stream);
+            let own = Arc::clone(&stream);
             let started = thread::Builder::new()
                 .name("dray-session".to_owned())
                 .spawn_scoped(scope, move || {
                     let _running = running;
                     let served =
-                        catch_unwind(AssertUnwindSafe(|| self.connection(stream, peer, handler)));
+                        catch_unwind(AssertUnwindSafe(|| self.connection(own, peer, handler)));
                     let died = || Err(fail::internal("serve a connection", "its thread panicked"));
                     if let Err(error) = served.unwrap_or_else(|_| died()) {
                         handler.rejected(peer, &error);
                     }
                 });
-            if let Err(error) = started {
+            // Without a thread a session is dropped, and so closed. What is none needs none.
+            if let Err(error) = started
+                && !pass_on(&stream, handler)
+            {
                 handler.rejected(peer, &refused(&error));
             }
         }
     }
 
-    fn connection(&self, stream: TcpStream, peer: SocketAddr, handler: &dyn Handler) -> Result<()> {
+    fn connection(
+        &self,
+        stream: Arc<TcpStream>,
+        peer: SocketAddr,
+        handler: &dyn Handler,
+    ) -> Result<()> {
         let failed = |error: io::Error| fail::io_error("let a connection in", &error);
         let until = Instant::now() + self.serve.timing.handshake;
         socket::prepare(&stream).map_err(failed)?;
-        let stream = Arc::new(stream);
         let place = self.pending.admit(&stream);
-        let mut first = [0];
-        stream
-            .set_read_timeout(Some(self.serve.timing.handshake))
-            .map_err(failed)?;
-        let said = match stream.peek(&mut first) {
+        let first = match first::look(&stream, Some(self.serve.timing.handshake)) {
             // Who leaves without a word was not turned away.
-            Ok(0) if place.is_held() => return Ok(()),
+            Ok(First::Nothing) if place.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
-            said => said.map_err(failed)?,
+            first => first.map_err(failed)?,
         };
-        if said == 1 && first[0] != MAGIC[0] {
-            stream.set_read_timeout(None).map_err(failed)?;
+        if let First::Foreign(byte) = first {
             let own = stream.try_clone().map_err(failed)?;
             // From now on its bounds are the taker's.
             drop((place, stream));
-            return handler.foreign(own, first[0]).map_err(|_| {
-                let cause = format!("the connection begins with {:#04x}", first[0]);
+            return handler.foreign(own, byte).map_err(|_| {
+                let cause = format!("the connection begins with {byte:#04x}");
                 fail::protocol("let a connection in", cause)
             });
         }

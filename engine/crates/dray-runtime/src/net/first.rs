@@ -1,0 +1,68 @@
+//! The first byte of a connection: a port may be one for sessions and for something else.
+
+use dray_wire::codec::MAGIC;
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// What a connection begins with; it is still there to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// What those of ours begin with.
+    Ours,
+    /// Something else.
+    Foreign(u8),
+    /// Nothing: its other end has left.
+    Nothing,
+}
+
+/// Waits for it, so long at the most, or without end.
+///
+/// # Errors
+/// Those of the socket.
+pub(super) fn look(stream: &TcpStream, patience: Option<Duration>) -> io::Result<First> {
+    let mut first = [0];
+    stream.set_read_timeout(patience)?;
+    let said = stream.peek(&mut first)?;
+    stream.set_read_timeout(None)?;
+    Ok(match (said, first[0]) {
+        (0, _) => First::Nothing,
+        (_, byte) if byte == MAGIC[0] => First::Ours,
+        (_, byte) => First::Foreign(byte),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{First, look};
+    use std::io::{self, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    fn pair() -> io::Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let there = TcpStream::connect(listener.local_addr()?)?;
+        Ok((there, listener.accept()?.0))
+    }
+
+    #[test]
+    fn it_is_looked_at_and_left_there() -> io::Result<()> {
+        let soon = Some(Duration::from_secs(20));
+        for (said, found) in [
+            (&super::MAGIC[..], First::Ours),
+            (b"GET / HTTP/1.1", First::Foreign(b'G')),
+            (b"", First::Nothing),
+        ] {
+            let (mut there, here) = pair()?;
+            there.write_all(said)?;
+            if said.is_empty() {
+                drop(there);
+            }
+            assert_eq!(look(&here, soon)?, found);
+            assert_eq!(look(&here, soon)?, found);
+        }
+        let (_there, here) = pair()?;
+        assert!(look(&here, Some(Duration::from_millis(20))).is_err());
+        Ok(())
+    }
+}
