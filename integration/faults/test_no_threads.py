@@ -21,6 +21,8 @@ from integration.harness import tree
 from integration.harness.host import is_root
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from integration.harness.program import Bench, Ended, Process, Server, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -200,8 +202,9 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
         refused += not is_well
         if is_well:
             with endpoint.client() as client, ThreadPoolExecutor(8) as callers:
-                asked = [callers.submit(lambda: list(client.list("/data/"))) for _ in range(20)]
-                asked += [callers.submit(client.endpoint) for _ in range(20)]
+                calls: list[Callable[[], object]] = [client.endpoint] * 20
+                calls += [lambda: list(client.list("/data/"))] * 20
+                asked = [callers.submit(call) for call in calls]
                 assert all(call.result() is not None for call in asked)
             endpoint.stop()
         said = endpoint.log_text()

@@ -27,9 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to its first byte where there is no thread to wait for it.
-const ALONE_TIME: Duration = Duration::from_millis(250);
-
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -269,14 +266,6 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
         .remedy("choose another address or port")
 }
 
-/// Hands over a connection that is none of ours and has no thread; whether it did. Others wait meanwhile.
-fn pass_on(stream: &TcpStream, handler: &dyn Handler) -> bool {
-    let Ok(First::Foreign(byte)) = first::look(stream, Some(ALONE_TIME)) else {
-        return false;
-    };
-    (stream.try_clone()).is_ok_and(|own| handler.foreign(own, byte).is_ok())
-}
-
 /// Counts a thread of a connection.
 struct Running<'a>(&'a AtomicUsize);
 
@@ -328,7 +317,7 @@ impl Shared {
                 });
             // Without a thread a session is dropped, and so closed. What is none needs none.
             if let Err(error) = started
-                && !pass_on(&stream, handler)
+                && !first::pass_on(&stream, |own, byte| handler.foreign(own, byte))
             {
                 handler.rejected(peer, &refused(&error));
             }
