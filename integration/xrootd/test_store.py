@@ -13,11 +13,12 @@ from integration.harness import tree
 from integration.harness.tree import hash_file
 from integration.xrootd.cp import begin, cp
 from integration.xrootd.files import make, set_checksum
-from integration.xrootd.servers import give
+from integration.xrootd.servers import SHIM, find, give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from integration.harness.program import Word
     from integration.xrootd.servers import Scene
 
 pytestmark = pytest.mark.server
@@ -25,6 +26,16 @@ pytestmark = pytest.mark.server
 MIB = 1 << 20
 #: ``dray cp`` was stopped; what is safe stays safe
 INTERRUPTED = 5
+
+
+def test_server_that_nobody_reaches_is_told_of_soon(bare: Scene, ours: Path) -> None:
+    """XRootD's client alone would try for eight minutes, whatever signal comes."""
+    wrap = ("env", "-u", "XRD_CONNECTIONRETRY", "-u", "XRD_CONNECTIONWINDOW")
+    env = {"DRAY_XRDCL": str(find(SHIM))}
+    words: list[Word] = [*wrap, ours, "cp", "--json", "root://127.0.0.1:1//in/a", bare.folder / "a"]
+    ended = bare.run(*words, env=env, seconds=60)
+    assert ended.code != 0
+    assert "cannot reach" in ended.words, ended.words
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
