@@ -2,6 +2,7 @@
 
 use dray_core::{End, Error, ErrorKind, RelPath, Status};
 use rustix::io::Errno;
+use std::io;
 
 /// The error for `errno`, met at `end` while trying to do `operation` (an infinitive: "open the
 /// file") with `file`.
@@ -17,6 +18,19 @@ pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
         Errno::UCLEAN => error.status(Status::Permanent),
         _ => error,
     }
+}
+
+/// What it means that this process, or host, may open no further file or socket; none: it was something
+/// else.
+#[must_use]
+pub fn too_many_open(end: End, operation: &str, error: &io::Error) -> Option<Error> {
+    let errno = Errno::from_io_error(error)?;
+    matches!(errno, Errno::MFILE | Errno::NFILE).then(|| {
+        let (kind, remedy) = meaning(errno);
+        Error::new(kind, end, operation)
+            .cause(words(errno))
+            .remedy(remedy)
+    })
 }
 
 /// Kind and advice of an error number.

@@ -12,6 +12,7 @@ use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
     place, recover, trust,
 };
+use dray_store::errno::too_many_open;
 use dray_store::{Capabilities, ControlFile, ControlMode, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -441,10 +442,13 @@ pub(super) fn read_lease(file: &dyn ControlFile) -> Result<Option<LeaseRecord>> 
 }
 
 pub(super) fn boot_id() -> Result<BootId> {
+    let operation = "read this host's boot id";
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
-        Error::new(ErrorKind::Io, End::Sink, "read this host's boot id")
-            .cause(error.to_string())
-            .remedy("mount /proc")
+        too_many_open(End::Sink, operation, &error).unwrap_or_else(|| {
+            Error::new(ErrorKind::Io, End::Sink, operation)
+                .cause(error.to_string())
+                .remedy("mount /proc")
+        })
     })?;
     BootId::new(text.trim().as_bytes())
 }
