@@ -28,7 +28,6 @@ pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::{Limits, Selection};
 use std::ffi::OsStr;
-use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -277,18 +276,16 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
-/// What stands where the one file goes. A link that leads to a device, a pipe or a socket counts as that,
-/// and one to what a process has open (`/dev/stdout`): who names it means what it leads to.
-fn meant(path: &Path, stands: FileKind) -> FileKind {
-    if stands != FileKind::Symlink {
-        return stands;
-    }
-    let is_open_somewhere = (path.read_link()).is_ok_and(|to| to.starts_with("/proc"));
-    let is_special = |state: Metadata| !state.is_file() && !state.is_dir();
-    if is_open_somewhere || path.metadata().is_ok_and(is_special) {
-        FileKind::Special
-    } else {
-        stands
+/// What stands where the one file goes. A link in `/dev` counts as a device, wherever it leads, be it to
+/// what a process has open (`/dev/stdout`); but for the folder there that is for everybody's files.
+fn meant(folder: &Path, stands: FileKind) -> FileKind {
+    let is_systems = || {
+        let folder = folder.canonicalize();
+        folder.is_ok_and(|folder| folder.starts_with("/dev") && !folder.starts_with("/dev/shm"))
+    };
+    match stands {
+        FileKind::Symlink if is_systems() => FileKind::Special,
+        _ => stands,
     }
 }
 
@@ -320,7 +317,7 @@ pub(crate) fn refuse_early(
 ///
 /// # Errors
 /// [`ErrorKind::IsADirectory`] when a folder stands where the one file should, and
-/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does, or a link to one; what
+/// [`ErrorKind::AlreadyExists`] when a device, a pipe or a socket does, or a link in `/dev`; what
 /// [`PosixStore::open`] and [`Destination::open`] say.
 pub fn open_destination(
     folder: &Path,
@@ -333,7 +330,7 @@ pub fn open_destination(
     if let Some(name) = &places.rename {
         let path = folder.join(OsStr::from_bytes(name.as_bytes()));
         let stands = store.stat(&RelPath::root().join(name)?).ok().flatten();
-        let stands = stands.map(|state| meant(&path, state.kind));
+        let stands = stands.map(|state| meant(folder, state.kind));
         refuse_early(
             stands,
             name,
