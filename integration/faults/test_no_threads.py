@@ -192,26 +192,26 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
         name = f"threads{more}.example"
         wrap = [*somebody, "prlimit", f"--nproc={counted(uid) + more}"]
         folder = bench.folder / name
-        endpoint = Endpoint(folder, name=name, program=Path(bench.program), wrap=wrap)
-        with contextlib.suppress(RuntimeError):
-            # What it says when it ends at once is looked at below.
-            endpoint.start()
-            time.sleep(0.5)
-        is_well = endpoint.is_running
-        lived += is_well
-        refused += not is_well
-        if is_well:
-            with endpoint.client() as client, ThreadPoolExecutor(8) as callers:
-                calls: list[Callable[[], object]] = [client.endpoint] * 20
-                calls += [lambda: list(client.list("/data/"))] * 20
-                asked = [callers.submit(call) for call in calls]
-                assert all(call.result() is not None for call in asked)
-            endpoint.stop()
-        said = endpoint.log_text()
-        later += "calls wait for their turn" in said
-        assert "start a thread" in said or is_well, said
-        assert "panicked" not in said, said
-        endpoint.close()
+        made = Endpoint(folder, name=name, program=Path(bench.program), wrap=wrap)
+        with contextlib.closing(made) as endpoint:
+            with contextlib.suppress(RuntimeError):
+                # What it says when it ends at once is looked at below.
+                endpoint.start()
+                time.sleep(0.5)
+            is_well = endpoint.is_running
+            lived += is_well
+            refused += not is_well
+            if is_well:
+                with endpoint.client() as client, ThreadPoolExecutor(8) as callers:
+                    calls: list[Callable[[], object]] = [client.endpoint] * 20
+                    calls += [lambda: list(client.list("/data/"))] * 20
+                    asked = [callers.submit(call) for call in calls]
+                    assert all(call.result() is not None for call in asked)
+                endpoint.stop()
+            said = endpoint.log_text()
+            later += "calls wait for their turn" in said
+            assert "start a thread" in said or is_well, said
+            assert "panicked" not in said, said
     assert lived
     assert refused
     # Some of those that lived got no more afterwards.
