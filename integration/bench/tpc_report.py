@@ -76,9 +76,9 @@ READING = """\
   source's server says of its file. That server has stored it when the file came, as servers of
   sites do; in a row that says so it has not, and reads the file for it. XRootD's own copies compare
   nothing; as shipped each 4 KiB have a sum of their own on the way.
-- XRootD's copy as it is shipped is bound by how fast its library sums pages on a processor. On
-  another maker's it carried half of what its tuned one does, so *x as shipped* is a matter of the
-  machine before all.
+- XRootD's copy as it is shipped differs from the tuned one of one stream by the sums of pages. How
+  fast its library does them is the processor's, and so *x as shipped* says as much of the machine
+  as of the copies.
 - With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs;
   without them the key of the copy opens it once, with eight data connections, or as many as a row
   says. From a dray there are eight as well.

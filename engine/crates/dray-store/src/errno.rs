@@ -119,9 +119,18 @@ fn words(errno: Errno) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::error;
+    use super::{error, too_many_open};
     use dray_core::{End, ErrorKind, RelPath, Status};
     use rustix::io::Errno;
+
+    #[test]
+    fn a_lack_of_descriptors_is_told_apart_from_what_is_not_there() {
+        let told = |errno: Errno| too_many_open(End::Sink, "read", &errno.into());
+        let lack = told(Errno::MFILE).expect("a lack");
+        assert_eq!(lack.kind, ErrorKind::Busy);
+        assert!(lack.remedy.contains("ulimit -n"), "{lack}");
+        assert!(told(Errno::NOENT).is_none());
+    }
 
     #[test]
     fn what_an_operator_meets_has_its_own_kind_and_advice() {

@@ -72,8 +72,8 @@ impl Default for Config {
 }
 
 /// Data connections to a source that are to be had for one login. The kernel's usual send buffer of 4 MiB
-/// carries some 75 MB/s by each where the way there and back takes 50 ms; on a short way eight are about as
-/// fast as four, and cost a tenth of what one carries (`bench tpc`).
+/// carries some 75 MB/s by each where the way there and back takes 50 ms; on a short way they cost a tenth
+/// of what one carries (`bench tpc`, `dray-1`).
 pub(crate) const CONNECTIONS: u16 = 8;
 
 /// The same where each logs in by itself: with delegated credentials that takes each end a good part of a

@@ -174,7 +174,7 @@ impl Api {
         }))
     }
 
-    /// Waits until what was begun is done, and written down, or for so long.
+    /// Waits until what was asked of the queue is done, and all calls are written down, or for so long.
     pub fn finish(&self, patience: Duration) {
         self.workers.wait(patience);
     }

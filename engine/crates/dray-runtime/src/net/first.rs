@@ -19,13 +19,13 @@ pub(super) enum First {
     Nothing,
 }
 
-/// Waits for it, so long at the most, or without end.
+/// Waits for it, so long at the most.
 ///
 /// # Errors
 /// Those of the socket.
-pub(super) fn look(stream: &TcpStream, patience: Option<Duration>) -> io::Result<First> {
+pub(super) fn look(stream: &TcpStream, patience: Duration) -> io::Result<First> {
     let mut first = [0];
-    stream.set_read_timeout(patience)?;
+    stream.set_read_timeout(Some(patience))?;
     let said = stream.peek(&mut first)?;
     stream.set_read_timeout(None)?;
     Ok(match (said, first[0]) {
@@ -41,7 +41,7 @@ pub(super) fn pass_on(
     stream: &TcpStream,
     hand_over: impl FnOnce(TcpStream, u8) -> Result<(), TcpStream>,
 ) -> bool {
-    let Ok(First::Foreign(byte)) = look(stream, Some(ALONE_TIME)) else {
+    let Ok(First::Foreign(byte)) = look(stream, ALONE_TIME) else {
         return false;
     };
     (stream.try_clone()).is_ok_and(|own| hand_over(own, byte).is_ok())
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn it_is_looked_at_and_left_there() -> io::Result<()> {
-        let soon = Some(Duration::from_secs(20));
+        let soon = Duration::from_secs(20);
         for (said, found) in [
             (&super::MAGIC[..], First::Ours),
             (b"GET / HTTP/1.1", First::Foreign(b'G')),
@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(look(&here, soon)?, found);
         }
         let (_there, here) = pair()?;
-        assert!(look(&here, Some(Duration::from_millis(20))).is_err());
+        assert!(look(&here, Duration::from_millis(20)).is_err());
         Ok(())
     }
 }

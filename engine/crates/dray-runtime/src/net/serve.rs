@@ -334,7 +334,7 @@ impl Shared {
         let until = Instant::now() + self.serve.timing.handshake;
         socket::prepare(&stream).map_err(failed)?;
         let place = self.pending.admit(&stream);
-        let first = match first::look(&stream, Some(self.serve.timing.handshake)) {
+        let first = match first::look(&stream, self.serve.timing.handshake) {
             // Who leaves without a word was not turned away.
             Ok(First::Nothing) if place.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
