@@ -38,4 +38,5 @@ pub mod staging;
 pub mod storage;
 pub mod streams;
 pub mod tickets;
+mod together;
 mod workers;

@@ -21,14 +21,14 @@ use crate::roots::Roots;
 use crate::server::Server;
 use crate::staging::Expiry;
 use crate::storage::Given;
+use crate::together::Together;
 use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_runtime::net::{Fingerprint, Identity, Listener, Serve, server_config};
 use dray_runtime::prepare::{self, Buffers};
-use dray_runtime::threads;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the rate is given out.
@@ -92,37 +92,6 @@ impl Stop {
             held = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         false
-    }
-}
-
-/// A part without which the endpoint is better gone, and started again, than deaf: whether it returns
-/// or panics, the others end too.
-struct Gone<'s>(&'s Stop);
-
-impl Drop for Gone<'_> {
-    fn drop(&mut self) {
-        self.0.ask();
-    }
-}
-
-/// Starts parts that all end when one of them does.
-#[derive(Clone, Copy)]
-struct Together<'scope, 'env> {
-    scope: &'scope Scope<'scope, 'env>,
-    stop: &'scope Stop,
-}
-
-impl<'scope> Together<'scope, '_> {
-    fn spawn<T: Send + 'scope>(
-        self,
-        work: impl FnOnce() -> T + Send + 'scope,
-    ) -> Result<ScopedJoinHandle<'scope, T>> {
-        let gone = Gone(self.stop);
-        // One that is not started is gone as well.
-        threads::start(self.scope, move || {
-            let _gone = gone;
-            work()
-        })
     }
 }
 
@@ -348,8 +317,10 @@ impl Endpoint {
         } = self;
         let sessions = listener.stopper();
         let given = Given::default();
+        let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
-            let parts = Together { scope, stop: &stop };
+            // Without one of them the endpoint is better gone, and started again, than deaf.
+            let parts = Together::new(scope, &ask);
             // One that listens nowhere would return at once, and end the others with it: an endpoint
             // may be asked by plain HTTP alone.
             let listens = !listener.addresses().is_empty();
@@ -465,16 +436,15 @@ fn limit(count: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, Stop, Together};
+    use super::Endpoint;
     use crate::config::Config;
     use dray_core::{Error, ErrorKind};
     use dray_runtime::net::Identity;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::os::unix::fs::PermissionsExt;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// What is said of a configuration that names `more`, relative to `folder`.
     fn refused(folder: &Path, more: &str) -> Error {
@@ -575,24 +545,5 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         stopper.stop();
         running.join().expect("no defect").expect("ended");
-    }
-
-    #[test]
-    fn a_part_that_panics_or_returns_ends_the_others() {
-        for panics in [true, false] {
-            let stop = Stop::default();
-            let began = Instant::now();
-            let ran = catch_unwind(AssertUnwindSafe(|| {
-                std::thread::scope(|scope| {
-                    let parts = Together { scope, stop: &stop };
-                    let waits = parts.spawn(|| while stop.sleep(Duration::from_secs(60)) {});
-                    let ends = parts.spawn(|| assert!(!panics, "a defect"));
-                    assert!(waits.is_ok() && ends.is_ok());
-                });
-            }));
-            assert_eq!(ran.is_err(), panics, "and whoever started them hears of it");
-            assert!(stop.is_asked());
-            assert!(began.elapsed() < Duration::from_secs(30));
-        }
     }
 }

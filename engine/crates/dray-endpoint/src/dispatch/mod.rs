@@ -7,7 +7,6 @@
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time.
 //! Locks are taken in the order chooser, state.
 
-mod both;
 mod choose;
 mod hold;
 mod monitor;
@@ -31,9 +30,9 @@ use crate::moment::{Moment, time};
 use crate::place::Side;
 use crate::ports::Scheduler;
 use crate::queue::{Commands, Ending, Job, Queue, QueuedTransfer, Wish};
-use both::both;
+use crate::together::Together;
 use choose::{Chooser, Plan, Seen};
-use dray_core::{ErrorKind, Result, Time, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
 use dray_runtime::{drive, threads};
 use dray_sched::policy::Phase;
 use monitor::Monitor;
@@ -149,22 +148,34 @@ impl Dispatcher {
         if interrupted > 0 {
             tracing::info!("{interrupted} interrupted transfers are queued again");
         }
-        let dispatch = || {
-            loop {
-                if let Err(error) = shared.queue.tick(Moment::now()) {
-                    tracing::error!("cannot look after the queue: {error}");
-                }
-                purge::begin(shared);
-                if let Err(error) = self.begin() {
-                    tracing::error!("cannot begin transfers: {error}");
-                }
-                if !shared.wait() {
-                    break;
-                }
+        let stop = || self.stop();
+        std::thread::scope(|scope| {
+            let parts = Together::new(scope, &stop);
+            let renewing = parts.spawn(|| renew::run(shared))?;
+            parts.run(|| self.dispatch());
+            renewing.join().map_err(|_| {
+                Error::new(ErrorKind::Internal, End::Here, "renew the tickets")
+                    .cause("it panicked")
+                    .remedy("report it, with the endpoint's log")
+            })
+        })
+    }
+
+    fn dispatch(&self) {
+        let shared = &self.0;
+        loop {
+            if let Err(error) = shared.queue.tick(Moment::now()) {
+                tracing::error!("cannot look after the queue: {error}");
             }
-            self.drain();
-        };
-        both(&|| self.stop(), || renew::run(shared), dispatch)
+            purge::begin(shared);
+            if let Err(error) = self.begin() {
+                tracing::error!("cannot begin transfers: {error}");
+            }
+            if !shared.wait() {
+                break;
+            }
+        }
+        self.drain();
     }
 
     /// Begins nothing more and ends what runs; what is safe stays.

@@ -1,0 +1,100 @@
+//! Parts none of which goes on alone.
+//!
+//! Invariant owned here: whichever of them ends first, be it by a panic or because the system gave it no
+//! thread, the others are told to.
+
+use dray_core::Result;
+use dray_runtime::threads;
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// Tells the others when it is dropped.
+struct Gone<'a>(&'a (dyn Fn() + Sync));
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Starts the parts; the scope waits for them.
+#[derive(Clone, Copy)]
+pub(crate) struct Together<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    stop: &'scope (dyn Fn() + Sync),
+}
+
+impl<'scope, 'env> Together<'scope, 'env> {
+    /// Parts that `stop` has end; it may be called more than once.
+    pub(crate) const fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        stop: &'scope (dyn Fn() + Sync),
+    ) -> Self {
+        Self { scope, stop }
+    }
+
+    /// Does one on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread; the others are told to end.
+    pub(crate) fn spawn<T: Send + 'scope>(
+        self,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> Result<ScopedJoinHandle<'scope, T>> {
+        let gone = Gone(self.stop);
+        threads::start(self.scope, move || {
+            let _gone = gone;
+            work()
+        })
+    }
+
+    /// Does one on this thread.
+    pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        let _gone = Gone(self.stop);
+        work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Together;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::{scope, sleep};
+    use std::time::{Duration, Instant};
+
+    /// Returns when it is told to; fails when that takes long.
+    fn until(told: &AtomicBool) {
+        let late = Instant::now() + Duration::from_secs(20);
+        while !told.load(Ordering::Acquire) {
+            assert!(Instant::now() < late, "nobody told it");
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_part_that_panics_or_returns_ends_the_others() {
+        for panics in [true, false] {
+            let told = AtomicBool::new(false);
+            let stop = || told.store(true, Ordering::Release);
+            let end = || assert!(!panics, "broken, as the test wants it");
+            let others = catch_unwind(AssertUnwindSafe(|| {
+                scope(|scope| {
+                    let parts = Together::new(scope, &stop);
+                    let waits = parts.spawn(|| until(&told));
+                    let ends = parts.spawn(end);
+                    assert!(waits.is_ok() && ends.is_ok());
+                });
+            }));
+            assert_eq!(others.is_err(), panics, "whoever started them hears of it");
+            told.store(false, Ordering::Release);
+            let own = catch_unwind(AssertUnwindSafe(|| {
+                scope(|scope| {
+                    let parts = Together::new(scope, &stop);
+                    assert!(parts.spawn(|| until(&told)).is_ok());
+                    parts.run(end);
+                });
+            }));
+            assert_eq!(own.is_err(), panics, "whoever started them hears of it");
+        }
+    }
+}
