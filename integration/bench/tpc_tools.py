@@ -331,6 +331,12 @@ TOOLS = (
     _tool("stock-http-4", f"HTTP COPY, {STREAMS} streams", STOCK, _stock_http(STREAMS), HTTP),
     _tool("dray", "dray", DRAY, _dray()),
     _tool("dray-1", "dray, connections = 1", DRAY, _dray("connections = 1")),
+    _tool(
+        "dray-2-reads",
+        "dray, connections = 1, readers = 2",
+        DRAY,
+        _dray("connections = 1", "readers = 2"),
+    ),
     _tool("dray-pages", "dray, pages = true", PAGES, _dray("pages = true")),
     _tool(
         "dray-pages-only",
