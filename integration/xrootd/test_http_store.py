@@ -178,14 +178,14 @@ def test_what_cannot_be_done_is_said(bare: Scene, ours: Path) -> None:
         assert not (to / "a").exists()
     # One range is the whole file.
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
-    commands: list[tuple[list[Word], str]] = [
-        (["-r", f"{web.url}/whole/", f"{to}/all/"], "PROPFIND"),
-        (["http://127.0.0.1:1/a", to / "a"], "cannot reach"),
-        ([to / "small", f"{web.url}/b"], "does not write"),
-        (["http://user:se-cret@h/a", to / "a"], "BEARER_TOKEN_FILE"),
+    commands: list[tuple[list[Word], int, str]] = [
+        (["-r", f"{web.url}/whole/", f"{to}/all/"], 1, "PROPFIND"),
+        (["http://127.0.0.1:1/a", to / "a"], 4, "cannot reach"),
+        ([to / "small", f"{web.url}/b"], 2, "does not write"),
+        (["http://user:se-cret@h/a", to / "a"], 2, "BEARER_TOKEN_FILE"),
     ]
-    for command, why in commands:
+    for command, code, why in commands:
         ended = cp(bare, ours, *command)
-        assert ended.code != 0
+        assert ended.code == code, why
         assert why in ended.out + ended.words
         assert "se-cret" not in ended.out + ended.words

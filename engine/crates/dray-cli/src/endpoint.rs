@@ -6,7 +6,7 @@ use crate::peer;
 use crate::places::root_line;
 use crate::{output, signals};
 use dray_auth::mint::SigningKey;
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, Result};
 use dray_endpoint::config::{Config, EXAMPLE};
 use dray_endpoint::run::Endpoint as Running;
 use dray_runtime::net::Identity;
@@ -38,11 +38,8 @@ pub(crate) fn run(endpoint: &Endpoint) -> Result<Exit, Stop> {
 
 fn init(init: &Init) -> Result<Exit, Stop> {
     let failed = |what: &Path, error: &std::io::Error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, End::Here, format!("make {}", what.display()))
+        let operation = format!("make {}", what.display());
+        Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
             .remedy("name a folder that this user may write")
     };

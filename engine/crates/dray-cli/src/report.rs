@@ -5,7 +5,7 @@ use crate::progress::Collected;
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::profile::Stage;
-use dray_core::{Error, TransferId};
+use dray_core::{Error, ErrorKind, TransferId};
 use dray_runtime::drive::Ending;
 use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ impl Report {
     /// Says it, unless it was said, and gives the exit code.
     pub(crate) fn tell(&self, as_json: bool, quiet: bool) -> Exit {
         if !signals::may_tell() {
-            return exit(&self.ending);
+            return self.exit();
         }
         if let Some(error) = error(&self.ending) {
             output::note(&error.to_string());
@@ -85,7 +85,29 @@ impl Report {
         } else if !quiet {
             output::result(&self.words());
         }
-        exit(&self.ending)
+        self.exit()
+    }
+
+    fn exit(&self) -> Exit {
+        match self.is_unreached() {
+            true => Exit::Unreachable,
+            false => exit(&self.ending),
+        }
+    }
+
+    /// Whether the server could not be reached that is read from as a store: it is no end of a session, so
+    /// it is met only as its files are.
+    fn is_unreached(&self) -> bool {
+        let Ending::Done { failed } = self.ending else {
+            return false;
+        };
+        let failures = &self.collected.failures;
+        let is_all = failures.len() as u64 == failed && failed > 0;
+        let is_away = |kind| matches!(kind, ErrorKind::Unreachable | ErrorKind::TimedOut);
+        is_all
+            && self.progress.files_safe() == 0
+            && self.progress.bytes_safe() == 0
+            && failures.iter().all(|failure| is_away(failure.error.kind))
     }
 
     fn words(&self) -> String {

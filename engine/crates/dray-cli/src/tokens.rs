@@ -34,13 +34,13 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     })?;
     let pem = std::fs::read(&local.key).map_err(|error| {
         let operation = format!("read the issuer's key {}", local.key.display());
-        let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-            _ => ErrorKind::Io,
+        let remedy = match error.kind() {
+            std::io::ErrorKind::NotFound => "correct issuer_local.key in its configuration",
+            _ => "run this as the user that runs the endpoint",
         };
-        Error::new(kind, End::Here, operation)
+        Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
-            .remedy("run this as the user that runs the endpoint")
+            .remedy(remedy)
     })?;
     let random = SystemRandom::new();
     let key = SigningKey::from_pem(&pem, &random)?;

@@ -199,6 +199,24 @@ kinds! {
     NoPlace = 31, Temporary, "no place for a session";
 }
 
+impl From<std::io::ErrorKind> for ErrorKind {
+    /// What the system's library says of a file or a socket, where nobody knows better.
+    fn from(found: std::io::ErrorKind) -> Self {
+        use std::io::ErrorKind as Found;
+        match found {
+            Found::NotFound => Self::NotFound,
+            Found::PermissionDenied => Self::PermissionDenied,
+            Found::IsADirectory => Self::IsADirectory,
+            Found::NotADirectory => Self::NotADirectory,
+            Found::AlreadyExists => Self::AlreadyExists,
+            Found::StorageFull | Found::QuotaExceeded => Self::NoSpace,
+            Found::ReadOnlyFilesystem => Self::ReadOnly,
+            Found::AddrInUse | Found::ResourceBusy => Self::Busy,
+            _ => Self::Io,
+        }
+    }
+}
+
 /// An error with everything a person needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Error {

@@ -76,7 +76,7 @@ impl Audit {
             });
             book.map(Mutex::new).map_err(|error| {
                 let operation = format!("open the audit log {}", path.display());
-                Error::new(ErrorKind::Io, End::Here, operation)
+                Error::new(error.kind().into(), End::Here, operation)
                     .cause(error.to_string())
                     .remedy("name a file in a folder that this user may write")
             })

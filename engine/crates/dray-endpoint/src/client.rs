@@ -331,7 +331,13 @@ impl Client {
 
     fn error(&self, kind: ErrorKind, cause: impl fmt::Display) -> Error {
         let operation = format!("ask the endpoint {}", self.address.escape_debug());
-        Error::new(kind, End::Network, operation).cause(cause.to_string())
+        let error = Error::new(kind, End::Network, operation).cause(cause.to_string());
+        match kind {
+            ErrorKind::Unreachable | ErrorKind::TimedOut => {
+                error.remedy("check the address, and that the endpoint runs")
+            }
+            _ => error,
+        }
     }
 
     /// An answer that no endpoint gives.

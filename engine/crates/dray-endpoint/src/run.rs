@@ -368,6 +368,8 @@ fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
     opened.map_err(|error| match error.kind {
         ErrorKind::Io
         | ErrorKind::NotFound
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory
         | ErrorKind::PermissionDenied
         | ErrorKind::InvalidRequest => {
             let remedy = match error.remedy.is_empty() {

@@ -120,12 +120,7 @@ impl std::fmt::Debug for Server {
 }
 
 fn failed(operation: &str, error: &std::io::Error) -> Error {
-    let kind = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        std::io::ErrorKind::AddrInUse => ErrorKind::Busy,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, End::Here, operation).cause(error.to_string())
+    Error::new(error.kind().into(), End::Here, operation).cause(error.to_string())
 }
 
 impl Server {

@@ -61,7 +61,12 @@ impl Export {
         targets.check_limits()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root_fd = rustix::fs::open(&root, flags, Mode::empty()).map_err(|errno| {
-            dray_store::errno::error(End::Here, "open the root", &RelPath::root(), errno)
+            let operation = format!("open the root {}", root.display());
+            let error = dray_store::errno::error(End::Here, &operation, &RelPath::root(), errno);
+            Error {
+                file: None,
+                ..error.remedy("name a folder that this user may read")
+            }
         })?;
         Ok(Self {
             sink: targets.open(&root, End::Sink, LinkScope::Never, false)?,

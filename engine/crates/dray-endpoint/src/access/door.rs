@@ -285,7 +285,7 @@ fn resource(path: &ApiPath) -> Result<Resource> {
 pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
     let pem = std::fs::read(key).map_err(|error| {
         let operation = format!("read the key of the local issuer {}", key.display());
-        Error::new(ErrorKind::Io, End::Here, operation)
+        Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
             .remedy("correct issuer_local.key, or take it out")
     })?;
@@ -430,7 +430,7 @@ mod tests {
                 assert!(words.contains("fetch it anew"), "{words}");
                 error
             };
-            assert_eq!(said().kind, ErrorKind::Io, "it is not there");
+            assert_eq!(said().kind, ErrorKind::NotFound);
             for garbage in ["", "no list at all", CUT, NO_BASE64, A_KEY] {
                 std::fs::write(&file, garbage).expect("written");
                 assert_eq!(said().kind, ErrorKind::InvalidRequest, "{garbage}");

@@ -141,6 +141,11 @@ impl Place {
     }
 }
 
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    let operation = format!("read {}", path.display());
+    Error::new(error.kind().into(), End::Here, operation).cause(error.to_string())
+}
+
 /// A file, no more of it than one of its kind has.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
@@ -148,8 +153,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| {
-            Error::new(ErrorKind::Io, End::Here, format!("read {}", path.display()))
-                .cause(error.to_string())
+            unreadable(path, &error)
                 .remedy("correct the path in the configuration, or the file's mode")
         })?;
     Ok(bytes)
@@ -177,8 +181,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Io, End::Here, format!("read {}", path.display()))
-            .cause(error.to_string())
+        unreadable(path, &error)
             .remedy("correct the path in the configuration, or the folder's mode")
     };
     let mut files = Vec::new();

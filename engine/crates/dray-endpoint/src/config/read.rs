@@ -29,12 +29,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
         let failed = |error: std::io::Error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-                std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-                _ => ErrorKind::Io,
-            };
-            Error::new(kind, End::Here, format!("read {place}"))
+            Error::new(error.kind().into(), End::Here, format!("read {place}"))
                 .cause(error.to_string())
                 .remedy("name the endpoint's configuration with --config FILE")
         };

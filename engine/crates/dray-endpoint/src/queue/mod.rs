@@ -343,14 +343,7 @@ fn take_lock(path: &Path) -> Result<File> {
 }
 
 fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
-    let kind = match error.kind() {
-        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
-        std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, End::Here, operation)
+    Error::new(error.kind().into(), End::Here, operation)
         .cause(format!("{}: {error}", path.display()))
         .remedy("look at `state` in the endpoint's configuration")
 }

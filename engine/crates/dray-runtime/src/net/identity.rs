@@ -223,14 +223,8 @@ fn not_an_identity(path: &Path) -> Error {
 }
 
 fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
-    let kind = match error.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-        io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-        _ => ErrorKind::Io,
-    };
     let operation = format!("{verb} the identity {}", path.display());
-    Error::new(kind, End::Here, operation)
+    Error::new(error.kind().into(), End::Here, operation)
         .cause(error.to_string())
         .remedy("name a folder that this user may write")
 }

@@ -256,10 +256,8 @@ impl Listener {
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     let kind = match error.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        io::ErrorKind::AddrInUse => ErrorKind::Busy,
         io::ErrorKind::AddrNotAvailable => ErrorKind::InvalidRequest,
-        _ => ErrorKind::Io,
+        other => other.into(),
     };
     Error::new(kind, End::Here, format!("listen on {address}"))
         .cause(error.to_string())
