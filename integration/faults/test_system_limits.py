@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,3 +117,44 @@ def test_what_cannot_be_written_is_said(bench: Bench, large: Path) -> None:
             )
             assert ended.returncode == 1, words
             assert b"cannot be written" in ended.stderr, ended.stderr
+
+
+def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(bench: Bench) -> None:
+    """RLIMIT_NOFILE: who calls would wait for an answer, and nobody would know why."""
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    server = bench.serve(sink, wrap=["prlimit", "--nofile=24"])
+    host, port = server.address.rsplit(":", 1)
+
+    def lack() -> str:
+        return server.log_path.read_text(encoding="utf-8")
+
+    with contextlib.ExitStack() as callers:
+        for _ in range(24):
+            callers.enter_context(socket.create_connection((host, int(port)), timeout=10))
+        until = time.monotonic() + 20
+        while "let in callers" not in lack():
+            assert time.monotonic() < until, lack()
+            time.sleep(0.05)
+    assert "ulimit -n" in lack()
+    assert lack().count("let in callers") == 1, lack()
+    (bench.folder / "a").write_bytes(b"a")
+    bench.cp(bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)).expect(0)
+    assert (sink / "a").read_bytes() == b"a"
+
+
+def test_a_copy_that_may_open_no_socket_does_not_blame_the_other_end(bench: Bench) -> None:
+    (bench.folder / "a").write_bytes(b"a")
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    server = bench.serve(sink)
+    words: list[Word] = [bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)]
+    told = []
+    for limit in range(4, 40):
+        ended = bench.cp(*words, wrap=["prlimit", f"--nofile={limit}"])
+        if ended.code == 0:
+            break
+        told.append(f"{limit}: {ended.words}")
+        assert ended.code != 4, told[-1]
+    assert any("connect to" in words and "ulimit -n" in words for words in told), told
+    assert (sink / "a").read_bytes() == b"a"

@@ -339,6 +339,10 @@ impl Handler for House {
         }
     }
 
+    fn nobody_gets_in(&self, error: &Error) {
+        output::note(&error.to_string());
+    }
+
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, unsaid) = &mut *rejected;

@@ -367,6 +367,10 @@ impl Handler for Passive {
         }
     }
 
+    fn nobody_gets_in(&self, error: &Error) {
+        tracing::error!("{error}");
+    }
+
     fn rejected(&self, peer: SocketAddr, error: &Error) {
         self.audit.stranger(&peer.to_string(), error);
     }

@@ -1,10 +1,16 @@
 //! What goes wrong on a network, in the words of [`dray_core::Error`].
 
 use dray_core::{End, Error, ErrorKind};
+use dray_store::errno::too_many_open;
 use std::io;
 
 /// An error of a socket while doing `operation`.
 pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error {
+    let operation = operation.into();
+    // Nobody was asked: it is this process that may open no socket.
+    if let Some(lack) = too_many_open(End::Here, &operation, error) {
+        return lack;
+    }
     let (kind, remedy) = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
             ErrorKind::TimedOut,

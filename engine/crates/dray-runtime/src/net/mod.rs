@@ -24,6 +24,7 @@ mod dial;
 mod fail;
 mod first;
 mod greet;
+mod handler;
 mod hub;
 mod identity;
 mod join;
@@ -38,9 +39,10 @@ mod token;
 
 pub use caller::Caller;
 pub use dial::{Dial, Dialled, pull, push};
+pub use handler::{Handler, Prepared, Request};
 pub use hub::Growth;
 pub use identity::{Fingerprint, IDENTITY_FILE, Identity};
-pub use serve::{Handler, Listener, Prepared, Request, Serve, Stopper};
+pub use serve::{Listener, Serve, Stopper};
 pub use tls::{Authority, Trust, client_config, server_config};
 pub use token::Token;
 

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::first::{self, First};
 use super::greet::{Greeting, hello, unexpected};
+use super::handler::{Handler, Prepared, Request};
 use super::hub::{Closer, Hub, Inbox};
 use super::pending::{Pending, Place};
 use super::session::{Found, Sessions};
@@ -10,13 +11,13 @@ use super::socket::{self, Socket, resolve};
 use super::tls::server_config;
 use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
 use crate::link::{SinkLink, SourceLink};
-use crate::pool::Pool;
 use crate::threads::{self, refused};
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_store::errno::too_many_open;
 use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
-use dray_wire::message::{Accept, Connect, Hello, Limits, Message, Role, mandatory, optional};
-use dray_wire::negotiate::{Agreed, OPTIONAL_KNOWN, negotiate};
+use dray_wire::message::{Accept, Hello, Limits, Message, Role, mandatory, optional};
+use dray_wire::negotiate::{OPTIONAL_KNOWN, negotiate};
 use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 use std::io::{self, Read};
@@ -29,6 +30,9 @@ use std::time::{Duration, Instant};
 
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two times that somebody is told of such a lack.
+const LACK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Wait for connections that were shown out and have not ended yet.
 const ENDING_PAUSE: Duration = Duration::from_millis(1);
@@ -79,76 +83,6 @@ impl Serve {
             advertise: Vec::new(),
             timing: Timing::default(),
         }
-    }
-}
-
-/// What a driver that has proved itself asks for.
-#[derive(Debug)]
-pub struct Request {
-    /// The request itself. Paths in it are not checked.
-    pub connect: Connect,
-    /// What both ends agreed on; the machine's configuration must keep to it.
-    pub agreed: Agreed,
-    /// Who the driver says it is, and where it connected from.
-    pub caller: Caller,
-    /// Name and version of its program, as it says; shown to people only escaped.
-    pub peer_software: String,
-}
-
-/// A passive end's part of a session, ready to run. `run` gets the link and returns when the session
-/// is over; it is called on a thread of its own.
-pub enum Prepared<'h> {
-    /// This end writes.
-    Sink {
-        /// The pool its receivers fill: the one `run` gives its conductor.
-        pool: Arc<Pool>,
-        /// Runs the conductor.
-        run: Box<dyn FnOnce(SinkLink) + Send + 'h>,
-    },
-    /// This end reads.
-    Source {
-        /// Runs the conductor.
-        run: Box<dyn FnOnce(SourceLink) + Send + 'h>,
-    },
-}
-
-/// Decides what a request means. Called from many threads.
-pub trait Handler: Sync {
-    /// Whether `caller` may ask at all. Called before anything of this end is told, with what
-    /// strangers send. A caller that was shown out meanwhile keeps its thread until this returns: whoever
-    /// waits here for somebody else does so for fewer than [`Serve::pending_max`] at a time.
-    ///
-    /// # Errors
-    /// What the driver is refused with.
-    fn admit(&self, caller: &Caller) -> Result<()>;
-
-    /// Opens what `request` asks for, within [`Timing::prepare`].
-    ///
-    /// # Errors
-    /// What the driver is refused with.
-    fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>>;
-
-    /// A connection that begins with no preamble but with `first`, unread. Whoever takes it answers
-    /// for its bounds; given back, it is closed and [`Handler::rejected`].
-    ///
-    /// # Errors
-    /// The connection, when it is not for this handler.
-    fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
-        let _ = first;
-        Err(stream)
-    }
-
-    /// Somebody was turned away, or asked for something and came to nothing before a session began. Who
-    /// leaves by itself before it has asked for anything is not told of. Strangers can cause this as
-    /// often as they like: whoever writes it down should have a limit.
-    fn rejected(&self, peer: SocketAddr, error: &Error) {
-        let _ = (peer, error);
-    }
-
-    /// [`Handler::prepare`] refused somebody who had been admitted. A handler that has written it down
-    /// itself, with a name, has nothing left to do.
-    fn unprepared(&self, peer: SocketAddr, error: &Error) {
-        self.rejected(peer, error);
     }
 }
 
@@ -282,14 +216,24 @@ impl Shared {
     ) {
         // Those that were shown out of a full waiting room end soon, but may not have yet.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
+        let mut told = None;
         loop {
             let accepted = socket.accept();
             if self.is_stopping.load(Ordering::Acquire) {
                 return;
             }
-            let Ok((stream, peer)) = accepted else {
-                thread::sleep(ACCEPT_PAUSE);
-                continue;
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    let is_new = told.is_none_or(|told: Instant| told.elapsed() > LACK_INTERVAL);
+                    if is_new && let Some(lack) = too_many_open(End::Here, "let in callers", &error)
+                    {
+                        handler.nobody_gets_in(&lack);
+                        told = Some(Instant::now());
+                    }
+                    thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                }
             };
             // Whoever it is waits for them: a flood is no reason to turn somebody else away.
             while self.running.load(Ordering::Acquire) >= most {

@@ -172,6 +172,9 @@ pub(super) fn connect(
             .cause(cause)
             .remedy("choose an address of this host for --bind"));
     }
+    if failed.end == End::Here {
+        return Err(failed.cause(cause));
+    }
     Err(failed.cause(cause).remedy(
         "look whether `dray serve` runs there and whether a firewall lets the port through",
     ))
