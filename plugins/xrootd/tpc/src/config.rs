@@ -32,7 +32,7 @@ pub(crate) struct Config {
     pub(crate) pool_bytes: u64,
     /// Bytes of an object; see [`Config::object_bytes`].
     pub(crate) object_bytes: Option<u64>,
-    /// Reads under way at one time.
+    /// Reads of each server under way at one time, at the most.
     pub(crate) readers: u32,
     /// See [`Config::connections`].
     pub(crate) connections: Option<u32>,

@@ -32,6 +32,10 @@ pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 /// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
 const RETRIES: u32 = 3;
 
+/// Reads of a near source that are under way at first: enough where it stays near, and as many as may be are
+/// soon found where each of its reads takes long.
+const READERS_NEAR: u32 = 4;
+
 /// The longest identity that a log holds.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
@@ -277,7 +281,7 @@ pub(crate) fn carry(
             return Err(error);
         }
     };
-    let size = gate.size();
+    let (size, is_near) = (gate.size(), gate.is_near());
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
     let open_destination = || {
@@ -303,7 +307,14 @@ pub(crate) fn carry(
     let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
     let limits = prepare::limits(buffers);
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
-    reading.readers = ThreadCount::Fixed(config.readers);
+    reading.readers = ThreadCount::Fewest {
+        first: if is_near {
+            READERS_NEAR
+        } else {
+            config.readers
+        },
+        most: config.readers,
+    };
     let ends = (can, Some(source.store.capabilities()));
     let content = Content {
         named: source.identity,
