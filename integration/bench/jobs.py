@@ -19,12 +19,18 @@ from integration.bench.begin import (
     refuse_niceness,
     row,
 )
+from integration.bench.examples import build_of
 from integration.bench.path import WidePath, path
 from integration.bench.results import Results
 
-#: what the machine itself can do with as many bytes: without files, and without a network
-LIMITS = ("iperf3-4", "cp")
-TOOLS = (*(tool for tool in peers.TOOLS if tool.name in LIMITS), *peers.JOBS, *ours.JOBS)
+#: what the machine itself can do with as many bytes: without files, without a network, and with the
+#: least work that sums them at both ends
+LIMITS = ("iperf3-4", "cp", "by-hand")
+TOOLS = (
+    *(dataclasses.replace(tool, sets="") for tool in peers.TOOLS if tool.name in LIMITS),
+    *peers.JOBS,
+    *ours.JOBS,
+)
 
 
 def _numbers(text: str) -> list[str]:
@@ -68,6 +74,7 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
+    build_of(list(TOOLS))
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(machine.network(named_congestions(given)))
         wide: WidePath | None = None

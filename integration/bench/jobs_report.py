@@ -38,9 +38,13 @@ READING = """\
   seconds of all processes: where both reach what the machine can do, this is what is left to
   compare. *paper* is what mdtmFTP reached over GridFTP on hosts of another kind (Lu and others,
   BigData Express, Table 4).
-- *plain TCP* are four connections without files, and *cp -r* one process without a network: what
-  the machine can do with as many bytes. On the loopback both ends, and the kernel twice, share the
-  processors.
+- *plain TCP* are four connections without files, and *cp -r* one process without a network.
+  *by hand* is the least work that sums each byte at both ends: one thread and one connection at
+  each end read, sum, send; receive, sum, write, file after file. On the loopback both ends, and the
+  kernel twice, share the processors.
+- *unsummed* is what both need one after the other: plain TCP, and `cp -r` on each processor at one
+  time. A mover that reads, sends, receives and writes as well as those do, and sums nothing, would
+  carry as much; *of GridFTP* is how many times GridFTP's rate that is.
 - Every file that arrived was compared by SHA-256.
 """
 
@@ -53,6 +57,9 @@ HEADS = (
     "CPU GridFTP / dray",
     "plain TCP MB/s",
     "cp -r MB/s",
+    "by hand MB/s",
+    "unsummed MB/s",
+    "of GridFTP",
     "dray CPU s/GB",
     "dray peak MiB",
     "foreign CPU s",
@@ -130,6 +137,9 @@ def table(results: Results, where: str, congestion: str) -> list[str]:
         cells = [f"{each.number}", *rates[:2]]
         cells += [f"{each.faster:.2f}" if each.faster else "", f"{PAPER[each.number]:.2f}"]
         cells += [f"{each.cheaper:.2f}" if each.cheaper else "", *rates[2:]]
+        unsummed, peer = _unsummed(each, results), each.lines[PEER].rate
+        cells += [f"{unsummed:.0f}" if unsummed else ""]
+        cells += [f"{unsummed / peer:.2f}" if unsummed and peer else ""]
         cells += [f"{ours.cpu_seconds:.2f}", f"{ours.peak_mib:.0f}"] if ours.rounds else ["", ""]
         cells += [f"{each.foreign_seconds:.1f}", "; ".join(each.notes)]
         text.append(f"| {' | '.join(cells)} |")
@@ -137,7 +147,14 @@ def table(results: Results, where: str, congestion: str) -> list[str]:
 
 
 def _lines(each: Jobs) -> list[Line]:
-    return [each.lines[name] for name in (OURS, PEER, "iperf3-4", "cp")]
+    return [each.lines[name] for name in (OURS, PEER, "iperf3-4", "cp", "by-hand")]
+
+
+def _unsummed(each: Jobs, results: Results) -> float:
+    """Compute what plain TCP, then ``cp -r`` on each processor, would carry; 0: one is missing."""
+    network, one = (each.lines[name].rate for name in ("iperf3-4", "cp"))
+    copies = one * float(results.machine["cpus"])
+    return 1 / (1 / network + 1 / copies) if network and copies else 0.0
 
 
 def tables(results: Results) -> str:
