@@ -42,9 +42,9 @@ READING = """\
   *by hand* is the least work that sums each byte at both ends: one thread and one connection at
   each end read, sum, send; receive, sum, write, file after file. On the loopback both ends, and the
   kernel twice, share the processors.
-- *unsummed* is what both need one after the other: plain TCP, and `cp -r` on each processor at one
-  time. A mover that reads, sends, receives and writes as well as those do, and sums nothing, would
-  carry as much; *of GridFTP* is how many times GridFTP's rate that is.
+- *unsummed* is computed: plain TCP, and then `cp -r` as many times as fast as there are
+  processors. A mover that reads, sends, receives and writes as well as those do, and sums nothing,
+  would not carry more; *of GridFTP* is how many times GridFTP's rate that is.
 - Every file that arrived was compared by SHA-256.
 """
 

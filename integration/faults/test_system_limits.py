@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,6 @@ import pytest
 from integration.harness import tree
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from integration.harness.program import Bench, Word
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -123,14 +122,14 @@ def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(benc
     """RLIMIT_NOFILE: who calls would wait for an answer, and nobody would know why."""
     sink = bench.folder / "sink"
     sink.mkdir()
-    server = bench.serve(sink, wrap=["prlimit", "--nofile=24"])
+    server = bench.serve(sink, wrap=["prlimit", "--nofile=40"])
     host, port = server.address.rsplit(":", 1)
 
     def lack() -> str:
         return server.log_path.read_text(encoding="utf-8")
 
     with contextlib.ExitStack() as callers:
-        for _ in range(24):
+        for _ in range(40):
             callers.enter_context(socket.create_connection((host, int(port)), timeout=10))
         until = time.monotonic() + 20
         while "let in callers" not in lack():
@@ -138,6 +137,10 @@ def test_a_server_that_may_open_no_socket_says_so_and_lets_callers_in_later(benc
             time.sleep(0.05)
     assert "ulimit -n" in lack()
     assert lack().count("let in callers") == 1, lack()
+    descriptors = Path(f"/proc/{server.pid}/fd")
+    while len(list(descriptors.iterdir())) > 16:
+        assert time.monotonic() < until, "callers that left still have descriptors"
+        time.sleep(0.05)
     (bench.folder / "a").write_bytes(b"a")
     bench.cp(bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)).expect(0)
     assert (sink / "a").read_bytes() == b"a"
@@ -150,7 +153,7 @@ def test_a_copy_that_may_open_no_socket_does_not_blame_the_other_end(bench: Benc
     server = bench.serve(sink)
     words: list[Word] = [bench.folder / "a", f"dray://{server.address}/a", *bench.peer(server)]
     told = []
-    for limit in range(4, 40):
+    for limit in range(4, 80):
         ended = bench.cp(*words, wrap=["prlimit", f"--nofile={limit}"])
         if ended.code == 0:
             break
@@ -158,3 +161,9 @@ def test_a_copy_that_may_open_no_socket_does_not_blame_the_other_end(bench: Benc
         assert ended.code != 4, told[-1]
     assert any("connect to" in words and "ulimit -n" in words for words in told), told
     assert (sink / "a").read_bytes() == b"a"
+    told = []
+    for limit in range(4, 12):
+        web = ["http://127.0.0.1:1/a", sink / "b"]
+        ended = bench.cp(*web, wrap=["prlimit", f"--nofile={limit}"])
+        told.append(ended.words)
+        assert ended.code == 4 or "ulimit -n" in ended.words, ended.words

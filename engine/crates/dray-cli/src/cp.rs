@@ -90,6 +90,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         feed: &feed,
         handle: Handle::default(),
     };
+    let reads_server = matches!(places.sources, Sources::Web(_) | Sources::Xrootd(_));
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));
     if cp.what.json {
@@ -102,6 +103,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
                 progress,
                 collected,
                 took: began.elapsed(),
+                reads_server,
             };
             report.tell(true, true);
         });
@@ -132,6 +134,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         progress: ended.progress,
         collected,
         took: began.elapsed(),
+        reads_server,
     };
     Ok(report.tell(cp.what.json, cp.say.quiet))
 }

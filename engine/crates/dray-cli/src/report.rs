@@ -5,7 +5,7 @@ use crate::progress::Collected;
 use crate::units::{count, human};
 use crate::{output, signals};
 use dray_core::profile::Stage;
-use dray_core::{Error, ErrorKind, TransferId};
+use dray_core::{End, Error, ErrorKind, TransferId};
 use dray_runtime::drive::Ending;
 use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
@@ -39,6 +39,8 @@ pub(crate) struct Report {
     pub(crate) progress: Progress,
     pub(crate) collected: Collected,
     pub(crate) took: Duration,
+    /// It reads from a server that is no end of a session: a web server, or XRootD's.
+    pub(crate) reads_server: bool,
 }
 
 /// How it ended, in one word.
@@ -96,18 +98,18 @@ impl Report {
     }
 
     /// Whether the server could not be reached that is read from as a store: it is no end of a session, so
-    /// it is met only as its files are.
+    /// it is met only as its files are. Of many only the first are kept.
     fn is_unreached(&self) -> bool {
         let Ending::Done { failed } = self.ending else {
             return false;
         };
-        let failures = &self.collected.failures;
-        let is_all = failures.len() as u64 == failed && failed > 0;
-        let is_away = |kind| matches!(kind, ErrorKind::Unreachable | ErrorKind::TimedOut);
-        is_all
+        let is_away =
+            |error: &Error| error.end == End::Source && error.kind == ErrorKind::Unreachable;
+        self.reads_server
+            && failed > 0
             && self.progress.files_safe() == 0
             && self.progress.bytes_safe() == 0
-            && failures.iter().all(|failure| is_away(failure.error.kind))
+            && (self.collected.failures.iter()).all(|failure| is_away(&failure.error))
     }
 
     fn words(&self) -> String {

@@ -9,6 +9,7 @@ use crate::place;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
 use dray_runtime::net::{Identity, Trust, client_config};
 use dray_runtime::threads::refused;
+use dray_store::errno::too_many_open;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -259,9 +260,10 @@ impl Client {
                 .await
                 .unwrap_or_else(|gone| Err(io::Error::other(gone)));
             let addresses = addresses.map_err(|error| lost(&error))?;
-            let socket = TcpStream::connect(&*addresses)
-                .await
-                .map_err(|error| lost(&error))?;
+            let socket = TcpStream::connect(&*addresses).await.map_err(|error| {
+                let operation = format!("ask the endpoint {}", self.address.escape_debug());
+                too_many_open(End::Here, &operation, &error).unwrap_or_else(|| lost(&error))
+            })?;
             // A call is written at once, and waits for nothing that could go with it.
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(

@@ -370,6 +370,9 @@ fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
         | ErrorKind::NotFound
         | ErrorKind::IsADirectory
         | ErrorKind::NotADirectory
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NoSpace
+        | ErrorKind::ReadOnly
         | ErrorKind::PermissionDenied
         | ErrorKind::InvalidRequest => {
             let remedy = match error.remedy.is_empty() {

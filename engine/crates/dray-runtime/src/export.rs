@@ -63,9 +63,13 @@ impl Export {
         let root_fd = rustix::fs::open(&root, flags, Mode::empty()).map_err(|errno| {
             let operation = format!("open the root {}", root.display());
             let error = dray_store::errno::error(End::Here, &operation, &RelPath::root(), errno);
+            let error = match error.kind {
+                ErrorKind::Busy => error,
+                _ => error.remedy("name a folder that this user may read"),
+            };
             Error {
                 file: None,
-                ..error.remedy("name a folder that this user may read")
+                ..error
             }
         })?;
         Ok(Self {

@@ -2,7 +2,7 @@
 //! slow ([`congestion`]), when it may go ([`pace`]), how many objects each sink target may have on the
 //! way ([`credit`]), which transfers run ([`policy`]), at which rate and by when ([`broker`]), and who
 //! shares what is left ([`shares`]); which stream has stopped to carry ([`streams`]); and with how many
-//! streams and threads a transfer runs ([`tuner`], [`waits`], [`fewest`]).
+//! streams and threads a transfer runs ([`tuner`], [`waits`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -13,7 +13,6 @@ pub mod broker;
 pub mod congestion;
 pub mod credit;
 pub mod draw;
-pub mod fewest;
 pub mod objects;
 pub mod pace;
 pub mod policy;

@@ -13,7 +13,6 @@ mod queues;
 
 use crate::congestion::{Congestion, Moved, Pace};
 use crate::draw::Draw;
-use crate::fewest::Fewest;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
@@ -142,9 +141,6 @@ pub struct Objects {
     reading: HashMap<TargetId, u32>,
     /// Source targets of which so many reads at a time are enough.
     enough: HashMap<TargetId, u32>,
-    /// How many reads of each source target carry what more would, where that is looked for: at first, and as
-    /// was found.
-    fewest: Option<(u32, HashMap<TargetId, Fewest>)>,
     /// The pair that had the last turn.
     turn: Option<Pair>,
     /// Whether files go in order.
@@ -171,7 +167,6 @@ impl Objects {
             credit: HashMap::new(),
             reading: HashMap::new(),
             enough: HashMap::new(),
-            fewest: None,
             turn: None,
             is_ordered: false,
         }
@@ -195,12 +190,6 @@ impl Objects {
             Some(reads) => self.enough.insert(source, reads.max(1)),
             None => self.enough.remove(&source),
         };
-    }
-
-    /// From now on each source target has no more reads under way than carry more ([`Fewest`]), `first` of
-    /// them at first. For the time before anything is picked.
-    pub fn seek_fewest_reads(&mut self, first: u32) {
-        self.fewest = Some((first, HashMap::new()));
     }
 
     /// Whether of some source target fewer reads are enough than may be.
@@ -373,11 +362,8 @@ impl Objects {
     /// A read of `source` that was picked at `began` has ended. `moved`: nothing when its time
     /// says nothing about the target (it failed, or found a hole).
     pub fn read_ended(&mut self, source: TargetId, began: Time, moved: Option<Moved>, now: Time) {
-        let reading = self.reading.entry(source).or_default();
-        *reading = reading.saturating_sub(1);
-        let known = self.fewest.as_mut();
-        if let Some(fewest) = known.and_then(|(_, targets)| targets.get_mut(&source)) {
-            fewest.ended(moved.map_or(0, |moved| moved.bytes), *reading, now);
+        if let Some(count) = self.reading.get_mut(&source) {
+            *count = count.saturating_sub(1);
         }
         self.congestion.ended(source, began, moved, now);
     }
@@ -400,10 +386,6 @@ impl Objects {
         *credit = credit.saturating_sub(1);
         *self.reading.entry(assignment.source).or_default() += 1;
         self.congestion.began(assignment.source, now);
-        if let Some((first, targets)) = &mut self.fewest {
-            let begin = || Fewest::new(*first, self.limits.reads_max, now);
-            targets.entry(assignment.source).or_insert_with(begin);
-        }
         for (index, _) in &assignment.parts {
             if let Some(file) = self.files.get_mut(index) {
                 file.under_way += 1;
@@ -463,12 +445,7 @@ impl Objects {
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
         let enough = self.enough.get(&source).copied();
-        let known = self.fewest.as_ref();
-        let fewest = known
-            .and_then(|(_, targets)| targets.get(&source))
-            .map(Fewest::count);
-        let bounds = [Some(self.limits.reads_max), enough, fewest];
-        reading < bounds.into_iter().flatten().min().unwrap_or(u32::MAX)
+        reading < self.limits.reads_max.min(enough.unwrap_or(u32::MAX))
             && (reading < self.congestion.bound(source)
                 || self.order == Order::File
                 || !self.has_others(source))

@@ -462,37 +462,3 @@ fn a_target_that_makes_nobody_wait_is_read_by_as_many_as_are_enough() {
     let more = std::iter::from_fn(|| objects.pick(Time::ZERO)).count();
     assert_eq!(more, 3, "it makes wait again");
 }
-
-#[test]
-fn the_fewest_reads_are_found_for_each_source_target() {
-    let mut objects = Objects::new(Order::Layout, LIMITS);
-    objects.seek_fewest_reads(4);
-    objects.grant(TargetId(0), 1 << 20);
-    for target in 0..2 {
-        objects.add(work(target.into(), 1 << 20, target, 0));
-    }
-    // Target 0 carries one after the other, target 1 as many at once as are asked for.
-    let mut under_way: BTreeMap<(Time, u64), (TargetId, Time)> = BTreeMap::new();
-    let (mut now, mut free, mut sums) = (Time::ZERO, Time::ZERO, [0; 2]);
-    for number in 0..2000 {
-        while let Some(assignment) = objects.pick(now) {
-            let source = assignment.source;
-            let ends = match source {
-                TargetId(0) => free.max(now) + Duration::from_millis(5),
-                _ => now + Duration::from_millis(20),
-            };
-            free = if source == TargetId(0) { ends } else { free };
-            let number = number * 100 + under_way.len() as u64;
-            under_way.insert((ends, number), (source, now));
-        }
-        let ((ends, _), (source, began)) = under_way.pop_first().expect("some");
-        now = ends;
-        objects.read_ended(source, began, ten_bytes(), now);
-        for (target, _) in under_way.values() {
-            sums[target.0 as usize] += 1;
-        }
-    }
-    let [one, other] = sums.map(|sum| f64::from(sum) / 2000.0);
-    // A look for more now and then included.
-    assert!(one < 2.0 && other > 3.0, "{one} {other}");
-}

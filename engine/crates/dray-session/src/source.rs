@@ -20,7 +20,7 @@ use dray_sched::draw::Draw;
 use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
 use dray_sched::streams::Streams;
-use dray_sched::tuner::threads::{ThreadCount, ThreadTuner, Work};
+use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::bounds::RUNS_MAX;
 use dray_wire::message::{Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -148,10 +148,6 @@ impl Source {
             reads_max: readers.count(),
             pieces_max: RUNS_MAX / 2,
         };
-        let mut objects = Objects::new(config.options.order, limits);
-        if let ThreadCount::Fewest { first, .. } = config.readers {
-            objects.seek_fewest_reads(first);
-        }
         Self {
             phase: Phase::Waiting,
             ready: None,
@@ -163,7 +159,7 @@ impl Source {
             live_bytes: 0,
             undecided: 0,
             open_folders: 0,
-            objects,
+            objects: Objects::new(config.options.order, limits),
             dataset: None,
             pacer: Pacer::unlimited(),
             peer_rate: None,

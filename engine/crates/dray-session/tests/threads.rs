@@ -301,19 +301,3 @@ fn storage_that_gets_worse_with_many_is_not_driven_into_the_ground() {
         assert!(tuned.objects > fixed.objects, "{fixed:?}, {tuned:?}");
     }
 }
-
-#[test]
-fn reads_that_bring_no_more_are_left_out_and_those_that_do_stay() {
-    let [all, fewest] = [
-        ThreadCount::Fixed(16),
-        ThreadCount::Fewest { first: 4, most: 16 },
-    ];
-    let [fixed, found] = [all, fewest].map(|readers| read_for(10, readers, seeks));
-    assert!(found.crowd < fixed.crowd, "{fixed:?}, {found:?}");
-    assert!(found.objects > 2 * fixed.objects, "{fixed:?}, {found:?}");
-    let [fixed, found] = [all, fewest].map(|readers| read_for(30, readers, far_away));
-    assert!(
-        found.objects * 10 > fixed.objects * 9,
-        "{fixed:?}, {found:?}"
-    );
-}

@@ -5,6 +5,7 @@ use crate::names::Capitals;
 use crate::place::Place;
 use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
+use dray_store::errno::too_many_open;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -262,7 +263,15 @@ impl Client {
 
     /// The error of a request that had no answer, or whose answer broke off.
     fn no_answer(&self, ask: &Ask<'_>, server: &Origin, error: &ureq::Error) -> Error {
+        if let ureq::Error::Io(error) = error
+            && let Some(lack) = too_many_open(End::Here, ask.operation, error)
+        {
+            return lack.file(ask.file);
+        }
         let kind = match error {
+            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+                ErrorKind::Unreachable
+            }
             ureq::Error::Timeout(_) => ErrorKind::TimedOut,
             ureq::Error::Io(error) => kind_of(error),
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => ErrorKind::InvalidRequest,

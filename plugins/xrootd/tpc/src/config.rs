@@ -32,7 +32,7 @@ pub(crate) struct Config {
     pub(crate) pool_bytes: u64,
     /// Bytes of an object; see [`Config::object_bytes`].
     pub(crate) object_bytes: Option<u64>,
-    /// Reads of each server under way at one time, at the most.
+    /// Reads under way at one time.
     pub(crate) readers: u32,
     /// See [`Config::connections`].
     pub(crate) connections: Option<u32>,
@@ -141,14 +141,7 @@ impl Config {
         let refused = |kind, cause: String| {
             Error::new(kind, End::Here, format!("read the configuration {place}")).cause(cause)
         };
-        let unreadable = |error: std::io::Error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-                std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-                _ => ErrorKind::Io,
-            };
-            refused(kind, error.to_string())
-        };
+        let unreadable = |error: std::io::Error| refused(error.kind().into(), error.to_string());
         if path.metadata().map_err(unreadable)?.len() > BYTES_MAX {
             let cause = "it is too long for one".to_owned();
             return Err(refused(ErrorKind::LimitExceeded, cause));

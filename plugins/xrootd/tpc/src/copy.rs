@@ -32,10 +32,6 @@ pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 /// Sessions with an endpoint that may be lost in a row without anything new being safe: the client waits.
 const RETRIES: u32 = 3;
 
-/// Reads of a near source that are under way at first: enough where it stays near, and as many as may be are
-/// soon found where each of its reads takes long.
-const READERS_NEAR: u32 = 4;
-
 /// The longest identity that a log holds.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
@@ -281,7 +277,7 @@ pub(crate) fn carry(
             return Err(error);
         }
     };
-    let (size, is_near) = (gate.size(), gate.is_near());
+    let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
     let open_destination = || {
@@ -307,14 +303,7 @@ pub(crate) fn carry(
     let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
     let limits = prepare::limits(buffers);
     let mut reading = prepare::source_config(options.clone(), buffers, &limits, 1);
-    reading.readers = ThreadCount::Fewest {
-        first: if is_near {
-            READERS_NEAR
-        } else {
-            config.readers
-        },
-        most: config.readers,
-    };
+    reading.readers = ThreadCount::Fixed(config.readers);
     let ends = (can, Some(source.store.capabilities()));
     let content = Content {
         named: source.identity,
@@ -411,10 +400,11 @@ pub(crate) fn carry(
 }
 
 /// Whether it was the dray at the source, or the way there, that kept a copy from its end: it may not read
-/// the file, or has another by that name. The source's server has the file as well, and has let us in; what
+/// the file, or has another by that name, or this process may open no further socket. The source's server has the file as well, and has let us in; what
 /// is wrong with the file itself is found there again.
 fn is_of_the_way(error: &Error) -> bool {
-    matches!(error.end, End::Source | End::Network)
+    let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
+    matches!(error.end, End::Source | End::Network) || lacks
 }
 
 fn instead(error: &Error) {

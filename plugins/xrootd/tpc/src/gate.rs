@@ -18,10 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How often a copy that waits for a checksum looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A source that took longer to open the file and to say its size is a long way off: that is several times
-/// there and back. Within a host it takes 5 to 15 ms.
-const NEAR: Duration = Duration::from_millis(30);
-
 /// What the source's server says of the file.
 type Said = Result<Option<Checksum>>;
 
@@ -47,7 +43,6 @@ pub(crate) struct Gate {
     source: Arc<dyn Origin>,
     /// Size and time of the file when the copy began.
     begun: ReadState,
-    is_near: bool,
     compare: Compare,
     /// The answer comes while the file is copied: its server may have to read all of it.
     said: Mutex<Receiver<Said>>,
@@ -84,9 +79,7 @@ impl Gate {
         handle: &Handle,
     ) -> Result<Self> {
         let compare = config.compare;
-        let asked = Instant::now();
         let begun = source.state_now()?;
-        let is_near = asked.elapsed() < NEAR;
         let said = match compare {
             Compare::Never => channel().1,
             Compare::Offered | Compare::Required => ask(Arc::clone(source))?,
@@ -94,7 +87,6 @@ impl Gate {
         Ok(Self {
             source: Arc::clone(source),
             begun,
-            is_near,
             compare,
             said: Mutex::new(said),
             heard: OnceLock::new(),
@@ -110,11 +102,6 @@ impl Gate {
     /// Bytes of the file when the copy began.
     pub(crate) const fn size(&self) -> u64 {
         self.begun.size
-    }
-
-    /// Whether the source is a short way off.
-    pub(crate) const fn is_near(&self) -> bool {
-        self.is_near
     }
 
     /// Whether the source is still the one that was copied.

@@ -35,12 +35,7 @@ pub(crate) struct Placeholder {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
-    let kind = match error.kind() {
-        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, End::Sink, "look at the destination")
+    Error::new(error.kind().into(), End::Sink, "look at the destination")
         .cause(format!("{}, {error}", path.display()))
 }
 

@@ -242,7 +242,7 @@ fn identity(url: &HttpUrl) -> Vec<u8> {
 
 fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()> {
     let file = File::open(&request.path).map_err(|error| {
-        Error::new(ErrorKind::Io, End::Source, "open the file").cause(error.to_string())
+        Error::new(error.kind().into(), End::Source, "open the file").cause(error.to_string())
     })?;
     let store = HttpStore::new(url, credentials, End::Sink);
     let counters = Counters::new(url);

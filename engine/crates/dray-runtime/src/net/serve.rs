@@ -23,8 +23,8 @@ use socket2::SockRef;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -96,6 +96,8 @@ struct Shared {
     /// Threads of connections, sessions included.
     running: AtomicUsize,
     is_stopping: AtomicBool,
+    /// When it was last told that nobody gets in.
+    told: Mutex<Option<Instant>>,
 }
 
 /// A listening passive end.
@@ -152,6 +154,7 @@ impl Listener {
             sessions: Sessions::new(serve.sessions_max, serve.timing.handshake),
             running: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            told: Mutex::default(),
             serve,
         })))
     }
@@ -189,11 +192,15 @@ impl Listener {
 }
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    let operation = format!("listen on {address}");
+    if let Some(lack) = too_many_open(End::Here, &operation, error) {
+        return lack;
+    }
     let kind = match error.kind() {
         io::ErrorKind::AddrNotAvailable => ErrorKind::InvalidRequest,
         other => other.into(),
     };
-    Error::new(kind, End::Here, format!("listen on {address}"))
+    Error::new(kind, End::Here, operation)
         .cause(error.to_string())
         .remedy("choose another address or port")
 }
@@ -216,7 +223,6 @@ impl Shared {
     ) {
         // Those that were shown out of a full waiting room end soon, but may not have yet.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
-        let mut told = None;
         loop {
             let accepted = socket.accept();
             if self.is_stopping.load(Ordering::Acquire) {
@@ -225,12 +231,14 @@ impl Shared {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    let is_new = told.is_none_or(|told: Instant| told.elapsed() > LACK_INTERVAL);
+                    let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                    let is_new = told.is_none_or(|told| told.elapsed() > LACK_INTERVAL);
                     if is_new && let Some(lack) = too_many_open(End::Here, "let in callers", &error)
                     {
                         handler.nobody_gets_in(&lack);
-                        told = Some(Instant::now());
+                        *told = Some(Instant::now());
                     }
+                    drop(told);
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }

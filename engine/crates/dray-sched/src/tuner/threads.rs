@@ -32,13 +32,6 @@ pub enum ThreadCount {
         /// At the most.
         most: u32,
     },
-    /// No more than carry more, each target for itself ([`crate::fewest`]); of writers, as fixed.
-    Fewest {
-        /// At first.
-        first: u32,
-        /// At the most.
-        most: u32,
-    },
 }
 
 impl ThreadCount {
@@ -46,7 +39,7 @@ impl ThreadCount {
     #[must_use]
     pub fn first(self) -> u32 {
         match self {
-            Self::Fixed(count) | Self::Fewest { most: count, .. } => count.max(1),
+            Self::Fixed(count) => count.max(1),
             Self::Tuned { first, most } => first.min(most).max(1),
         }
     }
@@ -55,7 +48,7 @@ impl ThreadCount {
     #[must_use]
     pub fn most(self) -> u32 {
         match self {
-            Self::Fixed(count) | Self::Fewest { most: count, .. } => count.max(1),
+            Self::Fixed(count) => count.max(1),
             Self::Tuned { most, .. } => most.max(1),
         }
     }
