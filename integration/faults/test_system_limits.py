@@ -163,7 +163,7 @@ def test_a_copy_that_may_open_no_socket_does_not_blame_the_other_end(bench: Benc
     assert (sink / "a").read_bytes() == b"a"
     told = []
     for limit in range(4, 12):
-        web = ["http://127.0.0.1:1/a", sink / "b"]
+        web: list[Word] = ["http://127.0.0.1:1/a", sink / "b"]
         ended = bench.cp(*web, wrap=["prlimit", f"--nofile={limit}"])
         told.append(ended.words)
         assert ended.code == 4 or "ulimit -n" in ended.words, ended.words
