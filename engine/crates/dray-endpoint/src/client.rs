@@ -261,8 +261,8 @@ impl Client {
                 .unwrap_or_else(|gone| Err(io::Error::other(gone)));
             let addresses = addresses.map_err(|error| lost(&error))?;
             let socket = TcpStream::connect(&*addresses).await.map_err(|error| {
-                let operation = format!("ask the endpoint {}", self.address.escape_debug());
-                too_many_open(End::Here, &operation, &error).unwrap_or_else(|| lost(&error))
+                let lack = too_many_open(End::Here, &self.operation(), &error);
+                lack.unwrap_or_else(|| lost(&error))
             })?;
             // A call is written at once, and waits for nothing that could go with it.
             let _ = socket.set_nodelay(true);
@@ -331,9 +331,12 @@ impl Client {
         Ok((status, body.to_bytes()))
     }
 
+    fn operation(&self) -> String {
+        format!("ask the endpoint {}", self.address.escape_debug())
+    }
+
     fn error(&self, kind: ErrorKind, cause: impl fmt::Display) -> Error {
-        let operation = format!("ask the endpoint {}", self.address.escape_debug());
-        let error = Error::new(kind, End::Network, operation).cause(cause.to_string());
+        let error = Error::new(kind, End::Network, self.operation()).cause(cause.to_string());
         match kind {
             ErrorKind::Unreachable | ErrorKind::TimedOut => {
                 error.remedy("check the address, and that the endpoint runs")

@@ -14,8 +14,8 @@ use crate::connection::{PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::net::Lack;
 use dray_runtime::threads::refused;
-use dray_store::errno::too_many_open;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -60,9 +60,6 @@ const STREAMS_MAX: u32 = 64;
 
 /// Longest pause after an accept that failed for want of something (open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Between two times that such a lack is told.
-const LACK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves connections on runtimes of its own, each of one thread; calls that block are done by others
 /// ([`crate::workers`]).
@@ -238,7 +235,7 @@ impl Server {
         let server = Arc::downgrade(self);
         let mut stopping = self.stopping.subscribe();
         self.handle().spawn(async move {
-            let mut told: Option<Instant> = None;
+            let lack = Lack::default();
             loop {
                 let accepted = tokio::select! {
                     accepted = listener.accept() => accepted,
@@ -251,11 +248,8 @@ impl Server {
                     // One that is turned away is counted, and closed.
                     Ok(stream) => drop(server.serve_connection(stream, None)),
                     Err(error) => {
-                        let is_new = told.is_none_or(|told| told.elapsed() > LACK_INTERVAL);
-                        let lack = too_many_open(End::Here, "let in callers", &error);
-                        if let Some(lack) = lack.filter(|_| is_new) {
+                        if let Some(lack) = lack.of(&error) {
                             tracing::error!("{lack}");
-                            told = Some(Instant::now());
                         }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }

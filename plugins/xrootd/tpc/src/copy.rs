@@ -400,8 +400,8 @@ pub(crate) fn carry(
 }
 
 /// Whether it was the dray at the source, or the way there, that kept a copy from its end: it may not read
-/// the file, or has another by that name, or this process may open no further socket. The source's server has the file as well, and has let us in; what
-/// is wrong with the file itself is found there again.
+/// the file, or has another by that name, or this process may open no further socket. The source's server
+/// has the file as well, and has let us in; what is wrong with the file itself is found there again.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks

@@ -5,6 +5,7 @@ use super::first::{self, First};
 use super::greet::{Greeting, hello, unexpected};
 use super::handler::{Handler, Prepared, Request};
 use super::hub::{Closer, Hub, Inbox};
+use super::lack::Lack;
 use super::pending::{Pending, Place};
 use super::session::{Found, Sessions};
 use super::socket::{self, Socket, resolve};
@@ -23,16 +24,13 @@ use socket2::SockRef;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 /// Wait after the system refused a connection, so that a lack of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Between two times that somebody is told of such a lack.
-const LACK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Wait for connections that were shown out and have not ended yet.
 const ENDING_PAUSE: Duration = Duration::from_millis(1);
@@ -96,8 +94,7 @@ struct Shared {
     /// Threads of connections, sessions included.
     running: AtomicUsize,
     is_stopping: AtomicBool,
-    /// When it was last told that nobody gets in.
-    told: Mutex<Option<Instant>>,
+    lack: Lack,
 }
 
 /// A listening passive end.
@@ -154,7 +151,7 @@ impl Listener {
             sessions: Sessions::new(serve.sessions_max, serve.timing.handshake),
             running: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
-            told: Mutex::default(),
+            lack: Lack::default(),
             serve,
         })))
     }
@@ -231,14 +228,9 @@ impl Shared {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                    let is_new = told.is_none_or(|told| told.elapsed() > LACK_INTERVAL);
-                    if is_new && let Some(lack) = too_many_open(End::Here, "let in callers", &error)
-                    {
+                    if let Some(lack) = self.lack.of(&error) {
                         handler.nobody_gets_in(&lack);
-                        *told = Some(Instant::now());
                     }
-                    drop(told);
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }

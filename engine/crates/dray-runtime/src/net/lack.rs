@@ -1,0 +1,43 @@
+//! A listener that may open no further socket: whoever calls waits, and nobody would know why.
+
+use dray_core::{End, Error};
+use dray_store::errno::too_many_open;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two times that it is told.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// When it was last told. One for all sockets of a listener.
+#[derive(Debug, Default)]
+pub struct Lack(Mutex<Option<Instant>>);
+
+impl Lack {
+    /// What is to be told of a connection that was not accepted: a lack of descriptors, once a minute.
+    #[must_use]
+    pub fn of(&self, error: &io::Error) -> Option<Error> {
+        let lack = too_many_open(End::Here, "let in callers", error)?;
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_some_and(|told| told.elapsed() < INTERVAL) {
+            return None;
+        }
+        *told = Some(Instant::now());
+        Some(lack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lack;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_lack_is_told_once_and_nothing_else_is() {
+        let lack = Lack::default();
+        assert_eq!(lack.of(&Errno::CONNABORTED.into()), None);
+        let told = lack.of(&Errno::MFILE.into()).expect("told");
+        assert!(told.to_string().contains("ulimit -n"), "{told}");
+        assert_eq!(lack.of(&Errno::NFILE.into()), None, "it was told just now");
+    }
+}
