@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     refuse_niceness(given.nice)
     program = find_engine()
     catch_signals()
-    build_of(list(TOOLS))
+    build_of(TOOLS)
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(machine.network(named_congestions(given)))
         wide: WidePath | None = None
