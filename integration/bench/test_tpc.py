@@ -14,8 +14,8 @@ import pytest
 
 from integration.bench import datasets, goals, tpc, tpc_report, tpc_tools
 from integration.bench.results import Results, Row, Sample, Set
-from integration.bench.tools import LIMIT, Scene
-from integration.bench.tpc_tools import BOTH, DRAY, STOCK
+from integration.bench.tools import LIMIT, Command, Scene
+from integration.bench.tpc_tools import ASKED, BOTH, DRAY, STOCK
 from integration.xrootd.servers import PROGRAM
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ TOOLS = {
     "stock-http-1": (STOCK, 4.0, 0.0, 3.0),
     "dray": (DRAY, 2.0, 2.5, 2.4),
     "dray-both": (BOTH, 2.5, 5.0, 3.3),
+    "stock-plain-asked": (ASKED, 4.5, 6.0, 6.0),
+    "dray-asked": (ASKED, 2.25, 2.5, 2.4),
 }
 
 
@@ -98,6 +100,22 @@ def test_goals_say_what_was_found_and_what_the_same_round_allowed() -> None:
     assert f"| {tpc_report.WAIT.title} | by dray | h, tmpfs, cubic | 0.25 |  | yes |" in text
 
 
+def test_those_that_ask_for_the_checksum_are_judged_among_themselves() -> None:
+    found = some_results()
+    text = goals.table(tpc_report.reached(found))
+    near = "a, tmpfs, cubic"
+    assert f"| {tpc_report.ASKED_BEST.title} | by dray-asked | {near} | 2.00 | 3.00 | yes |" in text
+    assert f"| {tpc_report.ASKED_CPU.title} | by dray-asked | {near} | 0.40 |  | yes |" in text
+    assert not any("by stock" in row for row in text)
+    # The others are not judged by them, nor they by the others.
+    assert tpc_report.best_tuned(found, NEAR) == "stock-plain"
+    assert tpc_report.best_tuned(found, NEAR, ASKED) == "stock-plain-asked"
+    assert sum("by dray-asked" in row and near in row for row in text) == 2
+    table = "\n".join(tpc_report.table(found, NEAR))
+    assert "| by stock-plain-asked | 222 | 111 to 222 | 6.0 | 6.00 | 1 |  | 1.00 |" in table
+    assert "| **by dray-asked** | 444 | 222 to 444 | 2.5 | 2.40 | 1 |  | 2.00 |" in table
+
+
 def test_a_way_that_failed_reaches_nothing_and_says_why() -> None:
     found = some_results()
     found.samples = [each for each in found.samples if each.tool != "dray"]
@@ -127,6 +145,54 @@ def test_the_time_of_a_copy_is_that_of_its_programs() -> None:
         tpc_tools.copying_seconds("no program has run\n")
 
 
+def test_the_time_with_the_question_leaves_out_what_the_client_waits_between() -> None:
+    said = "ran 10.25 11.5\nCkSum of /f\nran 13.75 14.25\n"
+    assert tpc_tools.asking_seconds(said) == 1.75
+    for lacks in ("ran 10.25 11.5\n", "nothing\n", f"{said}ran 15.0 16.0\n"):
+        with pytest.raises(ValueError, match="unpack"):
+            tpc_tools.asking_seconds(lacks)
+
+
+@pytest.mark.parametrize(
+    ("copy", "answer", "code"),
+    [
+        ("true", "adler32 {}", 0),
+        ("true", "adler32 00000001", 1),
+        ("true", "crc32c {}", 1),
+        ("true", "", 1),
+        ("exit 7", "adler32 {}", 7),
+    ],
+)
+def test_a_copy_counts_when_the_answer_is_the_sources_sum(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, copy: str, answer: str, code: int
+) -> None:
+    data, sums = folder / "set", f"{zlib.adler32(b'it has'):08x}"
+    for each in (data, folder / "to"):
+        each.mkdir()
+        each.chmod(0o777)
+    (data / "it's a file").write_bytes(b"it has")
+    program = folder / "xrdfs"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >&2\necho "{answer.format(sums)}"\n', encoding="utf-8"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    known = datasets.Data("set", "set", data, 6, 1)
+    with ExitStack() as stack:
+        scene = Scene(known, folder, folder, cast("account.Processes", None), folder, stack)
+        words: list[Word] = [*scene.give_to_nobody(), "sh", "-c", copy, "root://a:1//set/f"]
+        command = tpc_tools._then_asked(lambda _: Command([*words, "root://b:2//it's a file"]))(
+            scene
+        )
+        ran = subprocess.run(command.words, check=False, capture_output=True, text=True, timeout=30)
+    assert ran.returncode == code, ran.stderr
+    asked = "root://b:2 query checksum /it's a file"
+    assert (asked in ran.stderr) == (copy == "true")
+    if code == 0:
+        assert command.seconds
+        assert command.seconds(ran.stdout) > 0
+
+
 def test_what_is_timed_ends_with_the_programs_own_code(tmp_path: Path) -> None:
     script, notes = tmp_path / "timed", tmp_path / "notes"
     script.write_text(tpc_tools.TIMED, encoding="utf-8")
@@ -148,7 +214,7 @@ def test_a_copy_by_http_that_says_no_success_has_failed(tmp_path: Path) -> None:
         words: list[Word] = ["sh", script, "4", "http://from/a", "http://to/a"]
         ran = subprocess.run(words, check=False, capture_output=True, env=env, timeout=30)
         assert ran.returncode == code, said
-        assert ran.stdout.decode().strip() == ("" if code == 0 else said)
+        assert ran.stderr.decode().strip() == ("" if code == 0 else said)
 
 
 def test_a_checksum_is_stored_once_with_the_files_own_time(tmp_path: Path) -> None:
@@ -214,5 +280,7 @@ def test_what_is_not_built_is_said_of_the_ways_that_want_it(tmp_path: Path) -> N
 def test_every_way_has_a_name_and_those_that_are_built_are_known() -> None:
     names = [tool.name for tool in tpc_tools.TOOLS]
     assert len(set(names)) == len(names)
+    titles = [tool.title for tool in tpc_tools.TOOLS]
+    assert len(set(titles)) == len(titles), "pictures tell them apart by their titles"
     assert set().union(*tpc_tools.BUILT.values()) <= set(names)
     assert {tool.kind for tool in tpc_tools.TOOLS} == set(tpc_tools.KINDS)

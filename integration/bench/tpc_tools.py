@@ -11,8 +11,10 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import zlib
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from integration.bench import ours, peers, xrootd
 from integration.bench.tools import LIMIT, Command, Scene, Tool
@@ -35,7 +37,9 @@ BOTH = "dray at both ends"
 PAGES = "dray at the destination, by page reads"
 #: their handshakes cost so much that these are compared with each other only
 DELEGATED = "with delegated credentials"
-KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED)
+#: as data managers do after each copy; compared with each other only
+ASKED = "and then the destination is asked for the checksum"
+KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED, ASKED)
 
 #: files under way at one time, where there are many: what one client of a data manager asks for
 AT_ONCE = 10
@@ -64,8 +68,19 @@ COPY = """\
 said=$(curl -sS -X COPY -H "X-Number-Of-Streams: $1" -H "Source: $2" "$3")
 case "$said" in
 *success:*) ;;
-*) printf '%s\\n' "$said"; exit 1 ;;
+*) printf '%s\\n' "$said" >&2; exit 1 ;;
 esac
+"""
+
+#: A copy, and then the question. Its answer is the algorithm and the sum.
+ASK = """\
+{} >/dev/null || exit
+said=$({}) || exit
+case "$said" in
+"adler32 $1") ;;
+*) echo "it should say adler32 $1, and says: $said" >&2; exit 1 ;;
+esac
+cat "$0"
 """
 
 
@@ -74,8 +89,21 @@ def copying_seconds(said: str) -> float:
 
     :raises ValueError: when none has run.
     """
-    ran = [(float(began), float(ended)) for began, ended in RAN.findall(said)]
+    ran = _ran(said)
     return max(ended for _, ended in ran) - min(began for began, _ in ran)
+
+
+def asking_seconds(said: str) -> float:
+    """Read how long a copy ran, and the question that followed: not its client's wait between.
+
+    :raises ValueError: when it was not two that ran.
+    """
+    copied, asked = _ran(said)
+    return copied[1] - copied[0] + asked[1] - asked[0]
+
+
+def _ran(said: str) -> list[tuple[float, float]]:
+    return [(float(began), float(ended)) for began, ended in RAN.findall(said)]
 
 
 # --- the two servers ------------------------------------------------------------------------------
@@ -110,13 +138,18 @@ def keep_checksum(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.getxattr(path, "user.XrdCks.adler32")
         return
+    # Where the file system keeps no attributes, the server sums the file when it is asked.
+    with contextlib.suppress(OSError):
+        set_checksum(path, adler32(path))
+
+
+def adler32(path: Path) -> int:
+    """Sum a file."""
     value = 1
     with path.open("rb") as file:
         while block := file.read(4 << 20):
             value = zlib.adler32(block, value)
-    # Where the file system keeps no attributes, the server sums the file when it is asked.
-    with contextlib.suppress(OSError):
-        set_checksum(path, value)
+    return value
 
 
 def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
@@ -169,6 +202,26 @@ def _curl(scene: Scene, streams: int, source: str, sink: str) -> Command:
     """Give the command for a copy by HTTP."""
     words: list[Word] = ["sh", scene.write("copy", [COPY]), str(streams)]
     return Command(_asked(scene, words, f"http://{source}", f"http://{sink}"))
+
+
+def _then_asked(prepare: Callable[[Scene], Command]) -> Callable[[Scene], Command]:
+    """Have the destination asked for the checksum of the file that one of the ways here copies."""
+
+    def prepare_both(scene: Scene) -> Command:
+        copied = prepare(scene)
+        (file,) = scene.data.path.iterdir()
+        there = urlsplit(os.fsdecode(copied.words[-1]))
+        notes, user = scene.folder / "to" / "ran", scene.give_to_nobody()
+        timed: list[Word] = [*user, "sh", scene.write("timed", [TIMED]), notes]
+        # A copy whose program the server times has noted it by itself.
+        copy = copied.words if copied.seconds else [*timed, *copied.words[len(user) :]]
+        path = f"/{there.path.lstrip('/')}"
+        ask = [*timed, "xrdfs", f"root://{there.netloc}", "query", "checksum", path]
+        lines = [shlex.join(os.fsdecode(word) for word in words) for words in (copy, ask)]
+        words: list[Word] = ["sh", "-c", ASK.format(*lines), notes, f"{adler32(file):08x}"]
+        return Command(words, copied.env, seconds=asking_seconds)
+
+    return prepare_both
 
 
 # --- by XRootD's own means ------------------------------------------------------------------------
@@ -367,11 +420,32 @@ TOOLS = (
         GSI,
         travels=False,
     ),
+    *(
+        # Of one file each: the question is about one.
+        dataclasses.replace(
+            _tool(f"{name}-asked", f"{title}, then asked", ASKED, _then_asked(prepare), needs),
+            sets="aw",
+        )
+        for name, title, prepare, needs in (
+            ("stock-plain", "xrdcp --server, XRD_CPUSEPGWRTRD=0", _stock(env=PLAIN), NEEDS),
+            (
+                "stock-plain-8",
+                f"xrdcp --server, XRD_CPUSEPGWRTRD=0, {STREAMS_MORE} streams",
+                _stock(STREAMS_MORE, PLAIN),
+                NEEDS,
+            ),
+            ("stock-http-1", "HTTP COPY, 1 stream", _stock_http(1), HTTP),
+            ("dray", "dray", _dray(), NEEDS),
+            ("dray-http", "dray, HTTP COPY", _dray_http, HTTP),
+            ("dray-both", "dray from a dray", _dray_both(is_clear=True), NEEDS),
+        )
+    ),
 )
 
+OURS_BY_HTTP = {"dray-http", "dray-http-asked"}
 #: what is built beside the program, and which tools want it
 BUILT = {
     PROGRAM: {tool.name for tool in TOOLS if tool.is_ours},
-    SHIM: {tool.name for tool in TOOLS if tool.is_ours} - {"dray-http"},
-    PLUGIN: {"dray-http"},
+    SHIM: {tool.name for tool in TOOLS if tool.is_ours} - OURS_BY_HTTP,
+    PLUGIN: OURS_BY_HTTP,
 }
