@@ -19,6 +19,8 @@ PAGE = ROOT / "docs" / "explanation" / "measured-jobs.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 OURS, PEER = "dray-third", "gridftp-third"
+#: the same, and what was written is read back and compared
+OURS_COMPARED, PEER_COMPARED = "dray-third-verify", "gridftp-third-compared"
 #: mdtmFTP's rates over GridFTP's with as many jobs: Lu and others, BigData Express, Table 4
 PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
 
@@ -38,6 +40,10 @@ READING = """\
   seconds of all processes: where both reach what the machine can do, this is what is left to
   compare. *paper* is what mdtmFTP reached over GridFTP on hosts of another kind (Lu and others,
   BigData Express, Table 4).
+- *read back* has each file read once more from where it was written, and its checksum compared with
+  the source's, by both movers: `dray cp --verify`, and `globus-url-copy -verify-checksum
+  -checksum-alg ADLER32`, whose source reads each file once more as well. Without it GridFTP sums
+  nothing; dray sums what it reads and what it receives in any case.
 - *plain TCP* are four connections without files, and *cp -r* one process without a network.
   *by hand* is the least work that sums each byte at both ends: one thread and one connection at
   each end read, sum, send; receive, sum, write, file after file. On the loopback both ends, and the
@@ -55,6 +61,9 @@ HEADS = (
     "dray / GridFTP",
     "paper",
     "CPU GridFTP / dray",
+    "dray, read back MB/s",
+    "GridFTP, read back MB/s",
+    "dray / GridFTP, read back",
     "plain TCP MB/s",
     "cp -r MB/s",
     "by hand MB/s",
@@ -76,6 +85,8 @@ class Jobs:
     #: rates and CPU seconds, round by round; 0 when one of two is missing
     faster: float
     cheaper: float
+    #: of the rates where both read back
+    faster_compared: float
     foreign_seconds: float
     notes: tuple[str, ...]
 
@@ -104,6 +115,7 @@ def jobs(results: Results, where: str, congestion: str) -> list[Jobs]:
                 lines,
                 _median(of.ratios(_of(good, PEER), _of(good, OURS))),
                 _median(_cpu_ratios(_of(good, PEER), _of(good, OURS))),
+                _median(of.ratios(_of(good, PEER_COMPARED), _of(good, OURS_COMPARED))),
                 statistics.median(sample.foreign_seconds for sample in there),
                 tuple(
                     f"{sample.tool}: {report.plain(sample.error)}"
@@ -134,20 +146,24 @@ def table(results: Results, where: str, congestion: str) -> list[str]:
     for each in jobs(results, where, congestion):
         rates = [f"{line.rate:.0f}" if line.rounds else "" for line in _lines(each)]
         ours = each.lines[OURS]
-        cells = [f"{each.number}", *rates[:2]]
-        cells += [f"{each.faster:.2f}" if each.faster else "", f"{PAPER[each.number]:.2f}"]
-        cells += [f"{each.cheaper:.2f}" if each.cheaper else "", *rates[2:]]
+        cells = [f"{each.number}", *rates[:2], _ratio(each.faster), f"{PAPER[each.number]:.2f}"]
+        cells += [_ratio(each.cheaper), *rates[2:4], _ratio(each.faster_compared), *rates[4:]]
         unsummed, peer = _unsummed(each, results), each.lines[PEER].rate
         cells += [f"{unsummed:.0f}" if unsummed else ""]
-        cells += [f"{unsummed / peer:.2f}" if unsummed and peer else ""]
+        cells += [_ratio(unsummed / peer if peer else 0.0)]
         cells += [f"{ours.cpu_seconds:.2f}", f"{ours.peak_mib:.0f}"] if ours.rounds else ["", ""]
         cells += [f"{each.foreign_seconds:.1f}", "; ".join(each.notes)]
         text.append(f"| {' | '.join(cells)} |")
     return text
 
 
+def _ratio(found: float) -> str:
+    return f"{found:.2f}" if found else ""
+
+
 def _lines(each: Jobs) -> list[Line]:
-    return [each.lines[name] for name in (OURS, PEER, "iperf3-4", "cp", "by-hand")]
+    pairs = (OURS, PEER, OURS_COMPARED, PEER_COMPARED)
+    return [each.lines[name] for name in (*pairs, "iperf3-4", "cp", "by-hand")]
 
 
 def _unsummed(each: Jobs, results: Results) -> float:
@@ -171,7 +187,7 @@ def pictures(results: Results) -> dict[str, str]:
     for where, congestion in cases(results):
         rows = jobs(results, where, congestion)
         lines = []
-        for name in (OURS, PEER, "iperf3-4"):
+        for name in (OURS, PEER, OURS_COMPARED, PEER_COMPARED, "iperf3-4"):
             points = [
                 (float(each.number), each.lines[name].rate)
                 for each in rows

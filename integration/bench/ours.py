@@ -9,6 +9,7 @@ from dray.testing.endpoints import Endpoint, Root
 from integration.bench import machine
 from integration.bench.tools import (
     CLEAR,
+    COMPARED,
     COPY,
     ENCRYPTED,
     NOBODY,
@@ -60,14 +61,14 @@ def serve(
     return bench, bench.serve(root, *may, listen=f"{address}:0", wrap=wrap)
 
 
-def _served(scene: Scene, *, is_clear: bool) -> Command:
+def _served(scene: Scene, *more: Word, is_clear: bool) -> Command:
     bench, server = serve(scene, scene.sink, is_clear=is_clear)
     far = f"dray://{server.address}/"
     asked = ["--clear-data"] if is_clear else []
-    return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *bench.peer(server)))
+    return Command(_copy(scene, f"{scene.data.path}/", far, *asked, *more, *bench.peer(server)))
 
 
-def _between(scene: Scene, *, is_clear: bool, jobs: tuple[str, ...] = ("",)) -> Command:
+def _between(scene: Scene, *more: Word, is_clear: bool, jobs: tuple[str, ...] = ("",)) -> Command:
     config = {"clear_data": True} if is_clear else {}
     ends = []
     words: list[Word] = []
@@ -93,13 +94,13 @@ def _between(scene: Scene, *, is_clear: bool, jobs: tuple[str, ...] = ("",)) -> 
         words += ["--token-file", f"{end.address}={token}"]
         words += ["--peer-key", f"{end.address}={end.key}"]
         ends.append(end)
-    words += ["--clear-data"] if is_clear else []
+    words += ["--clear-data", *more] if is_clear else more
     asked = [_copy(scene, ends[0].place(job), ends[1].place(job), *words) for job in jobs]
     return Command(asked[0] if len(jobs) == 1 else at_once(asked))
 
 
-def _jobs(scene: Scene) -> Command:
-    return _between(scene, is_clear=True, jobs=scene.jobs())
+def _jobs(scene: Scene, *more: Word) -> Command:
+    return _between(scene, *more, is_clear=True, jobs=scene.jobs())
 
 
 def _secret(path: Path, text: str) -> Path:
@@ -114,6 +115,14 @@ TOOLS = (
         "dray",
         CLEAR,
         lambda scene: _served(scene, is_clear=True),
+        is_ours=True,
+        travels=True,
+    ),
+    Tool(
+        "dray-verify",
+        "dray, --verify",
+        COMPARED,
+        lambda scene: _served(scene, "--verify", is_clear=True),
         is_ours=True,
         travels=True,
     ),
@@ -151,6 +160,14 @@ JOBS = (
         "dray between two endpoints",
         THIRD,
         _jobs,
+        is_ours=True,
+        travels=True,
+    ),
+    Tool(
+        "dray-third-verify",
+        "dray between two endpoints, --verify",
+        COMPARED,
+        lambda scene: _jobs(scene, "--verify"),
         is_ours=True,
         travels=True,
     ),

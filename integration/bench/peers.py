@@ -15,6 +15,7 @@ from integration.bench import machine, xrootd
 from integration.bench.examples import example
 from integration.bench.tools import (
     CLEAR,
+    COMPARED,
     COPY,
     ENCRYPTED,
     LIMIT,
@@ -39,6 +40,10 @@ HERE = "127.0.0.1"
 RCLONE = ROOT / ".tools" / "go" / "bin" / "rclone"
 CIPHER = "aes128-gcm@openssh.com"
 BLOCK_BYTES = 4 << 20
+#: has GridFTP's client compare each file's sums, by the cheapest that its servers have
+COMPARE = ("-verify-checksum", "-checksum-alg", "ADLER32")
+#: and by the only one that the client has for what lies at its own end
+COMPARE_OWN = ("-verify-checksum", "-checksum-alg", "MD5")
 #: GridFTP's data connections; the network is ours alone
 PORTS = "30000,31999"
 
@@ -145,20 +150,27 @@ def _gridftp_client(*more: Word) -> Callable[[Scene], Command]:
     return prepare
 
 
-def _gridftp_jobs(scene: Scene) -> Command:
+def _gridftp_jobs(*more: Word) -> Callable[[Scene], Command]:
     """Ask for each job as BigData Express's authors did."""
-    near = _gridftp_server(scene, "gridftp-from", is_near=True)
-    far = _gridftp_server(scene, "gridftp-to")
-    words: list[Word] = ["globus-url-copy", "-fast", "-pp", "-p", "8", "-cc", "4", "-r", "-cd"]
-    words += ["-bs", str(BLOCK_BYTES)]
-    source, sink = f"{near}{scene.data.path}", f"{far}{scene.sink}"
-    asked = [[*words, f"{source}/{job}", f"{sink}/{job}"] for job in scene.jobs()]
-    return Command(at_once(asked), {"GLOBUS_TCP_PORT_RANGE": PORTS})
+
+    def prepare(scene: Scene) -> Command:
+        near = _gridftp_server(scene, "gridftp-from", is_near=True)
+        far = _gridftp_server(scene, "gridftp-to")
+        words: list[Word] = ["globus-url-copy", "-fast", "-pp", "-p", "8", "-cc", "4", "-r", "-cd"]
+        words += ["-bs", str(BLOCK_BYTES), *more]
+        source, sink = f"{near}{scene.data.path}", f"{far}{scene.sink}"
+        asked = [[*words, f"{source}/{job}", f"{sink}/{job}"] for job in scene.jobs()]
+        return Command(at_once(asked), {"GLOBUS_TCP_PORT_RANGE": PORTS})
+
+    return prepare
 
 
-def _gridftp_third(scene: Scene) -> Command:
-    near = _gridftp_server(scene, "gridftp-from", is_near=True)
-    return _gridftp(scene, near, _gridftp_server(scene, "gridftp-to"), "-pp")
+def _gridftp_third(*more: Word) -> Callable[[Scene], Command]:
+    def prepare(scene: Scene) -> Command:
+        near = _gridftp_server(scene, "gridftp-from", is_near=True)
+        return _gridftp(scene, near, _gridftp_server(scene, "gridftp-to"), "-pp", *more)
+
+    return prepare
 
 
 # --- XRootD ---------------------------------------------------------------------------------------
@@ -169,8 +181,8 @@ def _xrootd_server(scene: Scene, name: str, *more: str) -> int:
     return xrootd.server(scene, name, scene.sink.parent, *more)
 
 
-def _xrdcp(scene: Scene, url: str, env: dict[str, str]) -> Command:
-    words: list[Word] = ["xrdcp", "--nopbar", "--force"]
+def _xrdcp(scene: Scene, url: str, env: dict[str, str], *more: Word) -> Command:
+    words: list[Word] = ["xrdcp", "--nopbar", "--force", *more]
     if scene.data.is_one_file:
         (file,) = scene.data.path.iterdir()
         return Command([*words, "--streams", "4", file, f"{url}//sink/{file.name}"], env)
@@ -178,10 +190,10 @@ def _xrdcp(scene: Scene, url: str, env: dict[str, str]) -> Command:
     return Command(words, env, below=scene.data.path.name)
 
 
-def _xrootd(env: dict[str, str]) -> Callable[[Scene], Command]:
+def _xrootd(env: dict[str, str], *more: Word) -> Callable[[Scene], Command]:
     def prepare(scene: Scene) -> Command:
-        port = _xrootd_server(scene, "xrootd")
-        return _xrdcp(scene, f"root://{HERE}:{port}", env)
+        port = _xrootd_server(scene, "xrootd", "xrootd.chksum max 4 adler32")
+        return _xrdcp(scene, f"root://{HERE}:{port}", env, *more)
 
     return prepare
 
@@ -386,7 +398,27 @@ TOOLS = (
         "gridftp-third",
         "GridFTP between two servers",
         THIRD,
-        _gridftp_third,
+        _gridftp_third(),
+        GRIDFTP,
+        ("globus-url-copy", "-version"),
+        drops_links=True,
+        travels=True,
+    ),
+    Tool(
+        "gridftp-compared",
+        "GridFTP, client to server, -verify-checksum (MD5)",
+        COMPARED,
+        _gridftp_client(*COMPARE_OWN),
+        GRIDFTP,
+        ("globus-gridftp-server", "--version"),
+        drops_links=True,
+        travels=True,
+    ),
+    Tool(
+        "gridftp-third-compared",
+        "GridFTP between two servers, -verify-checksum (ADLER32)",
+        COMPARED,
+        _gridftp_third(*COMPARE),
         GRIDFTP,
         ("globus-url-copy", "-version"),
         drops_links=True,
@@ -407,6 +439,16 @@ TOOLS = (
         "XRootD, XRD_CPUSEPGWRTRD=0",
         CLEAR,
         _xrootd({"XRD_CPUSEPGWRTRD": "0"}),
+        ("xrootd", "xrdcp"),
+        ("xrdcp", "--version"),
+        is_open=True,
+        drops_links=True,
+    ),
+    Tool(
+        "xrootd-plain-compared",
+        "XRootD, XRD_CPUSEPGWRTRD=0, --cksum adler32",
+        COMPARED,
+        _xrootd({"XRD_CPUSEPGWRTRD": "0"}, "--cksum", "adler32"),
         ("xrootd", "xrdcp"),
         ("xrdcp", "--version"),
         is_open=True,
@@ -467,15 +509,19 @@ TOOLS = (
 )
 
 #: of which each is several commands at one time
-JOBS = (
+JOBS = tuple(
     Tool(
-        "gridftp-third",
-        "GridFTP between two servers, -p 8 -cc 4",
-        THIRD,
-        _gridftp_jobs,
+        name,
+        f"GridFTP between two servers, -p 8 -cc 4{words}",
+        kind,
+        _gridftp_jobs(*more),
         GRIDFTP,
         ("globus-url-copy", "-version"),
         drops_links=True,
         travels=True,
-    ),
+    )
+    for name, words, kind, more in (
+        ("gridftp-third", "", THIRD, ()),
+        ("gridftp-third-compared", " -verify-checksum (ADLER32)", COMPARED, COMPARE),
+    )
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from integration.bench.goals import Goal, Reached
 from integration.bench.peers import ESCP
 from integration.bench.results import BASE, samples_of, times_as_fast
-from integration.bench.tools import CLEAR, ENCRYPTED
+from integration.bench.tools import CLEAR, COMPARED, ENCRYPTED
 
 if TYPE_CHECKING:
     from integration.bench.results import Case, Results
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 TIMES_COPY = {"a": 1.15, "b": 1.15, "c": 1.25, "d": 1.15}
 BY_HAND = "by-hand"
 OURS, OURS_ENCRYPTED, OURS_THIRD = "dray", "dray-tls", "dray-third"
+OURS_COMPARED = "dray-verify"
 
 FAST = {
     name: Goal(f"1.3 times the fastest peer, or within {times} times `cp -r`", 1.3)
     for name, times in TIMES_COPY.items()
 }
 CHEAP = Goal("less CPU for each byte than the least of the peers", 1.0, is_least=False)
+FAST_COMPARED = Goal("read back and compared: 1.3 times the fastest peer", 1.3)
+CHEAP_COMPARED = Goal("read back and compared: less CPU than the least", 1.0, is_least=False)
 FAST_ENCRYPTED = Goal("encrypted: 1.2 times the fastest peer", 1.2)
 CHEAP_ENCRYPTED = Goal("encrypted: 1.6 times the CPU of clear", 1.6, is_least=False)
 SUMS = Goal("sums of each byte, once at each end: at most 15 % of the time", 0.15, is_least=False)
@@ -89,6 +92,19 @@ class _Case:
             Reached(CHEAP, self.title(OURS), self.case, f"{ratio:.2f}", is_met, machine),
         ]
 
+    def compared(self) -> list[Reached]:
+        """Judge what goes in clear and is read back, as those do that compare what they wrote."""
+        peers = self.peers(COMPARED)
+        fastest = min(peers, key=self.seconds, default="")
+        faster = self.times(OURS_COMPARED, fastest)
+        if not faster:
+            return []
+        cheaper = self.cpu(OURS_COMPARED) / min(map(self.cpu, peers))
+        return [
+            Reached(goal, self.title(OURS_COMPARED), self.case, f"{found:.2f}", goal.is_met(found))
+            for goal, found in ((FAST_COMPARED, faster), (CHEAP_COMPARED, cheaper))
+        ]
+
     def encrypted(self) -> list[Reached]:
         """Judge what is encrypted."""
         encrypted = self.cpu(OURS_ENCRYPTED)
@@ -130,5 +146,6 @@ def reached(results: Results, cases: list[Case]) -> list[Reached]:
     for case in cases:
         if case[0] in TIMES_COPY and case[1] == "tmpfs" and results.scale == 1:
             there = _Case(results, case)
-            found += [*there.clear(), *there.sums(), *there.encrypted(), *there.third()]
+            found += [*there.clear(), *there.compared(), *there.sums()]
+            found += [*there.encrypted(), *there.third()]
     return found

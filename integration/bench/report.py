@@ -10,7 +10,7 @@ from integration.bench import goals
 from integration.bench import results as of
 from integration.bench.peers_goals import reached
 from integration.bench.results import Case, Results
-from integration.bench.tools import CLEAR, COPY, ENCRYPTED, LIMIT, THIRD
+from integration.bench.tools import CLEAR, COMPARED, COPY, ENCRYPTED, LIMIT, THIRD
 from integration.harness.program import ROOT
 from integration.simulation import plot
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from integration.bench.goals import Reached
     from integration.bench.results import Line
 
-KINDS = (LIMIT, COPY, CLEAR, ENCRYPTED, THIRD)
+KINDS = (LIMIT, COPY, CLEAR, COMPARED, ENCRYPTED, THIRD)
 HEADS = (
     "tool",
     "MB/s",
@@ -54,8 +54,8 @@ READING = """\
   MiB* is what they held in memory together at the worst moment, without the data themselves on
   the tmpfs.
 - *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The
-  fastest peer is that of the row's own kind: in clear, encrypted, or between two servers that a
-  third party asked. Above 1.00 the row is faster than that.
+  fastest peer is that of the row's own kind: in clear, read back, encrypted, or between two
+  servers that a third party asked. Above 1.00 the row is faster than that.
 - *the work by hand* is the least work of a copy that sums at both ends: a thread at each end and
   one connection, one reads, sums and sends, the other receives, sums and writes, and nothing else:
   no log, no other try, nothing safe. *the machine* is what it reaches in the same rounds; more
@@ -69,7 +69,10 @@ READING = """\
 - Every file that arrived was compared by SHA-256 after each run. *notes* say what a tool leaves
   out by nature; a row without numbers did not run, and says why.
 - dray checksums every object at both ends, and logs what is safe; GridFTP, rclone from a web
-  server and aria2 verify nothing here beyond TCP.
+  server and aria2 verify nothing here beyond TCP. Those that are *read back and compared* were told
+  to: behind each file what was written is read once more, and its adler32 compared with the
+  source's. GridFTP's client has only MD5 for what lies at its own end; that is most of its time.
+  dray reads back with `--verify`.
 - On tmpfs nothing waits for a disk. On a disk the time ends when everything is on stable storage:
   dray waits for that by itself, for the others a `sync` of the destination's file system runs
   within the time.

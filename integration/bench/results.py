@@ -17,7 +17,7 @@ MB = 1e6
 GB = 1e9
 MIB = 1 << 20
 #: what stands between two processes: others are no peers of a mover
-KINDS_OF_PEERS = ("clear", "encrypted", "third party")
+KINDS_OF_PEERS = ("clear", "clear, read back and compared", "encrypted", "third party")
 #: the tool whose time the others are compared with
 BASE = "cp"
 

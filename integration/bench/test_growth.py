@@ -62,13 +62,16 @@ def test_large_files_need_room_on_their_disk(tmp_path: Path) -> None:
 def several() -> Results:
     rows = [Row("iperf3-4", "plain TCP", "the machine", is_ours=False, version="3")]
     rows += [Row("cp", "cp -r", "on one host", is_ours=False, version="9"), PEER, OURS]
+    rows.append(replace(PEER, name="gridftp-third-compared", title="GridFTP, read back"))
+    rows.append(replace(OURS, name="dray-third-verify", title="dray, read back"))
     rows += [Row("by-hand", "by hand", "the machine", is_ours=False, version="")]
     found = Results({**MACHINE, "date": "2026-11-22"}, rows, base="iperf3-4")
     for number in (2, 1):
         found.sets.append(Set(f"j{number}", "a file for each job", number * 10**9, number))
         for turn in (0, 1):
             limits = (("iperf3-4", 1.0), ("cp", 4.0), ("by-hand", 2.5))
-            for tool, seconds in (*limits, ("gridftp-third", 3.0), ("dray-third", 2.0)):
+            back = (("gridftp-third-compared", 5.0), ("dray-third-verify", 2.5))
+            for tool, seconds in (*limits, ("gridftp-third", 3.0), ("dray-third", 2.0), *back):
                 one = (f"j{number}", "tmpfs", "cubic", turn, tool, seconds * (1 + turn))
                 found.samples.append(Sample(*one, 2 * seconds, 1 << 20, 0.1))
     return found
@@ -77,11 +80,12 @@ def several() -> Results:
 def test_jobs_are_compared_round_by_round_and_beside_what_the_paper_has() -> None:
     one, two = jobs_report.jobs(several(), "tmpfs", "cubic")
     assert (one.number, two.number) == (1, 2)
-    assert (one.faster, one.cheaper) == (1.5, 1.5)
+    assert (one.faster, one.cheaper, one.faster_compared) == (1.5, 1.5, 2.0)
     text = jobs_report.table(several(), "tmpfs", "cubic")
     # 750 MB/s of plain TCP and twice 188 of cp, one after the other
     limits = "750 | 188 | 300 | 250 | 1.00"
-    assert text[2] == f"| 1 | 375 | 250 | 1.50 | 2.14 | 1.50 | {limits} | 4.00 | 1 | 0.1 |  |"
+    ratios = "1.50 | 2.14 | 1.50 | 300 | 150 | 2.00"
+    assert text[2] == f"| 1 | 375 | 250 | {ratios} | {limits} | 4.00 | 1 | 0.1 |  |"
     assert "tmpfs-cubic.svg" in jobs_report.pictures(several())
     assert "measured-jobs/tmpfs-cubic.svg" in jobs_report.page(several())
 
@@ -105,5 +109,6 @@ def test_only_numbers_of_jobs_that_there_are_can_be_asked() -> None:
 
 def test_the_tools_of_jobs_have_the_names_that_the_report_looks_for() -> None:
     names = {tool.name for tool in jobs.TOOLS}
-    assert {jobs_report.OURS, jobs_report.PEER, *jobs.LIMITS} == names
-    assert {tool.name for tool in peers.JOBS} == {jobs_report.PEER}
+    theirs = {jobs_report.PEER, jobs_report.PEER_COMPARED}
+    assert {jobs_report.OURS, jobs_report.OURS_COMPARED, *theirs, *jobs.LIMITS} == names
+    assert {tool.name for tool in peers.JOBS} == theirs

@@ -28,6 +28,7 @@ from integration.bench.results import (
     ratios,
     rotated,
 )
+from integration.bench.tools import COMPARED
 from integration.simulation import plot
 
 if TYPE_CHECKING:
@@ -168,6 +169,38 @@ def test_the_sums_are_judged_by_what_the_work_by_hand_says() -> None:
     assert goals_of(found)[-1] == ("by hand", "12.0 %", "", True)
     found.samples[-1] = dataclasses.replace(found.samples[-1], summing=0.2)
     assert goals_of(found)[-1] == ("by hand", "20.0 %", "", False)
+
+
+def test_those_that_read_back_are_judged_among_themselves() -> None:
+    found = some_results()
+    for name, seconds in (("slower", 9.0), ("faster", 2.6), ("dray-verify", 1.3)):
+        is_ours = name.startswith("dray")
+        found.rows.append(Row(name, f"by {name}", COMPARED, is_ours=is_ours, version=""))
+        found.samples += [sample(name, turn, seconds * slow) for turn, slow in enumerate((1, 2, 1))]
+    # The goals that are of all others stand as they did.
+    assert goals_of(found) == [
+        ("dray", "1.60 (1.25 times `cp -r`)", "", True),
+        ("dray", "0.62", "", True),
+        ("by dray-verify", "2.00", "", True),
+        ("by dray-verify", "0.50", "", True),
+    ]
+    # Each is set beside the fastest of its kind.
+    rates = [line(found, name).of_peer for name in ("faster", "fast", "dray-verify")]
+    assert rates == [1.0, 1.0, 2.0]
+    assert any(f"| *{COMPARED}* |" in row for row in report.table(found, "a", "tmpfs", "cubic"))
+    found.samples = [
+        dataclasses.replace(each, seconds=each.seconds / 2, cpu_seconds=each.cpu_seconds / 3)
+        if each.tool == "faster"
+        else each
+        for each in found.samples
+    ]
+    assert [met for *_, met in goals_of(found)[2:]] == [False, False]
+    # Without a round that both have nothing is said.
+    found.samples = [
+        dataclasses.replace(each, round=9) if each.tool == "dray-verify" else each
+        for each in found.samples
+    ]
+    assert len(goals_of(found)) == 2
 
 
 def test_goals_of_what_is_encrypted_and_of_third_parties() -> None:

@@ -34,6 +34,8 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 LIMIT = "the machine"
 COPY = "on one host"
 CLEAR = "clear"
+#: the same, and what was written is read again and its checksum compared with the source's
+COMPARED = "clear, read back and compared"
 ENCRYPTED = "encrypted"
 THIRD = "third party"
 
