@@ -39,9 +39,9 @@ class Band(NamedTuple):
 
 #: of each small file, and of each byte of a large one
 BANDS: dict[tuple[End, str], Band] = {
-    ("both", "small"): Band(34_000, 53_000),
-    ("source", "small"): Band(13_000, 21_000),
-    ("sink", "small"): Band(24_000, 37_000),
+    ("both", "small"): Band(25_000, 39_000),
+    ("source", "small"): Band(11_500, 18_000),
+    ("sink", "small"): Band(17_500, 27_000),
     ("both", "large"): Band(0.57, 0.83),
     ("source", "large"): Band(0.55, 0.81),
     ("sink", "large"): Band(0.53, 0.79),

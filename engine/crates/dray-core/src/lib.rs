@@ -15,6 +15,7 @@ pub mod content;
 pub mod entry;
 pub mod error;
 pub mod ids;
+pub mod maps;
 pub mod options;
 pub mod path;
 pub mod plan;

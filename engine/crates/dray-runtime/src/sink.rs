@@ -35,6 +35,7 @@ use crate::threads;
 use crate::zones::stay_near_device;
 use chores::Chore;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use dray_core::maps::HashMap;
 use dray_core::{End, Error, FileIndex, PeerId, RelPath, Result, TargetId};
 use dray_sched::waits::WAITS_AFTER;
 use dray_session::sink::{Config, Effect, Input, Sink};
@@ -42,7 +43,6 @@ use dray_session::{Outcome, Progress};
 use dray_store::StoreExt;
 use dray_wire::message::Message;
 use files::Space;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
@@ -132,8 +132,8 @@ fn conduct_all(
             log: log_out,
             chores: chores_out,
             writers: Groups::new(writers, threads::busy_max()),
-            open: HashMap::new(),
-            small: HashMap::new(),
+            open: HashMap::default(),
+            small: HashMap::default(),
             outcome: None,
         };
         conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));

@@ -14,6 +14,7 @@ use crate::pool::Pool;
 use crate::threads;
 use crate::zones::stay_near_device;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use dray_core::maps::HashMap;
 use dray_core::options::Options;
 use dray_core::{BlockId, BufferId, End, Error, FileIndex, RelPath, Result, StreamId, TargetId};
 use dray_session::source::{Config, Effect, Input, Source};
@@ -23,7 +24,6 @@ use dray_wire::message::{BlockHead, Message, Selection};
 use list::Listing;
 pub use list::Origin;
 use read::{ReadJob, ReadJobPart};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
@@ -119,8 +119,8 @@ fn conduct_all(
             // The machine says how many reads of a target go on at once; targets that share threads have
             // no more for that.
             readers: Groups::new(readers_most, threads::busy_max()),
-            streams: HashMap::new(),
-            origins: HashMap::new(),
+            streams: HashMap::default(),
+            origins: HashMap::default(),
             outcome: None,
         };
         // It may begin without a word of the sink's.

@@ -13,11 +13,12 @@ mod queues;
 
 use crate::congestion::{Congestion, Moved, Pace};
 use crate::draw::Draw;
+use dray_core::maps::HashMap;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
 use queues::{Left, Queue};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 /// Bounds of one block.
@@ -159,14 +160,14 @@ impl Objects {
             order,
             limits,
             draw: Draw::new(seed),
-            files: HashMap::new(),
+            files: HashMap::default(),
             queues: BTreeMap::new(),
             listed: BTreeSet::new(),
             datasets: Left::default(),
             congestion: Congestion::new(limits.reads_max),
-            credit: HashMap::new(),
-            reading: HashMap::new(),
-            enough: HashMap::new(),
+            credit: HashMap::default(),
+            reading: HashMap::default(),
+            enough: HashMap::default(),
             turn: None,
             is_ordered: false,
         }

@@ -11,8 +11,9 @@
 //!
 //! Invariants: a stream of which anything comes is not stuck; without another stream none is.
 
+use dray_core::maps::HashMap;
 use dray_core::{BlockId, StreamId, TargetId, Time};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long nothing comes of a stream that was overtaken. Twice as long after each that was given

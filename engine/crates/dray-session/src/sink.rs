@@ -21,6 +21,7 @@ use crate::PING_VALUE;
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use claims::Claims;
+use dray_core::maps::HashMap;
 use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, TargetId, Time};
 use dray_sched::congestion::Congestion;
 use dray_sched::credit::CreditLedger;
@@ -28,7 +29,7 @@ use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::message::{Message, Ready, Totals};
 use groups::Group;
 use peers::Peer;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tree::Live;
 
 #[derive(Debug)]
@@ -110,10 +111,10 @@ impl Sink {
             peers: BTreeMap::new(),
             ledger: CreditLedger::new(config.buffers),
             congestion: Congestion::new(CONGESTED_OR_NOT),
-            live: HashMap::new(),
-            paths: HashMap::new(),
+            live: HashMap::default(),
+            paths: HashMap::default(),
             next_entry: 0,
-            blocks: HashMap::new(),
+            blocks: HashMap::default(),
             runs: 0,
             writing: 0,
             writes: BTreeMap::new(),
@@ -121,7 +122,7 @@ impl Sink {
             held: 0,
             unsafe_bytes: 0,
             deciding: 0,
-            preparing: HashMap::new(),
+            preparing: HashMap::default(),
             kept: Some(BTreeSet::new()),
             is_listed: true,
             gathering: Group::default(),

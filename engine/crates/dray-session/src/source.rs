@@ -10,6 +10,7 @@ pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use blocks::Block;
+use dray_core::maps::HashMap;
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
 use dray_core::{
@@ -23,7 +24,7 @@ use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::bounds::RUNS_MAX;
 use dray_wire::message::{Message, Ready};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Entries asked of the listing at once.
@@ -155,7 +156,7 @@ impl Source {
             listed_all: false,
             end_announced: false,
             listed: VecDeque::new(),
-            files: HashMap::new(),
+            files: HashMap::default(),
             live_bytes: 0,
             undecided: 0,
             open_folders: 0,
@@ -166,7 +167,7 @@ impl Source {
             own_rate: config.options.rate,
             draw: Draw::new(config.seed),
             free: (0..config.buffers).rev().map(BufferId).collect(),
-            blocks: HashMap::new(),
+            blocks: HashMap::default(),
             sending: BTreeMap::new(),
             next_block: 0,
             reading: 0,

@@ -11,6 +11,7 @@ use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
 use crate::sink::peek;
 use dray_core::checksum::Summer;
+use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
@@ -18,7 +19,6 @@ use dray_core::{
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
 use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
-use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -88,18 +88,18 @@ impl Space {
         }
         Self {
             names,
-            small: Mutex::new(HashMap::new()),
+            small: Mutex::new(HashMap::default()),
             ended: Mutex::new(Vec::new()),
-            unsynced: Mutex::new(HashSet::new()),
-            undurable: Mutex::new(HashSet::new()),
+            unsynced: Mutex::new(HashSet::default()),
+            undurable: Mutex::new(HashSet::default()),
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.take_lease(),
             destination: Mutex::new(destination),
             options,
             folders: Folders::default(),
-            touched: Mutex::new(HashSet::new()),
-            met: Mutex::new(HashSet::new()),
+            touched: Mutex::new(HashSet::default()),
+            met: Mutex::new(HashSet::default()),
         }
     }
 

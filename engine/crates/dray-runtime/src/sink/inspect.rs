@@ -4,13 +4,13 @@
 use crate::lock::lock;
 use crate::sink::files::{Space, folder_of, how, unless};
 use crate::sink::{look, peek};
+use dray_core::maps::HashSet;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{LoggedFile, ObjectLog, trust};
 use dray_session::sink::decide::special_stands;
 use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
 use dray_store::{FileKind, MadeDir, StoreExt, SyncItem};
-use std::collections::HashSet;
 use std::sync::Mutex;
 
 /// Folders of each kind that are remembered.

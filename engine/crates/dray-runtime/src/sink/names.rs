@@ -6,10 +6,10 @@
 
 use super::other_logs::{OtherLogs, Place};
 use crate::lock::lock;
+use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_log::place::partial_name_at_turn;
 use dray_store::{PartialId, Store};
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 /// Names tried for one partial file. Two names with one hash do not happen by themselves, so this
@@ -33,7 +33,7 @@ impl Names {
     pub(super) fn new(store: Arc<dyn Store>, others: Option<OtherLogs>) -> Self {
         Self {
             store,
-            taken: Mutex::new(HashSet::new()),
+            taken: Mutex::new(HashSet::default()),
             others: Mutex::new(others),
         }
     }

@@ -3,10 +3,10 @@
 use crate::lock::lock;
 use crate::sink::files::{Space, folder_of};
 use crate::sink::handles::OpenFile;
+use dray_core::maps::{HashMap, HashSet};
 use dray_core::{Error, ErrorKind, FileIndex, Name, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;
 use dray_store::SyncItem;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What a sync is told: names, because handles may be closed meanwhile.
@@ -50,7 +50,7 @@ impl Space {
     pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
-        let mut published = HashSet::new();
+        let mut published = HashSet::default();
         let mut folders = std::mem::take(&mut *lock(&self.touched));
         for item in items {
             match item {

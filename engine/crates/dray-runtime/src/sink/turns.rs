@@ -7,8 +7,9 @@
 //! taken by the one it was left to.
 
 use crate::lock::lock;
+use dray_core::maps::HashMap;
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Mutex;
 
@@ -18,7 +19,7 @@ pub(super) struct Turns<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
 
 impl<K: Hash + Eq, J> Turns<K, J> {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(HashMap::new()))
+        Self(Mutex::new(HashMap::default()))
     }
 
     /// Gives the job back to do it now, unless another writer has the file's turn: then it is left

@@ -10,10 +10,10 @@ use crate::sink::handles::OpenFile;
 use crate::sink::many::NewSmall;
 use crate::sink::turns::Turns;
 use crossbeam_channel::Sender;
+use dray_core::maps::HashMap;
 use dray_core::{BufferId, ByteRange, End, Error, ErrorKind, FileIndex, Result};
 use dray_session::sink::{BlockKey, Input, WritePart};
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) struct WriteJobPart {
@@ -132,7 +132,7 @@ fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>>
     let pieces = cut(parts, bytes);
     let mut together = match space.takes_many() {
         true => write_together(&pieces, space),
-        false => HashMap::new(),
+        false => HashMap::default(),
     };
     let mut results = Vec::with_capacity(parts.len());
     for (number, (piece, data)) in pieces.into_iter().enumerate() {

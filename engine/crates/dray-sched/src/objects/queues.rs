@@ -2,7 +2,8 @@
 
 use super::{Dataset, Objects, Pair};
 use dray_core::FileIndex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use dray_core::maps::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What is left of datasets (only kept for [`dray_core::options::Order::Layout`]).
 #[derive(Debug, Default)]

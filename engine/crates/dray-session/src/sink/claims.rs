@@ -1,7 +1,7 @@
 //! Where a transfer may write: what its driver claimed. Other transfers may be at work elsewhere.
 
+use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, RelPath};
-use std::collections::HashSet;
 
 /// The claims, so that a look costs the depth of a path, however many there are.
 #[derive(Debug)]

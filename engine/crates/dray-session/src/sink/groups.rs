@@ -3,10 +3,11 @@
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
+use dray_core::maps::HashMap;
 use dray_core::options::Durability;
 use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// Small files and folder entries that make a group worth a sync, bytes or not.
 const GROUP_ENTRIES: usize = 4096;

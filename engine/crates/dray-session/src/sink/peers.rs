@@ -6,10 +6,11 @@
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
+use dray_core::maps::{HashMap, HashSet};
 use dray_core::profile::Times;
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId, Time};
 use dray_wire::message::{BlockState, FileClosed, FileId, Message, Segment, Totals};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// In place of an entry that is closed, or never was: nothing is done for it.
