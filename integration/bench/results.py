@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from integration.bench.path import Seen
+from integration.bench.tools import CLEAR, COMPARED, ENCRYPTED, THIRD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ MB = 1e6
 GB = 1e9
 MIB = 1 << 20
 #: what stands between two processes: others are no peers of a mover
-KINDS_OF_PEERS = ("clear", "clear, read back and compared", "encrypted", "third party")
+KINDS_OF_PEERS = (CLEAR, COMPARED, ENCRYPTED, THIRD)
 #: the tool whose time the others are compared with
 BASE = "cp"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -143,8 +144,9 @@ def keep_checksum(path: Path) -> None:
         set_checksum(path, adler32(path))
 
 
+@functools.cache
 def adler32(path: Path) -> int:
-    """Sum a file."""
+    """Sum a file, which stays as it is: each way to copy it is prepared once in each round."""
     value = 1
     with path.open("rb") as file:
         while block := file.read(4 << 20):
