@@ -44,9 +44,11 @@ int number(const std::string &text, int least, int most)
 	return value;
 }
 
-std::string one_line(const std::string &text)
+std::string one_line(const std::string &text) { return whole_line(text.substr(0, line_bytes_max)); }
+
+std::string whole_line(const std::string &text)
 {
-	std::string line = text.substr(0, line_bytes_max);
+	std::string line = text;
 	for (char &c : line)
 		if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
 			c = ' ';

@@ -21,4 +21,7 @@ int number(const std::string &text, int least, int most);
 // The text without what would end a line, cut where nobody reads on.
 std::string one_line(const std::string &text);
 
+// The same with nothing cut: what another program reads.
+std::string whole_line(const std::string &text);
+
 } // namespace dray

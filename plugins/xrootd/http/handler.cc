@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -29,6 +30,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 
 namespace {
 
@@ -64,6 +68,16 @@ std::string header(const XrdHttpExtReq &request, const char *name)
 		if (strcasecmp(known.c_str(), name) == 0)
 			return value;
 	return "";
+}
+
+// Words that the server's file system and dray's wrapper of its storage say to themselves. One from a client
+// would have a copy by HTTP taken for one by root://, which is authorised in another way.
+void refuse_own_words(const std::string &query)
+{
+	for (const char *own : {"tpc.", "dray."})
+		for (size_t at = query.find(own); at != std::string::npos; at = query.find(own, at + 1))
+			if (at == 0 || query[at - 1] == '&' || query[at - 1] == '?')
+				throw Refusal(400, "the address has words that are the server's own (tpc., dray.)");
 }
 
 // What the server's own plug-ins are told of who asks.
@@ -142,10 +156,18 @@ public:
 	{
 		if (!exports.reach(request.resource))
 			throw Refusal(403, "the server exports no such path");
+		if (request.resource.back() == '/')
+			throw Refusal(409, "the address is a folder's");
+		refuse_own_words(opaque_);
 		renew();
 	}
 
-	~LocalFile() { close(); }
+	~LocalFile()
+	{
+		close();
+		if (pin_ >= 0)
+			::close(pin_);
+	}
 
 	// To be read.
 	void open_source()
@@ -159,6 +181,7 @@ public:
 	void open_sink(bool may_overwrite)
 	{
 		const std::string own = opaque_;
+		is_sink_ = true;
 		// Where the storage is wrapped nothing gets the name before the whole file.
 		opaque_ += (opaque_.empty() ? "" : "&") + std::string(dray::http_copy) + "=1";
 		make(may_overwrite);
@@ -182,8 +205,13 @@ public:
 		path_ = dray::path_of(number(), opened_);
 		if (path_.empty())
 			throw Refusal(501, "the storage of this server has no files that dray can open");
+		if (is_sink_)
+			let_go();
 		return path_;
 	}
+
+	// Whether the client was let make a new file, and asked for no right to replace one.
+	bool is_new() const { return is_made_; }
 
 	// Whether an empty file has the name that is there for this copy alone.
 	bool is_placeholder() const { return is_made_ && !is_hidden_; }
@@ -217,6 +245,16 @@ private:
 		if (!file_)
 			throw Refusal(503, "the server has no room for one more file");
 		file_->error.setUCap(reach(socket_of(request_)));
+	}
+
+	// The program takes the name from the empty file. Whoever opens the name then would be given what the
+	// server has open by it, a file without a name, and all they write would be gone. The descriptor that
+	// stays keeps the file's number from becoming another's.
+	void let_go()
+	{
+		pin_ = fcntl(number(), F_DUPFD_CLOEXEC, 3);
+		if (pin_ >= 0)
+			close();
 	}
 
 	void close()
@@ -274,8 +312,8 @@ private:
 	int open(XrdSfsFileOpenMode how, mode_t mode)
 	{
 		for (int waited = 0;;) {
-			int answer = file_->open(request_.resource.c_str(), how, mode, &request_.GetSecEntity(),
-						 opaque_.c_str());
+			int answer = file_->open(request_.resource.c_str(), how | SFS_O_NOTPC, mode,
+						 &request_.GetSecEntity(), opaque_.c_str());
 			int number = 0;
 			std::string text = file_->error.getErrText(number) ? file_->error.getErrText() : "";
 			if (answer == SFS_OK) {
@@ -305,7 +343,9 @@ private:
 		std::string location = (scheme.empty() ? "http" : scheme) + "://" + host;
 		if (port > 0)
 			location += ":" + std::to_string(port);
+		// As the server has read it, its %HH undone.
 		std::string query = header(request_, "xrd-http-query");
+		query = quoted(query.substr(std::min(query.size(), query.find_first_not_of('&'))), "&=");
 		return {location + quoted(request_.resource, "/") + (query.empty() ? "" : "?" + query)};
 	}
 
@@ -320,10 +360,19 @@ private:
 	std::string opaque_;
 	std::unique_ptr<XrdSfsFile> file_;
 	bool is_open_ = false;
+	bool is_sink_ = false;
 	bool is_made_ = false;
 	bool is_hidden_ = false;
 	std::string path_;
 	struct stat opened_ = {};
+	// The file, once the server has closed it; -1: none.
+	int pin_ = -1;
+};
+
+// The names of copies under way, as clients say them.
+struct Names {
+	std::mutex lock;
+	std::set<std::string> taken;
 };
 
 // One place among those for copies under way.
@@ -344,6 +393,29 @@ private:
 	std::atomic<int> &taken_;
 };
 
+// A name that a copy under way will give its file. The empty file of a second one would keep the first
+// from it.
+class Name {
+public:
+	Name(Names &names, const std::string &name) : names_(names), name_(name)
+	{
+		std::lock_guard<std::mutex> hold(names_.lock);
+		if (!names_.taken.insert(name_).second)
+			throw Refusal(423, "another copy to this name is under way");
+	}
+	Name(const Name &) = delete;
+	Name &operator=(const Name &) = delete;
+	~Name()
+	{
+		std::lock_guard<std::mutex> hold(names_.lock);
+		names_.taken.erase(name_);
+	}
+
+private:
+	Names &names_;
+	const std::string name_;
+};
+
 class Handler : public XrdHttpExtHandler {
 public:
 	Handler(XrdSysError &log, XrdSfsFileSystem &files, const dray::Settings &settings,
@@ -361,7 +433,7 @@ public:
 		try {
 			return process(request);
 		} catch (const Redirect &redirect) {
-			std::string location = "Location: " + dray::one_line(redirect.location);
+			std::string location = "Location: " + dray::whole_line(redirect.location);
 			return request.SendSimpleResp(307, nullptr, location.c_str(), nullptr, 0);
 		} catch (const Refusal &refusal) {
 			std::string why = dray::one_line(refusal.what()) + "\n";
@@ -381,10 +453,13 @@ private:
 		dray::CopyRequest asked = dray::read_request(request.headers);
 		Place place(under_way_, settings_.copies_max);
 		LocalFile file(files_, exports_, request);
-		if (asked.is_pull)
+		std::optional<Name> name;
+		if (asked.is_pull) {
+			name.emplace(names_, request.resource);
 			file.open_sink(asked.may_overwrite);
-		else
+		} else {
 			file.open_source();
+		}
 		bool is_begun = false;
 		dray::Outcome outcome;
 		auto send = [&](const std::string &text) {
@@ -397,6 +472,8 @@ private:
 		try {
 			std::string path = file.find();
 			asked.has_placeholder = file.is_placeholder();
+			if (asked.is_pull && file.is_new())
+				asked.may_overwrite = false;
 			outcome = dray::copy(settings_, asked, path, authorities_,
 					     socket_of(request), send);
 		} catch (...) {
@@ -436,6 +513,7 @@ private:
 	dray::Exports exports_;
 	std::string authorities_;
 	std::atomic<int> under_way_{0};
+	Names names_;
 };
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace dray {
@@ -56,7 +57,8 @@ int File::open_nameless(const char *path, mode_t mode, XrdOucEnv &env)
 {
 	had_old = storage.Stat(path, &old, 0, &env) == 0;
 	const std::string name = beside(path);
-	const int made = storage.Create(who, name.c_str(), mode & 0777, env,
+	// Who opens a file that is there says no mode; this one is opened in the next line.
+	const int made = storage.Create(who, name.c_str(), (mode & 0777) | S_IRUSR | S_IWUSR, env,
 					(O_RDWR | O_CREAT | O_EXCL) << 8 | XRDOSS_new);
 	if (made != XrdOssOK)
 		return made;

@@ -7,7 +7,7 @@ use crate::endpoint::Way;
 use crate::gate::{Gate, Origin};
 use crate::placeholder::{self, Placeholder, root_of};
 use crate::{process, say, ticket};
-use dray_core::options::{Links, Options};
+use dray_core::options::{Links, Options, Overwrite};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_runtime::drive::{self, Ended, Ending, Handle, Task, Watch};
 use dray_runtime::observe::Observer;
@@ -148,6 +148,9 @@ pub(crate) struct Target<'a> {
     pub(crate) local_root: Option<&'a Path>,
     /// Whether what has the destination's name is somebody's file, and not the server's placeholder.
     pub(crate) hides: bool,
+    /// Whether a file that has got the name meanwhile may be replaced. Over `root://` nobody says that the
+    /// client has asked for a new file.
+    pub(crate) may_replace: bool,
     pub(crate) config: &'a Config,
 }
 
@@ -234,6 +237,7 @@ pub(crate) fn run(job: &Job) -> Result<()> {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
         hides: placeholder::are_hidden(),
+        may_replace: true,
         config: &job.config,
     };
     let open = || {
@@ -291,6 +295,8 @@ pub(crate) fn carry(
     };
     let destination = open_destination()?;
     placeholder.clear(target.destination)?;
+    // One that stays, a link's, has the name itself.
+    let may_replace = target.may_replace || placeholder.is_there();
 
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
@@ -298,6 +304,10 @@ pub(crate) fn carry(
         // The gate is given them; where the file system keeps no attributes they go no further.
         checksum_attributes: true,
         rate: config.rate,
+        overwrite: match may_replace {
+            true => Overwrite::IfDifferent,
+            false => Overwrite::Never,
+        },
         ..Options::default()
     };
     let buffers = Buffers::new(config.pool_bytes / 2, options.object_bytes);
@@ -425,7 +435,8 @@ fn told(ended: &Ended, ear: &Ear) -> Result<()> {
         std::mem::take(&mut *ear.failures.lock().unwrap_or_else(PoisonError::into_inner));
     let failure = failures.into_iter().next().map(|failure| failure.error);
     match (ended.ending.clone(), failure) {
-        (Ending::Done { failed: 0 }, None) => Ok(()),
+        (Ending::Done { failed: 0 }, None) => check_one(&progress),
+        (_, Some(error)) if error.kind == ErrorKind::AlreadyExists => Err(taken()),
         (_, Some(error)) => Err(error),
         (Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error), _) => {
             Err(error)
@@ -435,6 +446,27 @@ fn told(ended: &Ended, ear: &Ear) -> Result<()> {
                 .remedy("ask for the copy again: it goes on from what is safe"))
         }
     }
+}
+
+/// That nothing failed is not enough: one file is asked for, and has to have its name.
+fn check_one(progress: &Progress) -> Result<()> {
+    if progress.files_skipped > 0 {
+        return Err(taken());
+    }
+    if progress.files_done == 1 {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Unsupported, End::Source, "copy the file");
+    Err(error
+        .cause("the source names no file that may be copied: names that begin with .dray- are dray's own")
+        .remedy("give it another name at the source"))
+}
+
+/// A file has got the name since the client was let make a new one.
+fn taken() -> Error {
+    Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
+        .cause("another file has got its name since the copy was asked for")
+        .remedy("ask for the copy again to replace that: what is safe is not sent again")
 }
 
 /// Takes the placeholder of a copy that cannot begin out of the way, unless another copy of the file is
@@ -516,6 +548,7 @@ mod tests {
                 destination: &name,
                 local_root: None,
                 hides: false,
+                may_replace: true,
                 config: &config,
             };
             let away = || {

@@ -108,6 +108,11 @@ impl Placeholder {
         state.map_or(Ok(()), |state| self.remove(&state, destination))
     }
 
+    /// Whether what was looked at has the name now.
+    pub(crate) fn is_there(&self) -> bool {
+        self.path.metadata().is_ok_and(|state| self.is(&state))
+    }
+
     fn is(&self, state: &Metadata) -> bool {
         self.id == Some((state.dev(), state.ino()))
     }

@@ -58,6 +58,7 @@ struct Request {
     path: PathBuf,
     headers: Vec<(String, String)>,
     streams: u32,
+    /// Of a pull: false where the client was let make a new file and no more.
     overwrite: bool,
     checksum: Sums,
     /// Whether an empty file of the server has the name, made for this copy.
@@ -201,6 +202,7 @@ fn pull(
         destination: &request.path,
         local_root: local_root.as_deref(),
         hides: !request.placeholder,
+        may_replace: request.overwrite,
         config: &config,
     };
     let store = HttpStore::new(url, credentials, End::Source);

@@ -1,0 +1,169 @@
+"""Which names a copy by HTTP may take, and what it may replace: ``curl -X COPY``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.curl import ask, assert_good, begin, failure, heard, sent, status
+from integration.xrootd.files import hide
+from integration.xrootd.http import copying, nginx
+from integration.xrootd.servers import cluster_lines, give
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Process
+    from integration.xrootd.http import Copying, Web
+    from integration.xrootd.servers import Scene
+
+pytestmark = pytest.mark.server
+
+MIB = 1 << 20
+#: of the slow copies, beyond what is synced at a time
+LARGE = 160 * MIB
+NOBODY = "http://127.0.0.1:1/a"
+
+
+def test_a_copy_by_http_is_never_taken_for_one_by_root(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """Words of ``root://`` copies in an address are refused: a server could die of them."""
+    # Copies by root:// are on.
+    sink = copying(bare, plugins, certificates, tpc="pgm /usr/bin/xrdcp --server")
+    stood = sink.data / "stood"
+    make_file(stood, MIB, 1)
+    give(stood)
+    before = hash_file(stood)
+    for query in ("tpc.key=k&tpc.org=o", "a=b&tpc.key=k", "dray.copy=1", "tpc%2ekey=k"):
+        for name in ("stood", "new"):
+            for header in (f"Destination: {NOBODY}", f"Source: {NOBODY}"):
+                assert status(ask(bare, f"{sink.url}/{name}?{query}", header)) == 400, query
+    assert hash_file(stood) == before
+    assert [path.name for path in sink.data.iterdir()] == ["stood"]
+    # What only looks like them is the client's own.
+    web = nginx(bare)
+    make_file(web.data / "a", MIB, 2)
+    assert_good(ask(bare, f"{sink.url}/new?x=tpc.key&xtpc.key=k", f"Source: {web.url}/a"))
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["plain", "wrapped"])
+def test_a_folders_address_is_refused_and_makes_nothing(
+    bare: Scene, plugins: Path, certificates: Path, is_wrapped: bool
+) -> None:
+    lines = [hide(bare)] if is_wrapped else []
+    sink = copying(bare, plugins, certificates, lines=lines)
+    for path in ("new/", "new/deep/", ""):
+        assert status(ask(bare, f"{sink.url}/{path}", f"Source: {NOBODY}")) == 409, path
+    assert list(sink.data.iterdir()) == []
+
+
+def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
+    """Begin a copy of a large file to ``b``; return when some of it is safe."""
+    config.write_text(f"rate = {64 * MIB}\n", encoding="ascii")
+    client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
+    until = time.monotonic() + 60
+    parts = sink.data.glob
+    while not any(path.stat().st_blocks * 512 > 80 * MIB for path in parts(".dray-*.part")):
+        assert time.monotonic() < until, heard(client)
+        time.sleep(0.02)
+    config.write_text("", encoding="ascii")
+    return client
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["plain", "wrapped"])
+def test_a_file_that_gets_the_name_meanwhile_stays(
+    bare: Scene, plugins: Path, certificates: Path, is_wrapped: bool
+) -> None:
+    """Who was let make a new file replaces none; asked again, the copy goes on and does."""
+    config = bare.folder / "slow.toml"
+    config.write_text("", encoding="ascii")
+    lines = [hide(bare)] if is_wrapped else []
+    settings = ["marker_seconds 1", f"config {config}"]
+    sink = copying(bare, plugins, certificates, lines=lines, settings=settings)
+    web = nginx(bare)
+    make_file(web.data / "a", LARGE, 1)
+    other = bare.folder / "other"
+    make_file(other, 3 * MIB, 2)
+    give(other)
+    client = begin_slowly(bare, sink, web, config)
+    if is_wrapped:
+        # The wrapper lets nobody write there; who moves a file there is not asked.
+        taken = sink.data / "moved"
+        make_file(taken, 3 * MIB, 2)
+        give(taken)
+        taken.rename(sink.data / "b")
+    else:
+        # Another client's upload has a file of its own, and all of its bytes.
+        put = bare.run("curl", "-sS", "-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b")
+        assert status(put) in (200, 201)
+    assert "another file has got its name" in failure(client.wait(120))
+    assert hash_file(sink.data / "b") == hash_file(other)
+    kept = ask(bare, f"{sink.url}/b", f"Source: {web.url}/a", "Overwrite: F")
+    assert status(kept) == 412
+    assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
+    now, before = sent(sink)[-1]
+    assert (now, before) == (0, LARGE)
+    assert hash_file(sink.data / "b") == hash_file(web.data / "a")
+    # And once more, right after: the wrapper still knows of the copy before.
+    make_file(web.data / "a", 5 * MIB, 3)
+    assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
+    assert hash_file(sink.data / "b") == hash_file(web.data / "a")
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_second_copy_to_one_name_is_told_of_the_first(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    config = bare.folder / "slow.toml"
+    settings = ["marker_seconds 1", f"config {config}"]
+    config.write_text("", encoding="ascii")
+    sink = copying(bare, plugins, certificates, settings=settings)
+    web = nginx(bare)
+    make_file(web.data / "a", LARGE, 1)
+    first = begin_slowly(bare, sink, web, config)
+    second = ask(bare, f"{sink.url}/b", f"Source: {web.url}/a")
+    assert status(second) == 423, second.out
+    assert_good(first.wait(120))
+    assert hash_file(sink.data / "b") == hash_file(web.data / "a")
+    assert tree.leftovers(sink.data) == []
+
+
+def test_a_source_that_is_drays_own_is_no_success_without_a_file(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    sink = copying(bare, plugins, certificates)
+    web = nginx(bare)
+    make_file(web.data / ".dray-ab.part", MIB, 1)
+    said = failure(ask(bare, f"{sink.url}/b", f"Source: {web.url}/.dray-ab.part"))
+    assert "names that begin with .dray- are dray's own" in said
+    assert list(sink.data.iterdir()) == []
+
+
+def test_a_redirect_has_all_of_a_long_address(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """Nothing of it is cut off, and what has to be is escaped."""
+    lines = cluster_lines()
+    head, data = (
+        copying(bare, plugins, certificates, name=name, lines=lines, own_port=False)
+        for name in ("head", "data0")
+    )
+    for one in (head, data):
+        one.server.start_manager()
+    (data.data / "x").write_bytes(b"x")
+    give(data.data / "x")
+    bare.await_found(head.server, "x")
+    path = "/".join(["%C3%BC" * 100] * 3) + "/end"
+    query = "authz=Bearer%20a.b%23c"
+    words = ["-H", f"Source: {NOBODY}", "-o", "/dev/null", "-w", "%{redirect_url}"]
+    asked = bare.run("curl", "-sSN", "-X", "COPY", *words, f"{head.url}/{path}?{query}")
+    there = asked.out.strip()
+    assert there.startswith(data.url), there
+    assert there.endswith(f"?{query}"), there
+    assert unquote(there.removeprefix(data.url).partition("?")[0]) == "/" + unquote(path)
