@@ -147,6 +147,14 @@ def test_a_token_file_without_end_is_refused(bench: Bench) -> None:
     assert ended.memory_peak < 64 * tree.MIB
 
 
+def test_a_token_file_that_is_not_there_is_named(bench: Bench) -> None:
+    away = bench.folder / "away"
+    serve: list[Word] = ["serve", "--root", bench.folder, "--token-file", away]
+    ended = bench.start(*serve).wait(20).expect(REFUSED)
+    assert f"read the token file {away}: not found" in ended.words
+    assert "one line of random characters" in ended.words
+
+
 @pytest.mark.parametrize("way", [Way(push=True), Way(push=False)], ids=str)
 def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
     """The first wins, the others fail by name, and none has bytes of another."""

@@ -59,6 +59,32 @@ def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
     assert tree.leftovers(bare.folder / "out") == []
 
 
+def test_a_file_may_begin_as_an_answer_does(bare: Scene, ours: Path) -> None:
+    """What a body begins with is the file's, whatever it looks like."""
+    for number, web in enumerate(both(bare)):
+        for fields in ("", "A: b\r\n"):
+            source = web.data / f"a{len(fields)}"
+            rest = b"" if fields else b"\r\n" + bytes(9000)
+            source.write_bytes(f"HTTP/1.1 100 Continue\r\n{fields}".encode() + rest)
+            old = int(time.time()) - 10
+            os.utime(source, (old, old))
+            give(source)
+            to = bare.folder / "out" / f"{number}-{len(fields)}"
+            cp(bare, ours, f"{web.url}/{source.name}", to).expect(0)
+            assert hash_file(to) == hash_file(source)
+
+
+def test_an_empty_file_behind_an_address_for_reading_alone(bare: Scene, ours: Path) -> None:
+    """Signed addresses are often good for GET and nothing else."""
+    web = nginx(bare, places=["if ($request_method = HEAD) { return 403; }"])
+    make(web, "empty", 0)
+    make(web, "one", 1)
+    for name in ("empty", "one"):
+        to = bare.folder / name
+        cp(bare, ours, f"{web.url}/{name}", to).expect(0)
+        assert hash_file(to) == hash_file(web.data / name)
+
+
 def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
     """A tree arrives by WebDAV, empty folders and odd names included."""
     web, _ = xrootd(bare)

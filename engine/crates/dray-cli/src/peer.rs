@@ -7,6 +7,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use dray_endpoint::access::authorities;
 use dray_endpoint::client::{Client, Keeper};
 use dray_runtime::net::{Identity, Token, Trust};
+use dray_store::errno::too_many_open;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -187,10 +188,19 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
     std::fs::File::open(file)
         .and_then(|opened| opened.take(TOKEN_FILE_MAX).read_to_end(&mut bytes))
         .map_err(|error| {
-            usage(
-                format!("the token file {}: {error}", file.display()),
-                "name a file with one line of random characters",
-            )
+            let operation = format!("read the token file {}", file.display());
+            if let Some(lack) = too_many_open(End::Here, &operation, &error) {
+                return lack;
+            }
+            let remedy = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "run this as the user whose token it is, or have that user give access"
+                }
+                _ => "name a file with one line of random characters",
+            };
+            Error::new(error.kind().into(), End::Here, operation)
+                .cause(error.to_string())
+                .remedy(remedy)
         })?;
     let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
     if mode & OTHERS_READ != 0 {

@@ -25,7 +25,11 @@ pub(crate) fn run(token: &Token) -> Result<Exit, Stop> {
 }
 
 fn mint(mint: &Mint) -> Result<Exit, Stop> {
-    let config = Config::load(&mint.dir.join(endpoint::CONFIG_FILE))?;
+    let file = mint.dir.join(endpoint::CONFIG_FILE);
+    let config = Config::load(&file).map_err(|error| match error.kind {
+        ErrorKind::NotFound => error.remedy("name the endpoint's folder with --dir DIR"),
+        _ => error,
+    })?;
     let local = config.issuer_local.as_ref().ok_or_else(|| {
         usage(
             "this endpoint has no issuer of its own",

@@ -80,6 +80,8 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
+    /// Past every proxy.
+    direct: ureq::Agent,
     home: Origin,
     credentials: Credentials,
     end: End,
@@ -92,25 +94,29 @@ impl Client {
             .root_certs(RootCerts::Specific(Arc::new(authorities())))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
-        let config = ureq::Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .allow_non_standard_methods(true)
-            .user_agent(concat!("dray/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .timeout_connect(Some(CONNECT_MAX))
-            .timeout_per_read(Some(SILENCE_MAX))
-            .timeout_per_write(Some(SILENCE_MAX))
-            .max_idle_connections(KEPT_MAX)
-            .max_idle_connections_per_host(KEPT_MAX)
-            .max_idle_age(KEPT_FOR)
-            .build();
-        let connector = DefaultConnector::new().chain(Capitals);
-        let resolver = DefaultResolver::default();
+        let agent = |proxy| {
+            let config = ureq::Agent::config_builder()
+                .tls_config(tls.clone())
+                .proxy(proxy)
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .allow_non_standard_methods(true)
+                .user_agent(concat!("dray/", env!("CARGO_PKG_VERSION")))
+                .accept_encoding("identity")
+                .timeout_connect(Some(CONNECT_MAX))
+                .timeout_per_read(Some(SILENCE_MAX))
+                .timeout_per_write(Some(SILENCE_MAX))
+                .max_idle_connections(KEPT_MAX)
+                .max_idle_connections_per_host(KEPT_MAX)
+                .max_idle_age(KEPT_FOR)
+                .build();
+            let connector = DefaultConnector::new().chain(Capitals);
+            ureq::Agent::with_parts(config, connector, DefaultResolver::default())
+        };
         Self {
-            agent: ureq::Agent::with_parts(config, connector, resolver),
+            agent: agent(ureq::Proxy::try_from_env()),
+            direct: agent(None),
             home,
             credentials,
             end,
@@ -214,11 +220,20 @@ impl Client {
         Ok(request)
     }
 
+    /// By a proxy, where the environment names one. A proxy's loopback is its own host's.
+    fn agent_for(&self, origin: &Origin) -> &ureq::Agent {
+        match origin.is_loopback() {
+            true => &self.direct,
+            false => &self.agent,
+        }
+    }
+
     fn ask_once(&self, ask: &Ask<'_>, place: Place) -> Result<Answer> {
         let request = self.head(ask, &place)?;
+        let agent = self.agent_for(&place.origin);
         let answered = match ask.body {
-            "" => request.body(()).map(|request| self.agent.run(request)),
-            body => request.body(body).map(|request| self.agent.run(request)),
+            "" => request.body(()).map(|request| agent.run(request)),
+            body => request.body(body).map(|request| agent.run(request)),
         };
         self.answered(ask, place, answered)
     }
@@ -236,7 +251,8 @@ impl Client {
         let mut body = body;
         let request = self.head(ask, &place)?;
         let body = ureq::SendBody::from_reader(&mut body);
-        let answered = request.body(body).map(|request| self.agent.run(request));
+        let agent = self.agent_for(&place.origin);
+        let answered = request.body(body).map(|request| agent.run(request));
         self.answered(ask, place, answered)
     }
 

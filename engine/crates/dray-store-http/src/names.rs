@@ -52,7 +52,14 @@ impl<In: Transport> Transport for Capitalised<In> {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         loop {
             let has_more = self.inner.await_input(timeout)?;
-            match interim(self.inner.buffers().input()) {
+            let input = self.inner.buffers().input();
+            // What follows is an answer's head or body, and may begin with any bytes.
+            if !self.writer.expects || input.is_empty() {
+                return Ok(has_more);
+            }
+            let begun = interim(input);
+            self.writer.expects = begun == Interim::Unfinished;
+            match begun {
                 // Its rest is on the way.
                 Interim::Unfinished if has_more => {}
                 Interim::Fields(length) => {
@@ -88,7 +95,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Longest interim answer that is waited for.
 const INTERIM_BYTES_MAX: usize = 4096;
 
-/// What an input begins with.
+/// What an input begins with. Part of the status line counts as none of it: servers send it at once.
 #[derive(Debug, PartialEq, Eq)]
 enum Interim {
     /// Nothing of the kind, or one without fields.
@@ -135,6 +142,8 @@ struct Writer {
     name: Vec<u8>,
     /// Of the body, once its header was seen. dray sends no chunks.
     length: u64,
+    /// An answer before the answer was asked for, and nothing has come yet.
+    expects: bool,
 }
 
 impl Writer {
@@ -161,15 +170,20 @@ impl Writer {
 
     fn step(&mut self, byte: &mut u8) {
         self.at = match (self.at, *byte) {
-            (At::RequestLine, b'\n') => At::LineStart,
+            (At::RequestLine, b'\n') => {
+                self.expects = false;
+                At::LineStart
+            }
             (At::LineStart, b'\r') => At::HeadEnd,
             (At::LineStart, _) => {
                 self.name.clear();
                 self.name(byte, true)
             }
             (At::Name { .. }, b':') => {
-                if self.name == b"content-length" {
-                    self.length = 0;
+                match self.name.as_slice() {
+                    b"content-length" => self.length = 0,
+                    b"expect" => self.expects = true,
+                    _ => {}
                 }
                 At::Value
             }
@@ -243,6 +257,18 @@ mod tests {
             let written = String::from_utf8_lossy(&bytes);
             assert_eq!(written, requests(large), "pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn an_interim_answer_is_looked_for_where_one_was_asked_for() {
+        let mut writer = Writer::default();
+        let mut put =
+            b"PUT /a HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\nabc".to_vec();
+        writer.pass(&mut put);
+        assert!(writer.expects);
+        let mut get = b"GET /expect HTTP/1.1\r\nhost: expect\r\n\r\n".to_vec();
+        writer.pass(&mut get);
+        assert!(!writer.expects);
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl HttpStore {
                 .file(path)
                 .cause("it was written to while it was sent"));
         }
-        verify(server, sending, state.len(), &sums)
+        verify(server, sending, state.len(), &sums, tell)
     }
 }
 
@@ -154,7 +154,13 @@ fn send(
     }
 }
 
-fn verify(server: &Server, sending: &Sending<'_>, length: u64, sums: &Sums) -> Result<()> {
+fn verify(
+    server: &Server,
+    sending: &Sending<'_>,
+    length: u64,
+    sums: &Sums,
+    tell: &(dyn Fn(u64) + Sync),
+) -> Result<()> {
     let fault = |kind| Error::new(kind, server.end, "verify the file").file(sending.path);
     let found = server.look(sending.path, "verify the file")?;
     if found.size != Some(length) {
@@ -166,7 +172,7 @@ fn verify(server: &Server, sending: &Sending<'_>, length: u64, sums: &Sums) -> R
     if sending.verify == Verify::Never {
         return Ok(());
     }
-    let said: Option<Checksum> = match server.digest(sending.path) {
+    let said: Option<Checksum> = match server.digest(sending.path, &|| tell(length)) {
         Ok(said) => said,
         Err(error) if sending.verify == Verify::Required => return Err(error),
         Err(_) => None,

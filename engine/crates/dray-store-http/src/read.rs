@@ -181,7 +181,11 @@ impl HttpFile {
                 }
             }
             // The whole file is what was asked for.
-            200 if offset == 0 && end == self.known.size => {}
+            200 if offset == 0 && end == self.known.size => {
+                if answer.length().is_some_and(|size| size != self.known.size) {
+                    return Err(self.changed("it has another size than when it was opened"));
+                }
+            }
             200 => {
                 let fault = self.server.client.fault(ErrorKind::Unsupported, &ask);
                 return Err(fault
@@ -211,8 +215,12 @@ impl HttpFile {
             }
         }
         if filled == 0 {
-            let fault = self.server.client.fault(ErrorKind::ShortRead, &ask);
-            let cause = format!("{} sends nothing of {announced:?} bytes", place.origin);
+            // Its head was right. A proxy whose own server went away ends an answer so: try again.
+            let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
+            let cause = match announced {
+                Some(bytes) => format!("{} sends nothing of {bytes} bytes", place.origin),
+                None => format!("{} sends nothing of it", place.origin),
+            };
             return Err(fault.cause(cause).remedy("look at the server"));
         }
         // Its end must be read for the connection to be kept.

@@ -21,8 +21,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Longest answer about one folder: a few hundred thousand files (guess, revisit).
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
+/// How often a server that says nothing is asked for the sum of one file: for an hour in all, as each
+/// question waits two minutes (guess, revisit).
+const QUESTIONS_MAX: u32 = 30;
+
 /// Files that are remembered between listing and opening.
 const REMEMBERED_MAX: usize = 1 << 16;
+
+/// Whether a range was refused because there is no byte at all.
+fn is_empty(answer: &Answer) -> bool {
+    let range = answer.header("content-range");
+    range.is_some_and(|range| range.trim() == "bytes */0")
+}
 
 /// What is known of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -196,6 +206,8 @@ impl Server {
                     .and_then(read_content_range)
                     .and_then(|range| range.2),
                 200 => answer.length(),
+                // There is no first byte of an empty file.
+                416 if is_empty(&answer) => Some(0),
                 _ => return Err(self.client.refused(&ask, answer)),
             };
         } else if answer.status != 200 {
@@ -238,8 +250,22 @@ impl Server {
         })
     }
 
-    /// The checksum that the server knows of a file, if it knows one.
-    pub(crate) fn digest(&self, path: &RelPath) -> Result<Option<Checksum>> {
+    /// The checksum that the server knows of a file, if it knows one. A server that has to read the file for
+    /// it says nothing meanwhile, and is asked again; `meanwhile` is called before.
+    pub(crate) fn digest(&self, path: &RelPath, meanwhile: &dyn Fn()) -> Result<Option<Checksum>> {
+        let mut questions = 1;
+        loop {
+            match self.digest_once(path) {
+                Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
+                    questions += 1;
+                    meanwhile();
+                }
+                said => return said,
+            }
+        }
+    }
+
+    fn digest_once(&self, path: &RelPath) -> Result<Option<Checksum>> {
         let place = self.place(path);
         let ask = Ask {
             method: "HEAD",
@@ -316,7 +342,7 @@ impl HttpStore {
     /// # Errors
     /// Of the server.
     pub fn checksum(&self, path: &RelPath) -> Result<Option<Checksum>> {
-        self.server.digest(path)
+        self.server.digest(path, &|| ())
     }
 }
 

@@ -225,13 +225,13 @@ impl Sink {
         }
     }
 
-    /// A partial file is open. If nobody will write to it any more, what an earlier run made safe of
-    /// it stays; else nothing of it does.
     /// Whether the pieces of a resumed file are not too many beside those of the others.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
+    /// A partial file is open. If nobody will write to it any more, what an earlier run made safe of
+    /// it stays; else nothing of it does.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
