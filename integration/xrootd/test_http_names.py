@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -10,15 +11,24 @@ import pytest
 
 from integration.harness import tree
 from integration.harness.tree import hash_file, make_file
-from integration.xrootd.curl import ask, assert_good, begin, failure, heard, sent, status
+from integration.xrootd.curl import (
+    ask,
+    assert_good,
+    begin,
+    durable,
+    failure,
+    heard,
+    sent,
+    status,
+)
 from integration.xrootd.files import hide
 from integration.xrootd.http import copying, nginx
-from integration.xrootd.servers import cluster_lines, give
+from integration.xrootd.servers import HERE, cluster_lines, give
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from integration.harness.program import Process
+    from integration.harness.program import Process, Word
     from integration.xrootd.http import Copying, Web
     from integration.xrootd.servers import Scene
 
@@ -26,7 +36,7 @@ pytestmark = pytest.mark.server
 
 MIB = 1 << 20
 #: of the slow copies, beyond what is synced at a time
-LARGE = 160 * MIB
+LARGE = 144 * MIB
 NOBODY = "http://127.0.0.1:1/a"
 
 
@@ -64,14 +74,14 @@ def test_a_folders_address_is_refused_and_makes_nothing(
 
 
 def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
-    """Begin a copy of a large file to ``b``; return when some of it is safe."""
-    config.write_text(f"rate = {64 * MIB}\n", encoding="ascii")
+    """Begin a copy of a large file to ``b``; return when some of it is safe, much is to come."""
+    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
     until = time.monotonic() + 60
-    parts = sink.data.glob
-    while not any(path.stat().st_blocks * 512 > 80 * MIB for path in parts(".dray-*.part")):
+    while not any(durable(heard(client))):
         assert time.monotonic() < until, heard(client)
         time.sleep(0.02)
+    # Of those that are asked for from now on.
     config.write_text("", encoding="ascii")
     return client
 
@@ -114,6 +124,32 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     make_file(web.data / "a", 5 * MIB, 3)
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     assert hash_file(sink.data / "b") == hash_file(web.data / "a")
+    assert tree.leftovers(sink.data) == []
+
+
+def test_what_is_uploaded_before_the_source_answers_stays(
+    bare: Scene, plugins: Path, certificates: Path
+) -> None:
+    """The server's empty file has the name as long as the source is silent."""
+    sink = copying(bare, plugins, certificates, settings=["marker_seconds 1"])
+    other = bare.folder / "other"
+    make_file(other, 3 * MIB, 2)
+    give(other)
+    with socket.create_server((HERE, 0)) as silent:
+        port = silent.getsockname()[1]
+        client = begin(bare, f"{sink.url}/b", f"Source: http://{HERE}:{port}/a")
+        asking, _ = silent.accept()
+        words: list[Word] = ["-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b"]
+        assert status(bare.run("curl", "-sS", *words)) in (200, 201)
+        known = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 5"
+        with asking:
+            while said := asking.recv(1 << 16):
+                is_known = said.startswith((b"HEAD", b"GET"))
+                head = f"200 Good\r\n{known}" if is_known else "405 No\r\nContent-Length: 0"
+                asking.sendall(f"HTTP/1.1 {head}\r\n\r\n".encode())
+        ended = client.wait(60)
+    assert "another file has got its name" in failure(ended)
+    assert hash_file(sink.data / "b") == hash_file(other)
     assert tree.leftovers(sink.data) == []
 
 

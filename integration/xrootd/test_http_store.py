@@ -74,17 +74,6 @@ def test_a_file_may_begin_as_an_answer_does(bare: Scene, ours: Path) -> None:
             assert hash_file(to) == hash_file(source)
 
 
-def test_an_empty_file_behind_an_address_for_reading_alone(bare: Scene, ours: Path) -> None:
-    """Signed addresses are often good for GET and nothing else."""
-    web = nginx(bare, places=["if ($request_method = HEAD) { return 403; }"])
-    make(web, "empty", 0)
-    make(web, "one", 1)
-    for name in ("empty", "one"):
-        to = bare.folder / name
-        cp(bare, ours, f"{web.url}/{name}", to).expect(0)
-        assert hash_file(to) == hash_file(web.data / name)
-
-
 def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
     """A tree arrives by WebDAV, empty folders and odd names included."""
     web, _ = xrootd(bare)

@@ -22,6 +22,7 @@ use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substre
 use dray_wire::message::Selection;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Says that TLS was asked for: the URL's scheme does not.
@@ -178,6 +179,8 @@ pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
 #[derive(Default)]
 pub(crate) struct Ear {
     failures: Mutex<Vec<Failure>>,
+    /// The file has got its name: a session that comes after a lost one finds it there.
+    is_done: AtomicBool,
     tell: Option<Tell>,
 }
 
@@ -199,7 +202,7 @@ impl Observer for Ear {
                 failures.push(failure.clone());
             }
             Event::Notice(notice) => say::note(&format!("notes that it {notice}")),
-            Event::FileDone { .. } => {}
+            Event::FileDone { .. } => self.is_done.store(true, Ordering::Relaxed),
         }
     }
 
@@ -295,8 +298,10 @@ pub(crate) fn carry(
     };
     let destination = open_destination()?;
     placeholder.clear(target.destination)?;
-    // One that stays, a link's, has the name itself.
-    let may_replace = target.may_replace || placeholder.is_there();
+    // Somebody has written to the server's own empty file meanwhile, or it was never that.
+    if !target.may_replace && placeholder.is_there() {
+        return Err(taken());
+    }
 
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
@@ -304,7 +309,7 @@ pub(crate) fn carry(
         // The gate is given them; where the file system keeps no attributes they go no further.
         checksum_attributes: true,
         rate: config.rate,
-        overwrite: match may_replace {
+        overwrite: match target.may_replace {
             true => Overwrite::IfDifferent,
             false => Overwrite::Never,
         },
@@ -435,6 +440,7 @@ fn told(ended: &Ended, ear: &Ear) -> Result<()> {
         std::mem::take(&mut *ear.failures.lock().unwrap_or_else(PoisonError::into_inner));
     let failure = failures.into_iter().next().map(|failure| failure.error);
     match (ended.ending.clone(), failure) {
+        (Ending::Done { failed: 0 }, None) if ear.is_done.load(Ordering::Relaxed) => Ok(()),
         (Ending::Done { failed: 0 }, None) => check_one(&progress),
         (_, Some(error)) if error.kind == ErrorKind::AlreadyExists => Err(taken()),
         (_, Some(error)) => Err(error),

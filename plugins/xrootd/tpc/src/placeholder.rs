@@ -75,8 +75,8 @@ impl Placeholder {
     }
 
     /// Takes it out of the way, once this copy alone may write there. Without it a copy that is killed
-    /// leaves no name that would stop the next one, and nobody reads an empty file meanwhile; the
-    /// server keeps it open and does not miss the name.
+    /// leaves no name that would stop the next one, and nobody reads an empty file meanwhile; a server
+    /// that keeps it open does not miss the name.
     ///
     /// What has bytes stays until the copy replaces it, as does what another copy has published since
     /// it was looked at. A link stays too: the server's space knows it.
