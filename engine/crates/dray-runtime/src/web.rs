@@ -81,7 +81,7 @@ pub(crate) fn may_offer(sources: &Sources) -> bool {
 pub fn checksum(sources: &Sources) -> Result<Option<Checksum>> {
     match sources {
         Sources::Web(urls) => match urls.as_slice() {
-            [url] if !url.is_folder => open(url)?.checksum(&url.path),
+            [url] if !url.is_folder => open(url)?.checksum(&url.path, &|| false),
             _ => Ok(None),
         },
         _ => Ok(None),

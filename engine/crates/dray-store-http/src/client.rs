@@ -20,7 +20,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(15);
 
 /// A connection on which nothing moves for so long is lost. A server may compute a checksum or
 /// fetch a file from a tape's buffer before it says a word (guess, revisit).
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Redirects that are followed, one after the other.
 const REDIRECTS_MAX: usize = 10;

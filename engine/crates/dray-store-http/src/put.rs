@@ -172,7 +172,10 @@ fn verify(
     if sending.verify == Verify::Never {
         return Ok(());
     }
-    let said: Option<Checksum> = match server.digest(sending.path, &|| tell(length)) {
+    let said: Option<Checksum> = match server.digest(sending.path, &|| {
+        tell(length);
+        sending.verify == Verify::Required
+    }) {
         Ok(said) => said,
         Err(error) if sending.verify == Verify::Required => return Err(error),
         Err(_) => None,

@@ -22,6 +22,8 @@ pub(crate) struct HttpFile {
     /// What was known when it was opened.
     known: Known,
     last: Mutex<Last>,
+    /// Held by the first who asks, until an answer has come.
+    settling: Mutex<()>,
     /// Reads under way.
     busy: AtomicU32,
     /// Reads that have ended.
@@ -32,6 +34,8 @@ pub(crate) struct HttpFile {
 struct Last {
     /// Where redirects led to: asked first the next time.
     place: Option<Place>,
+    /// Whether the first question has ended.
+    is_settled: bool,
     /// Whether the answers so far, all of them, have said which version they are of; none without
     /// an answer. Many threads read by one handle: none may be excused by what another one's said.
     are_known: Option<bool>,
@@ -55,6 +59,7 @@ impl HttpFile {
             path,
             known,
             last: Mutex::default(),
+            settling: Mutex::default(),
             busy: AtomicU32::new(0),
             ended: AtomicU64::new(0),
         }
@@ -64,8 +69,15 @@ impl HttpFile {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a range, where the last answer came from first: a redirect may have expired.
+    /// Asks for a range, where the last answer came from first: a redirect may have expired. Until the first
+    /// answer only one is asked for: a cluster might send each to another of its servers, whose files need
+    /// not be the same.
     fn get(&self, range: &str) -> Result<Answer> {
+        let is_settled = self.last().is_settled;
+        let _first = (!is_settled).then(|| {
+            let settling = self.settling.lock();
+            settling.unwrap_or_else(PoisonError::into_inner)
+        });
         let home = self.server.place(&self.path);
         let mut headers = vec![("Range", range)];
         if let Some(tag) = &self.known.tag {
@@ -85,9 +97,13 @@ impl HttpFile {
                 _ => self.last().place = None,
             }
         }
-        let answer = ask(&home)?;
+        let answer = ask(&home);
+        let mut last = self.last();
+        // After a failure too: others do not wait for theirs one after the other.
+        last.is_settled = true;
+        let answer = answer?;
         if !answer.place.origin.is(&home.origin) && answer.status == 206 {
-            self.last().place = Some(answer.place.clone());
+            last.place = Some(answer.place.clone());
         }
         Ok(answer)
     }
@@ -314,9 +330,9 @@ mod tests {
     use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
     use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};
     use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
     const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -430,6 +446,78 @@ mod tests {
         assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
         // Nor does what has changed become what it was.
         assert_eq!((modified(), modified()), (784_111_778, 784_111_778));
+    }
+
+    #[test]
+    fn an_empty_file_behind_an_address_for_reading_alone_is_asked_for_whole() {
+        let store = serve(vec![
+            "405 No".to_owned(),
+            "403 No".to_owned(),
+            "416 Range\r\nContent-Range: bytes */0".to_owned(),
+            format!("200 Good\r\nLast-Modified: {OLD}"),
+        ]);
+        let path = RelPath::parse(b"a").expect("good");
+        let found = store.server().look(&path, "open the file").expect("found");
+        let seconds = found.modified.map(|time| time.seconds);
+        assert_eq!((found.size, seconds), (Some(0), Some(784_111_777)));
+    }
+
+    #[test]
+    fn a_whole_answer_of_another_length_is_another_version() {
+        let store = serve(vec![format!("200 Good\r\nLast-Modified: {OLD}")]);
+        let read = open(&store).read_at(0, &mut [0; 2]);
+        let error = read.expect_err("of another length");
+        assert_eq!(error.kind, ErrorKind::SourceChanged);
+    }
+
+    /// Reads the head of the next request; gives where it is answered, and the head.
+    fn asked(listener: &TcpListener) -> (TcpStream, String) {
+        let (socket, _) = listener.accept().expect("accepts");
+        let lines = BufReader::new(socket.try_clone().expect("clones")).lines();
+        let lines = lines.map(|line| line.expect("reads"));
+        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        (socket, head.join("\n").to_ascii_lowercase())
+    }
+
+    #[test]
+    fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
+        let bind = || TcpListener::bind("127.0.0.1:0").expect("binds");
+        let (home, there) = (bind(), bind());
+        let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+        let url = format!("http://127.0.0.1:{}/", port(&home));
+        let place = format!("http://127.0.0.1:{}/b", port(&there));
+        let redirected = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&redirected);
+        std::thread::spawn(move || {
+            loop {
+                let (mut socket, _) = asked(&home);
+                counted.fetch_add(1, Ordering::SeqCst);
+                // Long enough for the others to ask as well.
+                std::thread::sleep(Duration::from_millis(50));
+                let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close";
+                write!(socket, "{head}\r\nLocation: {place}\r\n\r\n").expect("writes");
+            }
+        });
+        std::thread::spawn(move || {
+            loop {
+                let (mut socket, head) = asked(&there);
+                let at = u64::from(!head.contains("bytes=0-0"));
+                let head = part(at, &format!("\r\nLast-Modified: {OLD}"));
+                let more = "Content-Length: 1\r\nConnection: close";
+                write!(socket, "HTTP/1.1 {head}\r\n{more}\r\n\r\nx").expect("writes");
+            }
+        });
+        let url = HttpUrl::read(url.as_bytes()).expect("good").expect("web");
+        let file = open(&HttpStore::new(&url, Credentials::none(), End::Source));
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let file = &file;
+                scope.spawn(move || {
+                    assert_eq!(file.read_at(number % 2, &mut [0]).expect("reads"), 1)
+                });
+            }
+        });
+        assert_eq!(redirected.load(Ordering::SeqCst), 1);
     }
 
     #[test]

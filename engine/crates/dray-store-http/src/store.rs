@@ -1,6 +1,6 @@
 //! A web server as a store: what it says of a path, and which question it answers.
 
-use crate::client::{Answer, Ask, Client};
+use crate::client::{Answer, Ask, Client, SILENCE_MAX};
 use crate::credentials::Credentials;
 use crate::dav::{self, Found};
 use crate::list::Walk;
@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Longest answer about one folder: a few hundred thousand files (guess, revisit).
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -206,8 +207,17 @@ impl Server {
                     .and_then(read_content_range)
                     .and_then(|range| range.2),
                 200 => answer.length(),
-                // There is no first byte of an empty file.
-                416 if is_empty(&answer) => Some(0),
+                // There is no first byte of an empty file; all of it can be asked for.
+                416 if is_empty(&answer) => {
+                    answer = self.client.ask(&Ask {
+                        headers: &[],
+                        ..ask
+                    })?;
+                    match answer.status {
+                        200 => answer.length(),
+                        _ => return Err(self.client.refused(&ask, answer)),
+                    }
+                }
                 _ => return Err(self.client.refused(&ask, answer)),
             };
         } else if answer.status != 200 {
@@ -251,17 +261,23 @@ impl Server {
     }
 
     /// The checksum that the server knows of a file, if it knows one. A server that has to read the file for
-    /// it says nothing meanwhile, and is asked again; `meanwhile` is called before.
-    pub(crate) fn digest(&self, path: &RelPath, meanwhile: &dyn Fn()) -> Result<Option<Checksum>> {
+    /// it says nothing meanwhile, and is asked again as long as somebody `waits`.
+    pub(crate) fn digest(
+        &self,
+        path: &RelPath,
+        waits: &dyn Fn() -> bool,
+    ) -> Result<Option<Checksum>> {
         let mut questions = 1;
         loop {
-            match self.digest_once(path) {
-                Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
-                    questions += 1;
-                    meanwhile();
-                }
-                said => return said,
+            let asked = Instant::now();
+            let said = self.digest_once(path);
+            // Not one that says at once that something behind it takes too long.
+            let is_silent = matches!(&said, Err(error) if error.kind == ErrorKind::TimedOut)
+                && asked.elapsed() >= SILENCE_MAX / 2;
+            if !is_silent || questions >= QUESTIONS_MAX || !waits() {
+                return said;
             }
+            questions += 1;
         }
     }
 
@@ -341,8 +357,8 @@ impl HttpStore {
     ///
     /// # Errors
     /// Of the server.
-    pub fn checksum(&self, path: &RelPath) -> Result<Option<Checksum>> {
-        self.server.digest(path, &|| ())
+    pub fn checksum(&self, path: &RelPath, waits: &dyn Fn() -> bool) -> Result<Option<Checksum>> {
+        self.server.digest(path, waits)
     }
 }
 
