@@ -1,6 +1,7 @@
 //! What goes away: what a failed file leaves, what nobody goes on with, all of it on a purge.
 //!
-//! Invariant: a partial file is removed only after the log has ceased to speak of it, durably.
+//! Invariant: as long as a log speaks of a partial file its name is given to no other. What is dropped for
+//! good goes before its records: what breaks that off leaves nothing that nobody knows.
 
 use crate::lock::lock;
 use crate::sink::destination::Destination;

@@ -4,7 +4,7 @@
 //! and partial files that no log speaks of. Which of it goes is not decided here.
 //!
 //! Invariants owned here: what a live writer holds is never touched; what was touched after it was
-//! found is left; a partial file goes only when no log speaks of it any more, durably.
+//! found is left; of what a log speaks of, the log itself goes last.
 
 mod purge;
 mod remove;

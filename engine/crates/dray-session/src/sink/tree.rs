@@ -87,6 +87,16 @@ pub(super) struct Live {
     pub(super) node: Node,
 }
 
+/// Permission bits that a copy is given. It belongs to whoever writes it: a bit that runs a file as its owner
+/// or its group would lend another's rights than the source's. Folders take their set-group-ID bit from
+/// where they are made.
+const fn mode_bits(kind: &EntryKind) -> u32 {
+    match kind {
+        EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
+        EntryKind::File { .. } | EntryKind::Symlink { .. } => 0o777,
+    }
+}
+
 impl Sink {
     pub(super) fn file(&mut self, index: FileIndex) -> Option<&mut File> {
         match self.live.get_mut(&index).map(|live| &mut live.node) {
@@ -126,7 +136,8 @@ impl Sink {
         }
     }
 
-    fn announce(&mut self, peer: PeerId, entry: Entry) -> Result<(), String> {
+    fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {
+        entry.metadata.mode &= mode_bits(&entry.kind);
         if entry.kind == EntryKind::DirectoryEnd {
             return self.end_directory(peer, entry);
         }

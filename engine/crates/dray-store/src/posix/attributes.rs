@@ -46,6 +46,28 @@ pub(super) fn set(
     Ok(())
 }
 
+/// Of a folder: what is made in it has its group.
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Sets a folder's attributes. The bit that it has taken from where it was made stays: files that are made in
+/// it later have its group, too.
+pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata) -> Result<()> {
+    let inherited = mode_of(&rustix::fs::fstat(fd)?) & SET_GROUP_ID;
+    if inherited != 0 && metadata.mode & SET_GROUP_ID == 0 {
+        let mode = metadata.mode | inherited;
+        let with_group = Metadata {
+            mode,
+            ..metadata.clone()
+        };
+        match set(fd, &Attributes::of(&with_group), false) {
+            // A service may be denied to set that bit (RestrictSUIDSGID).
+            Err(Errno::PERM) => {}
+            set => return set,
+        }
+    }
+    set(fd, &Attributes::of(metadata), false)
+}
+
 /// The modification time to set; the access time stays.
 pub(super) fn times(modified: ModifiedTime) -> Timestamps {
     Timestamps {

@@ -303,7 +303,7 @@ impl Store for PosixStore {
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         self.folders
             .at(path.as_bytes())
-            .and_then(|folder| attributes::set(folder.fd(), &Attributes::of(metadata), false))
+            .and_then(|folder| attributes::set_folder(folder.fd(), metadata))
             .map_err(self.failed("set the attributes of the folder", path))
     }
 

@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Items of one file system that are still synced one by one. Measured with
 /// `examples/small_files.rs` on ext4, files of 16 KiB, host under load: one `fsync` takes 3 to 5 ms,
@@ -27,10 +27,31 @@ pub(super) struct FileSystem {
     /// Kept open from the first sight on: `syncfs` reports a loss of writes to every descriptor
     /// that was open when it happened, once.
     fd: OwnedFd,
+    /// Whether `syncfs` makes durable what was written there, and says what was lost.
+    syncs_whole: bool,
     /// Whether a loss was reported. It may have been anybody's writes, so nobody's count any more.
     /// The lock is held during `syncfs`, so that no one is told "durable" while another is told of
     /// the loss.
     has_failed: Mutex<bool>,
+}
+
+/// File systems whose `syncfs` does what `fsync` of each of their files does: ext2 to ext4, XFS, btrfs, f2fs
+/// and tmpfs (linux/magic.h). Of FUSE, Lustre and others it may return at once, with nothing committed.
+const SYNC_WHOLE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
+/// From this kernel on `syncfs` says what was lost.
+const SYNCFS_SAYS: (u32, u32) = (5, 8);
+
+fn syncs_whole(fd: BorrowedFd<'_>) -> bool {
+    static KERNEL_SAYS: LazyLock<bool> = LazyLock::new(|| {
+        let release = rustix::system::uname();
+        let release = release.release().to_string_lossy();
+        let mut numbers = release.split(|byte: char| !byte.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|number| number.parse().ok());
+        (next().unwrap_or(0), next().unwrap_or(0)) >= SYNCFS_SAYS
+    });
+    let kind = rustix::fs::fstatfs(fd).map(|found| u64::try_from(found.f_type).unwrap_or(0));
+    *KERNEL_SAYS && kind.is_ok_and(|kind| SYNC_WHOLE.contains(&kind))
 }
 
 /// All file systems met by a store, by device number.
@@ -50,6 +71,7 @@ impl FileSystems {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(folder, ".", flags, Mode::empty()).ok()?;
         let new = Arc::new(FileSystem {
+            syncs_whole: syncs_whole(fd.as_fd()),
             fd,
             has_failed: Mutex::new(false),
         });
@@ -121,18 +143,20 @@ impl PosixStore {
     }
 
     fn sync_group(&self, group: &[(usize, Found<'_>)], answers: &mut [Result<()>]) -> Result<()> {
-        if group.len() > SYNC_EACH_MAX {
-            return match group.first() {
-                Some((_, any)) => self.sync_file_system(any),
-                None => Ok(()),
-            };
+        if let Some((_, any)) = group.get(SYNC_EACH_MAX)
+            && any.syncs_whole()
+        {
+            return self.sync_file_system(any);
         }
         for (place, found) in group {
             match found.open() {
                 Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
                     .map_err(|errno| self.place(found.path).error("sync", errno))?,
-                // May not be opened for reading, by its mode: the whole file system, then.
-                Err(Errno::ACCESS) => self.sync_file_system(found)?,
+                // May not be opened, by its mode: the whole file system, then, where that counts.
+                Err(Errno::ACCESS) if found.syncs_whole() => self.sync_file_system(found)?,
+                Err(Errno::ACCESS) => {
+                    return Err(self.place(found.path).error("sync", Errno::ACCESS));
+                }
                 Err(errno) => answers[*place] = self.answer(found.path, errno)?,
             }
         }
@@ -180,6 +204,11 @@ impl ToSync<'_> {
 }
 
 impl Found<'_> {
+    fn syncs_whole(&self) -> bool {
+        let system = self.folder.system.as_ref();
+        system.is_some_and(|system| system.syncs_whole)
+    }
+
     fn open(&self) -> rustix::io::Result<ToSync<'_>> {
         let folder = self.folder.fd();
         let Some(name) = self.name else {
@@ -192,6 +221,11 @@ impl Found<'_> {
         match rustix::fs::openat(folder, name, flags, Mode::empty()) {
             // A symbolic link has no content but its text, which is durable with its folder.
             Err(Errno::LOOP) => Ok(ToSync::Folder(folder)),
+            // One that may only be written.
+            Err(Errno::ACCESS) => {
+                let flags = flags.difference(OFlags::RDONLY) | OFlags::WRONLY;
+                rustix::fs::openat(folder, name, flags, Mode::empty()).map(ToSync::File)
+            }
             opened => opened.map(ToSync::File),
         }
     }

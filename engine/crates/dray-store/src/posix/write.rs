@@ -135,7 +135,8 @@ impl PosixStore {
                 let fd = create(folder, partial, first_mode)?;
                 let written = write_around(fd.as_fd(), bytes, holes)
                     .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set))
-                    .and_then(|()| id_of(&fd));
+                    .and_then(|()| id_of(&fd))
+                    .and_then(|id| close(fd).map(|()| id));
                 if written.is_err() {
                     let _ = unlink(folder, partial);
                 }
@@ -367,6 +368,15 @@ pub(super) fn publish(
     match renamed {
         Err(Errno::NOENT) => Err(gone(place, operation)),
         other => other.map_err(|errno| place.error(operation, errno)),
+    }
+}
+
+/// Closes a file. Where a file system writes behind (FUSE's), that is where it says what was lost, once.
+fn close(fd: OwnedFd) -> rustix::io::Result<()> {
+    match nix::unistd::close(fd) {
+        // It is closed all the same.
+        Ok(()) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(errno) => Err(Errno::from_raw_os_error(errno as i32)),
     }
 }
 
