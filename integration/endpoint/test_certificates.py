@@ -256,6 +256,26 @@ def test_the_rules_of_a_root_say_what_a_certificates_owner_may_do(
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    "field", [("Origin", "https://else.example"), ("Sec-Fetch-Site", "cross-site")], ids=str
+)
+def test_no_page_of_another_site_acts_by_a_browsers_certificate(
+    world: World, field: tuple[str, str]
+) -> None:
+    """A browser shows its user's certificate to whatever a page asks; a token it does not have."""
+    certificate, token = world.files["alice"], world.endpoint.token()
+    where, name = "/v1/storage/mkdir", f"made-{field[0]}"
+    body, own = {"path": f"/data/{name}"}, {"path": f"/data/{name}-own"}
+    answer = ask(world.endpoint, "POST", where, body, headers=[field], certificate=certificate)
+    assert "a page of another site" in answer.refused(401, "unauthorized")["cause"]
+    assert not world.endpoint.root(name).exists()
+    answer = ask(world.endpoint, "POST", where, body, headers=[field], token=token)
+    assert answer.code == 201, answer.text
+    same = [("Sec-Fetch-Site", "none")]
+    answer = ask(world.endpoint, "POST", where, own, headers=same, certificate=certificate)
+    assert answer.code == 201, answer.text
+
+
 def test_a_principal_that_nobody_knows_is_refused_where_it_must_be_known(world: World) -> None:
     stranger = world.authority.issue("stranger").file()
     answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=stranger)

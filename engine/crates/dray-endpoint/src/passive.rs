@@ -167,6 +167,11 @@ impl Passive {
             // Rights are asked of what is written: a ticket for one file opens not its whole folder.
             for claim in claims {
                 let claim = RelPath::parse(claim).map_err(|error| error.at(end))?;
+                // The folders between would be made, and given attributes, without anybody's leave.
+                if claim.parent().is_some_and(|above| !above.is_root()) {
+                    return Err(invalid("what is to be written lies deeper in the folder")
+                        .remedy("name the folder that it lies in"));
+                }
                 paths.push(folder.with(folder.path.join_path(&claim)?));
             }
             if claims.is_empty() {

@@ -9,7 +9,7 @@ use crate::connection::{Busy, PeerCertificates, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, header};
 use dray_core::{End, Error, ErrorKind};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -152,6 +152,15 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
+/// Whether a browser asks for a page of another site: it shows its user's certificate whoever has written the
+/// page (Fetch, sections 3.2 and 3.7.1). Nobody else sends these fields.
+fn is_of_a_page(parts: &Parts) -> bool {
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    let site = parts.headers.get("sec-fetch-site");
+    let is_own = site.is_none_or(|site| site == "same-origin" || site == "none");
+    !is_read && (!is_own || parts.headers.contains_key(header::ORIGIN))
+}
+
 pub(super) fn certificates(parts: &Parts) -> PeerCertificates {
     parts.extensions.get().cloned().unwrap_or_default()
 }
@@ -165,6 +174,13 @@ impl FromRequestParts<Arc<Api>> for Caller {
             bearer: bearer(&parts.headers)?,
             certificates: &certificates.0,
         };
+        if credentials.bearer.is_none() && is_of_a_page(parts) {
+            let error = Error::new(ErrorKind::Unauthorized, End::Here, "know the caller");
+            return Err(error
+                .cause("a page of another site asks, by a certificate that a browser shows")
+                .remedy("send a token")
+                .into());
+        }
         let principal = api.access.authenticate(credentials).await?;
         let record = parts.extensions.get::<Record>().cloned();
         if let Some(record) = &record {

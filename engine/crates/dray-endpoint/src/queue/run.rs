@@ -309,11 +309,12 @@ impl Queue {
         );
         let bound = self.read(|connection| rows(connection, &statement, ()))?;
         {
+            let transfers: HashSet<&str> = bound.iter().map(|row| row.id.as_str()).collect();
+            let owners: HashSet<&str> = bound.iter().map(|row| row.owner.as_str()).collect();
+            // Callers wait for this lock, and answer nobody meanwhile.
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_bound = |id: &String| bound.iter().any(|row| row.id == *id);
-            asked.transfers.retain(|id, _| is_bound(id));
-            let owns = |owner: &String| bound.iter().any(|row| row.owner == *owner);
-            asked.owners.retain(|owner, _| owns(owner));
+            (asked.transfers).retain(|id, _| transfers.contains(id.as_str()));
+            (asked.owners).retain(|owner, _| owners.contains(owner.as_str()));
         }
         let is_forsaken = |row: &Row| {
             let bound = row.request.bound_seconds.unwrap_or(u64::MAX);
