@@ -153,7 +153,8 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
 }
 
 /// Whether a browser asks for a page of another site: it shows its user's certificate whoever has written the
-/// page (Fetch, sections 3.2 and 3.7.1). Nobody else sends these fields.
+/// page (`Origin` of Fetch, `Sec-Fetch-Site` of Fetch Metadata Request Headers). Nobody else sends these
+/// fields.
 fn is_of_a_page(parts: &Parts) -> bool {
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let site = parts.headers.get("sec-fetch-site");
