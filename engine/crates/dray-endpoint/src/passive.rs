@@ -137,10 +137,7 @@ impl Passive {
 
     /// Sorts the paths of a request: all in one root.
     fn touch(&self, connect: &Connect) -> Result<Touch<'_>> {
-        let end = match connect.passive_role {
-            Role::Source => End::Source,
-            Role::Sink => End::Sink,
-        };
+        let end = connect.passive_role.end();
         let invalid = |cause: &str| {
             Error::new(ErrorKind::InvalidRequest, end, "read the request").cause(cause)
         };
@@ -242,10 +239,7 @@ impl Passive {
         let (peer, owner) = (&moving.peer, &moving.owner);
         moving.grant(self.config.rate_at_first(peer, owner, wish.rate_max));
         // The driver tells a place that is taken here from one that is taken at its own end.
-        let end = match connect.passive_role {
-            Role::Source => End::Source,
-            Role::Sink => End::Sink,
-        };
+        let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
     }
 }

@@ -3,12 +3,14 @@
 use crate::caught::caught;
 use crate::link::ControlSender;
 use crate::observe::Observer;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crate::threads;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::{Outcome, Progress};
 use dray_wire::message::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 /// How often the observer hears the counters.
@@ -98,12 +100,12 @@ pub(crate) struct Outbox {
 }
 
 /// The other end of an [`Outbox`].
-pub(crate) struct Unsent {
+struct Unsent {
     messages: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
 }
 
-pub(crate) fn outbox() -> (Outbox, Unsent) {
+fn outbox() -> (Outbox, Unsent) {
     let (to, from) = unbounded();
     let waiting = Arc::new(AtomicUsize::new(0));
     let unsent = Unsent {
@@ -150,15 +152,49 @@ fn items(message: &Message) -> usize {
     }
 }
 
+/// A way to say something to the peer, and to end the link when nothing more is to be said.
+pub(crate) type Control = (Box<dyn ControlSender>, Box<dyn FnOnce() + Send>);
+
+/// Starts the thread that sends `end`'s control messages, and gives their queue. The link ends with it.
+/// `broken` hears if it panics.
+///
+/// # Errors
+/// When the system gives no further thread; the peer has been told then, and the link is closed.
+pub(crate) fn start_control<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    control: Control,
+    end: End,
+    broken: impl FnOnce(Error) + Send + 'scope,
+) -> Result<Outbox> {
+    let (outbox, unsent) = outbox();
+    let (control_in, waiting) = bounded(1);
+    let started = threads::start(scope, move || {
+        if let Ok(control) = waiting.recv()
+            && let Err(error) = run_control(control, &unsent)
+        {
+            broken(error);
+        }
+    });
+    if let Err(error) = started {
+        return Err(turn_away(control, error.at(end)));
+    }
+    // It waits for it and takes one.
+    let _ = control_in.send(control);
+    Ok(outbox)
+}
+
+/// Tells the peer why nothing comes of the link, and closes it.
+pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
+    let _ = control.send(&Message::GoAway(error.clone()));
+    close();
+    error
+}
+
 /// Sends control messages until the conductor is gone, then ends the link, whatever happened.
 ///
 /// # Errors
 /// When the sender panicked.
-pub(crate) fn run_control(
-    mut control: Box<dyn ControlSender>,
-    unsent: &Unsent,
-    close: Box<dyn FnOnce() + Send>,
-) -> Result<()> {
+fn run_control((mut control, close): Control, unsent: &Unsent) -> Result<()> {
     let sent = caught("send control messages", || {
         for message in &unsent.messages {
             if control.send(&message).is_err() {

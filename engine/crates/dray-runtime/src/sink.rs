@@ -94,12 +94,9 @@ fn conduct_all(
     observer: &dyn Observer,
 ) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
-        let (control_out, unsent) = conduct::outbox();
-        let (close, broken) = (link.close, link.events_in.clone());
-        threads::start(scope, move || {
-            if let Err(error) = conduct::run_control(link.control, &unsent, close) {
-                let _ = broken.send(SinkEvent::Broken(error));
-            }
+        let (control, broken) = ((link.control, link.close), link.events_in.clone());
+        let control_out = conduct::start_control(scope, control, End::Sink, move |error| {
+            let _ = broken.send(SinkEvent::Broken(error));
         })?;
         // Looking and preparing keep their order, so one thread does them; so do syncs and records.
         let (names_out, names) = unbounded();

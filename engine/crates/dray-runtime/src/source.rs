@@ -60,11 +60,8 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let pool = match Pool::new(setup.machine.buffers, setup.machine.buffer_bytes) {
         Ok(pool) => pool,
         Err(error) => {
-            let error = error.at(End::Source);
-            let mut control = link.control;
-            let _ = control.send(&Message::GoAway(error.clone()));
-            (link.close)();
-            return Err(error);
+            let control = (link.control, link.close);
+            return Err(conduct::turn_away(control, error.at(End::Source)));
         }
     };
     let segments_max = setup.machine.segments_max as usize;
@@ -88,12 +85,9 @@ fn conduct_all(
     observer: &dyn Observer,
 ) -> Result<(Outcome, Progress)> {
     std::thread::scope(|scope| {
-        let (control_out, unsent) = conduct::outbox();
-        let (close, broken) = (link.close, link.events_in.clone());
-        threads::start(scope, move || {
-            if let Err(error) = conduct::run_control(link.control, &unsent, close) {
-                let _ = broken.send(SourceEvent::Broken(error));
-            }
+        let (control, broken) = ((link.control, link.close), link.events_in.clone());
+        let control_out = conduct::start_control(scope, control, End::Source, move |error| {
+            let _ = broken.send(SourceEvent::Broken(error));
         })?;
         let (list_jobs, lister_jobs) = bounded::<u32>(1);
         let events = link.events_in.clone();

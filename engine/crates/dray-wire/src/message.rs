@@ -5,8 +5,8 @@ use dray_core::content::ContentKey;
 use dray_core::options::Options;
 use dray_core::profile::Times;
 use dray_core::{
-    BlockId, ByteRange, Checksum, Entry, Error, FileIndex, Layout, Name, StreamId, Sums, TargetId,
-    TransferId,
+    BlockId, ByteRange, Checksum, End, Entry, Error, FileIndex, Layout, Name, StreamId, Sums,
+    TargetId, TransferId,
 };
 
 /// Feature bits a peer must know or refuse the session.
@@ -76,6 +76,17 @@ pub enum Role {
     Source,
     /// Writes, and owns the log.
     Sink,
+}
+
+impl Role {
+    /// The end that has this role, for errors.
+    #[must_use]
+    pub const fn end(self) -> End {
+        match self {
+            Self::Source => End::Source,
+            Self::Sink => End::Sink,
+        }
+    }
 }
 
 /// The driver's request to the passive end.

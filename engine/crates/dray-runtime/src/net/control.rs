@@ -13,7 +13,7 @@ use super::hub::Hub;
 use super::socket::{Socket, shut};
 use crate::link::ControlSender;
 use crate::lock::lock;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_session::PING_VALUE;
 use dray_wire::codec::{Decoder, encode};
@@ -177,12 +177,44 @@ impl ControlSender for Out {
     }
 }
 
-/// Starts the threads of a greeted connection: what comes in goes to the hub's inbox, and the end of
-/// the connection too, as a lost peer.
+/// The threads of a connection that has not been greeted: they wait for it, and end if it never comes.
+/// Whoever has them may promise a session.
+pub(super) struct Threads {
+    keeper: Sender<Work>,
+    receiver: Sender<Work>,
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+impl Threads {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the system gives no further thread.
+    pub(super) fn reserve(hub: &Arc<Hub>) -> Result<Self> {
+        let begin = |name: &str| -> Result<Sender<Work>> {
+            let (work_in, work) = bounded::<Work>(1);
+            hub.spawn(name, move || {
+                if let Ok(work) = work.recv() {
+                    work();
+                }
+            })?;
+            Ok(work_in)
+        };
+        Ok(Self {
+            keeper: begin("dray-keeper")?,
+            receiver: begin("dray-control")?,
+        })
+    }
+}
+
+/// Has its threads begin with a greeted connection: what comes in goes to the hub's inbox, and the end
+/// of the connection too, as a lost peer.
 pub(super) fn start(
     greeted: Greeted,
     timing: Timing,
     hub: &Arc<Hub>,
+    threads: &Threads,
 ) -> Result<(Out, Arc<Shared>)> {
     let Greeted {
         mut socket,
@@ -218,8 +250,14 @@ pub(super) fn start(
         pongs,
     };
     let keeper = Arc::clone(&shared);
-    hub.spawn("dray-keeper", move || keep(&keeper, &pongs_due))?;
-    hub.spawn("dray-control", move || receiver.run(&plain, raw.held()))?;
+    // Each waits for its work and takes one.
+    let gone = |_: SendError<Work>| {
+        fail::internal("begin a session", "a thread of its connection has ended")
+    };
+    let keeping: Work = Box::new(move || keep(&keeper, &pongs_due));
+    threads.keeper.send(keeping).map_err(gone)?;
+    let receiving: Work = Box::new(move || receiver.run(&plain, raw.held()));
+    threads.receiver.send(receiving).map_err(gone)?;
     let out = Out {
         shared: Arc::clone(&shared),
         frames: Vec::new(),

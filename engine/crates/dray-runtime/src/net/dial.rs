@@ -213,7 +213,8 @@ fn begin(
         next: AtomicU32::new(0),
         first: granted.min(dial.streams_first).into(),
     });
-    let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub)?;
+    let threads = control::Threads::reserve(&hub)?;
+    let (out, shared) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
     hub.set_control(shared);
     // The conductor need not wait: what is announced goes over the control connection.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
@@ -328,7 +329,7 @@ fn greet(
     };
     let theirs = match greeting.receive()? {
         Message::Hello(theirs) => theirs,
-        other => return Err(unexpected("HELLO", &other)),
+        other => return Err(refused(connect, unexpected("HELLO", &other))),
     };
     let agreed = negotiate(&ours, &theirs).and_then(|agreed| {
         keeps_as_asked(dial, connect.passive_role, agreed.keeps_nothing())?;
@@ -354,10 +355,7 @@ fn greet(
 fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
     let address = dial.address.escape_debug();
     let operation = format!("open a session with {address}");
-    let end = match role {
-        Role::Source => End::Source,
-        Role::Sink => End::Sink,
-    };
+    let end = role.end();
     match keeps_nothing {
         true if !dial.may_keep_nothing => {
             let error = Error::new(ErrorKind::IncompatiblePeer, end, operation);
@@ -393,7 +391,15 @@ fn request(
         .set_deadline(Instant::now() + dial.timing.prepare);
     match greeting.receive()? {
         Message::Accept(accept) => Ok(accept),
-        other => Err(unexpected("ACCEPT", &other)),
+        other => Err(refused(connect, unexpected("ACCEPT", &other))),
+    }
+}
+
+/// What the passive end calls its own host is not this one.
+fn refused(connect: &Connect, error: Error) -> Error {
+    match error.end {
+        End::Here => error.at(connect.passive_role.end()),
+        _ => error,
     }
 }
 

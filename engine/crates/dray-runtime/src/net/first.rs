@@ -5,9 +5,6 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long it may take where there is no thread to wait for it.
-const ALONE_TIME: Duration = Duration::from_millis(250);
-
 /// What a connection begins with; it is still there to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
@@ -33,18 +30,6 @@ pub(super) fn look(stream: &TcpStream, patience: Duration) -> io::Result<First> 
         (_, byte) if byte == MAGIC[0] => First::Ours,
         (_, byte) => First::Foreign(byte),
     })
-}
-
-/// Hands over a connection that is none of ours and for which there is no thread; whether it did. All
-/// others wait meanwhile.
-pub(super) fn pass_on(
-    stream: &TcpStream,
-    hand_over: impl FnOnce(TcpStream, u8) -> Result<(), TcpStream>,
-) -> bool {
-    let Ok(First::Foreign(byte)) = look(stream, ALONE_TIME) else {
-        return false;
-    };
-    (stream.try_clone()).is_ok_and(|own| hand_over(own, byte).is_ok())
 }
 
 #[cfg(test)]

@@ -347,7 +347,9 @@ impl Hub {
     /// Takes in a stream that has joined.
     ///
     /// # Errors
-    /// When the link is over, the number was used, or as many streams live as were granted.
+    /// When the link is over, the number was used, as many streams live as were granted, or the system
+    /// gives no thread. A passive end's link ends for the last where no other stream is left, and the driver
+    /// is told: it would hear nothing but that its streams are closed.
     pub(super) fn attach(self: &Arc<Self>, stream: StreamId, mut channel: Channel) -> Result<()> {
         let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
         {
@@ -373,9 +375,13 @@ impl Hub {
             Ok(()) => self.start(channel, registration),
             Err(error) => Err(fail::io_error("set up a stream", &error)),
         };
-        if let (Err(_), Inbox::Sink(events, _)) = (&started, &self.inbox) {
+        if let (Err(error), Inbox::Sink(events, _)) = (&started, &self.inbox) {
             // Its number counts as used, and the source may believe that it is up.
             let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
+            let is_lack = error.kind == ErrorKind::Busy;
+            if is_lack && !self.is_driver && self.live_streams() == 0 {
+                self.break_off(error.clone().at(End::Sink));
+            }
         }
         started
     }

@@ -15,6 +15,7 @@
 //! itself to the handler; no stream joins without the session's key; an object is received only into
 //! a buffer that the sink's pool has free.
 
+mod accept;
 mod ahead;
 mod caller;
 mod channel;

@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// How often a waiting redialler looks whether the link is over.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long a link without streams waits for the other end's word on why: a session that ends there loses
+/// its streams first (guess, revisit).
+const WORD_WAIT: Duration = Duration::from_millis(500);
+
 /// How to reach one session's streams.
 pub(super) struct Streams {
     /// Where streams may join, each `host:port`; at least one.
@@ -68,7 +72,11 @@ impl Streams {
             return;
         }
         match errors.pop() {
-            Some(error) if errors.len() + 1 == self.first => hub.break_off(error),
+            Some(error) if errors.len() + 1 == self.first => {
+                if rest(hub, WORD_WAIT) {
+                    hub.break_off(error);
+                }
+            }
             last => {
                 for error in errors.into_iter().chain(last) {
                     hub.stream_lost(error);
@@ -203,7 +211,7 @@ impl Redialler<'_> {
     fn give_up(&mut self, last: Error) {
         self.noted.extend(self.notes.try_iter());
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
-        if self.hub.live_streams() == 0 && !is_another {
+        if self.hub.live_streams() == 0 && !is_another && rest(self.hub, WORD_WAIT) {
             let mut error = last;
             error.cause = format!("all data streams are lost, the last by: {}", error.cause);
             if error.kind == ErrorKind::Protocol {

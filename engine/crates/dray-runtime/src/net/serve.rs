@@ -1,39 +1,32 @@
 //! The passive end: listens, lets in who has the token, and runs each session on a thread of its own.
 
+use super::accept::Porter;
 use super::channel::Channel;
-use super::first::{self, First};
+use super::control::{self, Threads};
 use super::greet::{Greeting, hello, unexpected};
 use super::handler::{Handler, Prepared, Request};
 use super::hub::{Closer, Hub, Inbox};
 use super::lack::Lack;
 use super::pending::{Pending, Place};
 use super::session::{Found, Sessions};
-use super::socket::{self, Socket, resolve};
+use super::socket::resolve;
 use super::tls::server_config;
-use super::{Caller, Identity, SOFTWARE, Timing, control, fail, join};
+use super::{Caller, Identity, SOFTWARE, Timing, fail, join};
 use crate::link::{SinkLink, SourceLink};
-use crate::threads::{self, refused};
+use crate::threads;
 use crossbeam_channel::unbounded;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_store::errno::too_many_open;
-use dray_wire::codec::{Connection, PREAMBLE_BYTES, Preamble, Security};
 use dray_wire::message::{Accept, Hello, Limits, Message, Role, mandatory, optional};
 use dray_wire::negotiate::{OPTIONAL_KNOWN, negotiate};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConfig;
 use socket2::SockRef;
-use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
-
-/// Wait after the system refused a connection, so that a lack of descriptors does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Wait for connections that were shown out and have not ended yet.
-const ENDING_PAUSE: Duration = Duration::from_millis(1);
+use std::thread;
+use std::time::Instant;
 
 /// What a passive end is built with.
 #[derive(Debug)]
@@ -84,17 +77,18 @@ impl Serve {
     }
 }
 
-struct Shared {
-    serve: Serve,
-    tls: Arc<ServerConfig>,
+/// What the threads of one listener share.
+pub(super) struct Shared {
+    pub(super) serve: Serve,
+    pub(super) tls: Arc<ServerConfig>,
     sockets: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
-    pending: Pending,
+    pub(super) pending: Pending,
     sessions: Sessions,
     /// Threads of connections, sessions included.
-    running: AtomicUsize,
-    is_stopping: AtomicBool,
-    lack: Lack,
+    pub(super) running: AtomicUsize,
+    pub(super) is_stopping: AtomicBool,
+    pub(super) lack: Lack,
 }
 
 /// A listening passive end.
@@ -178,11 +172,17 @@ impl Listener {
             return Ok(());
         };
         thread::scope(|scope| {
+            let stop = |_: &Error| self.stopper().stop();
+            let (porter, unattended) = Porter::new(shared.serve.pending_max);
+            threads::start(scope, move || shared.attend(&unattended, handler)).inspect_err(stop)?;
             for socket in others {
-                threads::start(scope, move || shared.accept(scope, socket, handler))
-                    .inspect_err(|_| self.stopper().stop())?;
+                let porter = porter.clone();
+                threads::start(scope, move || {
+                    shared.accept(scope, socket, handler, &porter);
+                })
+                .inspect_err(stop)?;
             }
-            shared.accept(scope, first, handler);
+            shared.accept(scope, first, handler, &porter);
             Ok(())
         })
     }
@@ -202,138 +202,9 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
         .remedy("choose another address or port")
 }
 
-/// Counts a thread of a connection.
-struct Running<'a>(&'a AtomicUsize);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 impl Shared {
-    fn accept<'scope, 'env>(
-        &'env self,
-        scope: &'scope Scope<'scope, 'env>,
-        socket: &TcpListener,
-        handler: &'env dyn Handler,
-    ) {
-        // Those that were shown out of a full waiting room end soon, but may not have yet.
-        let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
-        loop {
-            let accepted = socket.accept();
-            if self.is_stopping.load(Ordering::Acquire) {
-                return;
-            }
-            let (stream, peer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    if let Some(lack) = self.lack.of(&error) {
-                        handler.nobody_gets_in(&lack);
-                    }
-                    thread::sleep(ACCEPT_PAUSE);
-                    continue;
-                }
-            };
-            // Whoever it is waits for them: a flood is no reason to turn somebody else away.
-            while self.running.load(Ordering::Acquire) >= most {
-                if self.is_stopping.load(Ordering::Acquire) {
-                    return;
-                }
-                thread::sleep(ENDING_PAUSE);
-            }
-            self.running.fetch_add(1, Ordering::AcqRel);
-            let running = Running(&self.running);
-            let stream = Arc::new(stream);
-            let own = Arc::clone(&stream);
-            let started = thread::Builder::new()
-                .name("dray-session".to_owned())
-                .spawn_scoped(scope, move || {
-                    let _running = running;
-                    let served =
-                        catch_unwind(AssertUnwindSafe(|| self.connection(own, peer, handler)));
-                    let died = || Err(fail::internal("serve a connection", "its thread panicked"));
-                    if let Err(error) = served.unwrap_or_else(|_| died()) {
-                        handler.rejected(peer, &error);
-                    }
-                });
-            // Without a thread a session is dropped, and so closed. What is none needs none.
-            if let Err(error) = started
-                && !first::pass_on(&stream, |own, byte| handler.foreign(own, byte))
-            {
-                handler.rejected(peer, &refused(&error));
-            }
-        }
-    }
-
-    fn connection(
-        &self,
-        stream: Arc<TcpStream>,
-        peer: SocketAddr,
-        handler: &dyn Handler,
-    ) -> Result<()> {
-        let failed = |error: io::Error| fail::io_error("let a connection in", &error);
-        let until = Instant::now() + self.serve.timing.handshake;
-        socket::prepare(&stream).map_err(failed)?;
-        let place = self.pending.admit(&stream);
-        let first = match first::look(&stream, self.serve.timing.handshake) {
-            // Who leaves without a word was not turned away.
-            Ok(First::Nothing) if place.is_held() => return Ok(()),
-            Err(error) if socket::is_hung_up(&error) && place.is_held() => return Ok(()),
-            first => first.map_err(failed)?,
-        };
-        if let First::Foreign(byte) = first {
-            let own = stream.try_clone().map_err(failed)?;
-            // From now on its bounds are the taker's.
-            drop((place, stream));
-            return handler.foreign(own, byte).map_err(|_| {
-                let cause = format!("the connection begins with {byte:#04x}");
-                fail::protocol("let a connection in", cause)
-            });
-        }
-        let mut socket = Socket::new(stream, until);
-        let mut preamble = [0; PREAMBLE_BYTES];
-        socket.read_exact(&mut preamble).map_err(failed)?;
-        let preamble = Preamble::parse(&preamble)?;
-        let channel = match preamble.security {
-            Security::Clear => Channel::Clear(socket),
-            Security::Tls => {
-                let tls = ServerConnection::new(Arc::clone(&self.tls));
-                let tls = tls.map_err(|error| fail::tls(&error))?;
-                // One made ahead ends with its driver, whose session came to nothing meanwhile.
-                let is_unwanted = |error: &io::Error| {
-                    preamble.connection == Connection::Data
-                        && socket::is_hung_up(error)
-                        && place.is_held()
-                };
-                match Channel::tls(socket, tls.into()) {
-                    Ok(channel) => channel,
-                    Err(error) if is_unwanted(&error) => return Ok(()),
-                    Err(error) => return Err(failed(error)),
-                }
-            }
-        };
-        let certificates = channel.peer_certificates();
-        match (preamble.connection, preamble.security) {
-            (Connection::Control, Security::Clear) => {
-                let cause = "a control connection in clear, which would show the token";
-                Err(fail::protocol("let a connection in", cause))
-            }
-            (Connection::Control, Security::Tls) => {
-                let mut greeting = Greeting::new(channel);
-                let caller = |token| Caller::new(token, certificates, peer);
-                let request = self.greet(&mut greeting, caller, handler);
-                drop(place);
-                self.session(greeting, request?, handler)
-            }
-            (Connection::Data, security) => {
-                self.stream(channel, &place, security == Security::Clear)
-            }
-        }
-    }
-
     /// Hears who it is and what is wanted.
-    fn greet(
+    pub(super) fn greet(
         &self,
         greeting: &mut Greeting,
         caller: impl FnOnce(Vec<u8>) -> Caller,
@@ -377,7 +248,7 @@ impl Shared {
     }
 
     /// Refuses a driver of whose early CONNECT nothing is read any more.
-    fn turn_away(&self, greeting: &mut Greeting, error: Error) -> Error {
+    pub(super) fn turn_away(&self, greeting: &mut Greeting, error: Error) -> Error {
         let error = refuse(greeting, error);
         greeting.leave(self.serve.timing.linger);
         error
@@ -396,7 +267,7 @@ impl Shared {
     }
 
     /// Runs a session to its end.
-    fn session(
+    pub(super) fn session(
         &self,
         mut greeting: Greeting,
         request: Request,
@@ -461,6 +332,10 @@ impl Shared {
         };
         let hub = Hub::new(inbox, agreed.limits, timing, streams, None);
         let closer = Closer::new(Arc::clone(&hub));
+        let threads = match Threads::reserve(&hub) {
+            Ok(threads) => threads,
+            Err(error) => return Err(refuse(&mut greeting, error)),
+        };
         // Streams may join as soon as the driver has read its ticket.
         let (ticket, key) = seat.seat(&hub, clear_data)?;
         greeting.send(&Message::Accept(Accept {
@@ -469,7 +344,7 @@ impl Shared {
             addresses: self.serve.advertise.clone(),
             streams,
         }))?;
-        let (out, control) = control::start(greeting.finish()?, timing, &hub)?;
+        let (out, control) = control::start(greeting.finish()?, timing, &hub, &threads)?;
         hub.set_control(control);
         run(out, closer);
         // A conductor that has returned without closing its link has dropped it.
@@ -477,7 +352,12 @@ impl Shared {
     }
 
     /// Lets a data stream join, or closes it without a word.
-    fn stream(&self, mut channel: Channel, place: &Place<'_>, is_clear: bool) -> Result<()> {
+    pub(super) fn stream(
+        &self,
+        mut channel: Channel,
+        place: &Place<'_>,
+        is_clear: bool,
+    ) -> Result<()> {
         let Some(challenge) = join::challenge(&mut channel)? else {
             return Ok(());
         };
