@@ -103,8 +103,9 @@ test-full: setup build develop ## Endpoints in full: 20 moments of each fault, c
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh
 
-sim: setup-build ## Simulated transfers with faults and checkers; SEED=n replays one
-	$(CARGO) run --locked --release -p dray-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+# The program of `build`: for this package alone cargo would compile all below it a second time.
+sim: build ## Simulated transfers with faults and checkers; SEED=n replays one
+	$(CARGO_TARGET_DIR)/release/dray-sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 .PHONY: e2e-deadline
 e2e-deadline: setup build ## A DAG beside background load, with a deadline and without, on a real Airflow: six minutes
