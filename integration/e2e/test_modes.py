@@ -1,12 +1,18 @@
-"""Permission bits of a copy: the source's, but for those that would lend its owner's rights."""
+"""Permission bits of a copy: the source's, but for those that would lend its owner's rights.
+
+Those that forbid their owner to write forbid no later run to go on.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.harness import tree
+from integration.harness.host import without_power
 from integration.harness.program import Way
 
 if TYPE_CHECKING:
@@ -53,3 +59,53 @@ def test_a_copy_runs_as_nobody_but_its_caller(bench: Bench, way: Way | None) -> 
             path.name: mode(path) & 0o777 for path in (source / "group").iterdir()
         }
         assert mode(there) == (0o2775 if place == "shared" else 0o775)
+
+
+def test_a_folder_that_may_not_be_written_to_takes_what_is_new(bench: Bench) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    deep = source / "run" / "deep"
+    deep.mkdir(parents=True)
+    (deep / "first").write_bytes(os.urandom(KIB))
+    folders, there = [source / "run", deep], sink / "source"
+    words: list[Word] = ["-r", source, f"{sink}/"]
+    for bits in (0o555, 0o500):
+        for folder in folders:
+            folder.chmod(bits)
+        bench.cp(*words, wrap=without_power()).expect(0)
+        assert {mode(there / "run"), mode(there / "run" / "deep")} == {bits}
+        for folder in folders:
+            folder.chmod(0o755)
+        for name, size in SIZES.items():
+            (deep / f"{name}-{bits:o}").write_bytes(os.urandom(size))
+    for folder in folders:
+        folder.chmod(0o555)
+    bench.cp(*words, wrap=without_power()).expect(0)
+    tree.assert_same(tree.describe(source), there)
+
+
+def test_a_partial_file_with_its_final_mode_is_gone_on_with(bench: Bench) -> None:
+    source, sink = bench.folder / "large", bench.folder / "sink"
+    size = 48 * tree.MIB
+    source.write_bytes(os.urandom(size))
+    source.chmod(0o444)
+    sink.mkdir()
+    words: list[Word] = [source, f"{sink}/"]
+    client = bench.start_cp(*words, "--rate", "40MiB", wrap=without_power())
+    until = time.monotonic() + 20
+    while not list(sink.glob(".*.part")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    # The last step fails: it has all it needs but its name.
+    (sink / "large").mkdir()
+    (sink / "large" / "taken").touch()
+    ended = client.wait()
+    assert ended.code == 1, ended.words
+    (left,) = sink.glob(".*.part")
+    assert mode(left) == 0o444
+    (sink / "large" / "taken").unlink()
+    (sink / "large").rmdir()
+    again = bench.cp(*words, wrap=without_power()).expect(0)
+    assert again.report["bytes_resumed"] == size
+    assert again.report["bytes_sent"] == 0
+    assert (sink / "large").read_bytes() == source.read_bytes()
+    assert mode(sink / "large") == 0o444

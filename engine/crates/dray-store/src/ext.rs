@@ -43,6 +43,10 @@ impl<S: Store + ?Sized> StoreExt for S {
         for name in path.components() {
             let above = at.clone();
             at = at.join(&name)?;
+            if self.is_folder(&at)? {
+                // What is there keeps its mode.
+                continue;
+            }
             made = self.make_dir(&at)?;
             if made == MadeDir::Created {
                 let state = self.stat(&at)?;

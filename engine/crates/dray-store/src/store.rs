@@ -130,7 +130,8 @@ pub trait Store: Send + Sync {
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>>;
 
     /// Makes one folder (its parent must exist), open to its owner only until
-    /// [`Store::set_directory`]. Doing it again changes nothing.
+    /// [`Store::set_directory`]. Doing it again changes nothing, but that its owner may make entries in it
+    /// until then.
     ///
     /// # Errors
     /// `NotADirectory` when something else stands there, a symbolic link included.
@@ -350,7 +351,9 @@ pub trait Partial: Send + Sync {
     /// written any number of times. Not durable before [`Partial::sync`].
     ///
     /// # Errors
-    /// `NoSpace`; part of the bytes may have been written then.
+    /// `NoSpace`; part of the bytes may have been written then. One that is [`dray_core::Status::Temporary`]
+    /// may be tried again. Where it may be an earlier write's, told once, it is not: nothing that was
+    /// written since the last good sync may be taken to be there.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Makes `range` what `from` has at `offset`, by blocks that both files have from then on: no byte

@@ -3,7 +3,7 @@
 use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
 use dray_core::{Metadata, ModifiedTime, Sums};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use rustix::io::{Errno, Result};
 
@@ -66,6 +66,13 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata) -> Result<()> 
         }
     }
     set(fd, &Attributes::of(metadata), false)
+}
+
+/// Gives a file or folder another mode, where `fd` may be one that was opened for nothing (`O_PATH`): its
+/// mode may forbid its owner to open it for anything else.
+pub(super) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777))
 }
 
 /// The modification time to set; the access time stays.

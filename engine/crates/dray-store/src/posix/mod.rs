@@ -26,7 +26,7 @@ use crate::types::{
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
-use folders::Folders;
+use folders::{Folder, Folders};
 use resolve::Root;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
@@ -94,6 +94,18 @@ pub struct PosixStore {
     shares_blocks: bool,
     /// The root's path, if the system tells.
     opened_at: Option<PathBuf>,
+}
+
+/// What the owner of a folder needs to make entries in it, and to read it.
+const OWNER_ENTERS: u32 = 0o700;
+
+/// Lets the owner of a folder make entries in it. An earlier run may have given it its mode already, and a
+/// newer tree may have more files.
+fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::openat(folder.fd(), name, flags, Mode::empty())?;
+    let mode = mode_of(&rustix::fs::fstat(&found)?);
+    attributes::set_mode(rustix::fd::AsFd::as_fd(&found), mode | OWNER_ENTERS)
 }
 
 /// A path at an end: what an error needs to know.
@@ -285,10 +297,14 @@ impl Store for PosixStore {
                 Err(Errno::EXIST) => {
                     let flags = AtFlags::SYMLINK_NOFOLLOW;
                     let stat = rustix::fs::statat(folder.fd(), name, flags)?;
-                    match FileType::from_raw_mode(stat.st_mode) {
-                        FileType::Directory => Ok(MadeDir::Existed),
-                        _ => Err(Errno::NOTDIR),
+                    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                        return Err(Errno::NOTDIR);
                     }
+                    if mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
+                        // Somebody else's, perhaps: what is to be made in it will tell.
+                        let _ = let_owner_in(folder, name);
+                    }
+                    Ok(MadeDir::Existed)
                 }
                 Err(errno) => Err(errno),
             }

@@ -6,7 +6,7 @@ use super::read::{read_at, write_all_at};
 use super::{Place, PosixStore, attributes, birth_of, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
-use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result};
+use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
@@ -96,7 +96,14 @@ impl PosixStore {
         let operation = "continue the partial file";
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = self.folders.beside(place.path.as_bytes(), |folder, _| {
-            rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty())
+            let open = || rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty());
+            match open() {
+                Err(Errno::ACCESS) => {
+                    let_owner_write(folder, name, &id)?;
+                    open()
+                }
+                opened => opened,
+            }
         });
         let fd = match opened {
             // A link, a folder, a pipe: not what was left here.
@@ -220,6 +227,22 @@ impl PosixPartial {
     fn named(&self, operation: &str) -> impl Fn(Errno) -> Error {
         move |errno| self.place.error(operation, errno)
     }
+
+    /// As [`Self::named`], of what changes the file's bytes.
+    fn unwritten(&self, operation: &str) -> impl Fn(Errno) -> Error {
+        move |errno| not_repeated(self.place.error(operation, errno), errno)
+    }
+}
+
+/// The error of a write. File systems that write behind (FUSE's, network ones) may fail one for an earlier
+/// one, and tell of that only once: a file with a gap would pass for whole if this one alone were done again.
+fn not_repeated(error: Error, errno: Errno) -> Error {
+    match (errno, error.status) {
+        // The system would not take this call.
+        (Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS, _) => error,
+        (_, Status::Temporary) => error.status(Status::Exhausted),
+        _ => error,
+    }
 }
 
 impl Partial for PosixPartial {
@@ -232,7 +255,7 @@ impl Partial for PosixPartial {
         direct
             .map_or(Ok(0), |direct| direct.write_at(offset, bytes))
             .and_then(|count| write_all_at(self.fd.as_fd(), offset + count as u64, &bytes[count..]))
-            .map_err(self.named("write the file"))
+            .map_err(self.unwritten("write the file"))
     }
 
     fn share(&self, range: ByteRange, from: BorrowedFd<'_>, offset: u64) -> Result<bool> {
@@ -241,7 +264,7 @@ impl Partial for PosixPartial {
         }
         let to = (self.fd.as_fd(), range.offset);
         let shared = share::share((from, offset), to, range.length)
-            .map_err(self.named("share blocks with the file"))?;
+            .map_err(self.unwritten("share blocks with the file"))?;
         if !shared {
             self.may_share.store(false, Ordering::Relaxed);
         }
@@ -286,7 +309,7 @@ impl Partial for PosixPartial {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(range),
             other => other,
         }
-        .map_err(self.named("make a hole in the file"))
+        .map_err(self.unwritten("make a hole in the file"))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -341,6 +364,19 @@ pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io
             create(folder, name, mode)
         }
         other => other,
+    }
+}
+
+/// Lets its owner write to a partial file that has the mode of the whole one already: the run that gave it
+/// that came no further.
+fn let_owner_write(folder: &Folder, name: &Name, id: &PartialId) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&found)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    match is_file && stat.st_nlink == 1 && id_of(&found)?.is(id) {
+        true => attributes::set_mode(found.as_fd(), PRIVATE),
+        false => Err(Errno::ACCESS),
     }
 }
 
@@ -464,5 +500,26 @@ fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
             })
         }
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_repeated;
+    use dray_core::{End, Error, ErrorKind, Status};
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_write_that_may_have_failed_for_an_earlier_one_is_not_done_again_alone() {
+        for (errno, kind, status) in [
+            (Errno::IO, ErrorKind::Io, Status::Exhausted),
+            (Errno::NOTCONN, ErrorKind::Unreachable, Status::Exhausted),
+            (Errno::TIMEDOUT, ErrorKind::TimedOut, Status::Exhausted),
+            (Errno::NOMEM, ErrorKind::Busy, Status::Temporary),
+            (Errno::NOSPC, ErrorKind::NoSpace, Status::Permanent),
+        ] {
+            let error = Error::new(kind, End::Sink, "write the file");
+            assert_eq!(not_repeated(error, errno).status, status, "{errno}");
+        }
     }
 }

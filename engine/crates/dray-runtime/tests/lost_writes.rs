@@ -1,0 +1,90 @@
+//! A store that writes behind tells of a lost write by failing a later one, once. What it took before that
+//! is not believed, however well a sync goes.
+
+mod local_common;
+
+use dray_core::options::{Durability, Options};
+use dray_core::{End, Error, ErrorKind, Status};
+use dray_runtime::local;
+use dray_session::Outcome;
+use dray_store::wrap::{Around, Call, Hook, Operation};
+use dray_store::{PosixOptions, PosixStore};
+use local_common::{Notes, bytes, options, sink_setup_of, sink_store, source_setup};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Loses all that was written to the large file, and says so as POSIX storage does: at the `nth` write.
+struct WritesBehind {
+    nth: AtomicU32,
+    to: PathBuf,
+}
+
+impl Hook for WritesBehind {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        let is_meant = call.operation == Operation::Write;
+        if is_meant && self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
+            lose(&self.to);
+            let error = Error::new(ErrorKind::Io, End::Sink, "write the file");
+            return Err(error.status(Status::Exhausted));
+        }
+        Ok(())
+    }
+}
+
+/// Puts zeros where the partial file had data.
+fn lose(to: &Path) {
+    for entry in fs::read_dir(to).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.to_string_lossy().ends_with(".part") {
+            let file = fs::File::options().write(true).open(path).expect("opens");
+            let length = file.metadata().expect("a length").len();
+            let zeros = vec![0; usize::try_from(length).expect("small")];
+            file.write_all_at(&zeros, 0).expect("writes");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_which_a_write_was_lost_is_sent_again_from_what_was_safe() {
+    for nth in [1, 2, 5] {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        fs::create_dir_all(&from).expect("a folder");
+        fs::write(from.join("large"), bytes(9, 700_000)).expect("a file");
+        fs::write(from.join("small"), bytes(1, 900)).expect("a file");
+        // Nothing is synced before the write that fails.
+        let options = Options {
+            durability: Durability::File,
+            ..options()
+        };
+        let run = |store| {
+            let sink = sink_setup_of(store, &options, &[]).expect("a destination");
+            let source = source_setup(&from, &options);
+            let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+            match ends.sink.0 {
+                Outcome::Done(totals) => totals,
+                other => panic!("write {nth}: {other:?}"),
+            }
+        };
+        let hook = WritesBehind {
+            nth: AtomicU32::new(nth),
+            to: to.clone(),
+        };
+        let first = run(Arc::new(Around::new(
+            sink_store(&to).expect("a store"),
+            hook,
+        )));
+        assert_eq!((first.files, first.files_failed), (1, 1), "write {nth}");
+        assert!(!to.join("large").exists(), "write {nth}");
+        let posix = PosixStore::open(&to, End::Sink, PosixOptions::default());
+        let second = run(Arc::new(posix.expect("a store")));
+        assert_eq!(second.files_failed, 0, "write {nth}");
+        for name in ["large", "small"] {
+            let read = |top: &Path| fs::read(top.join(name)).expect("read");
+            assert!(read(&from) == read(&to), "write {nth}: {name}");
+        }
+    }
+}
