@@ -40,6 +40,8 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
+#: Fills .tools/rucio: its versions are not .venv's, so only its lines are looked at.
+REQUIREMENTS_APART = ("requirements-rucio.txt",)
 
 # Crates whose state or types meet in one program: a second copy would work beside the first, not
 # with it.
@@ -210,6 +212,9 @@ def main() -> int:
         (ROOT / "tools" / name).read_text(encoding="utf-8") for name in REQUIREMENTS
     )
     findings = audit_crates(crates) + audit_requirements(requirements, installed_packages())
+    for name in REQUIREMENTS_APART:
+        text = (ROOT / "tools" / name).read_text(encoding="utf-8")
+        findings += [f"{name}: {finding}" for finding in audit_requirements(text, {})]
     for finding in findings:
         print(f"audit: {finding}", file=sys.stderr)
     if not findings:

@@ -14,7 +14,8 @@
 # by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
 # and exits 1. Then it fills .venv from the locked lists (tools/requirements-dev.txt, and
 # tools/requirements-airflow.txt for the levels that ask for Airflow) and writes .venv/dray-env.sh,
-# which the Makefile sources.
+# which the Makefile sources. For the tests a Rucio has an environment of its own, .tools/rucio
+# (tools/requirements-rucio.txt).
 #
 # Read from the environment: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never
 # call apt-get).
@@ -28,6 +29,9 @@ python=
 venv=$root/.venv
 requirements=$root/tools/requirements-dev.txt
 requirements_airflow=$root/tools/requirements-airflow.txt
+# Rucio holds libraries below versions that .venv's tools need.
+requirements_rucio=$root/tools/requirements-rucio.txt
+rucio=$root/.tools/rucio
 # The tree of many small files that is copied; integration/bench/datasets.py knows its name.
 linux_source=/usr/src/linux-source-6.1.tar.xz
 # rclone as its makers ship it; Debian's is years older. Beside the packaged one, not instead of it.
@@ -150,6 +154,8 @@ find_missing() {
         has_library libXrdAccSciTokens-5.so || missing+=(xrootd-scitokens-plugins)
         has gfal-copy || missing+=(gfal2-util-scripts gfal2-plugin-http gfal2-plugin-xrootd)
         has curl || missing+=(curl)
+        # Rucio's client tells kinds of files by it.
+        has_library libmagic.so.1 || missing+=(libmagic1)
         # What plain TCP carries, beside what is measured over a path.
         has iperf3 || missing+=(iperf3)
     elif [ "$level" = xrootd ]; then
@@ -303,6 +309,21 @@ if [ "$level" != build ] && [ "$level" != xrootd ] && [ "$level" != bench ]; the
         "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "${both[@]}" ||
             install_python "${both[@]}"
         printf '%s\n' "$stamp" >"$venv/dray-airflow-stamp"
+    fi
+fi
+
+if is_for_tests; then
+    stamp="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
+    stamp="$stamp $(cksum <"$requirements_rucio")"
+    if [ "$(cat "$rucio/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "filling .tools/rucio from tools/requirements-rucio.txt"
+        rm -rf "$rucio"
+        "$python" -m venv "$rucio"
+        "$venv/bin/uv" pip install --quiet --python "$rucio/bin/python" \
+            --requirement "$requirements_rucio" ||
+            "$rucio/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+                --requirement "$requirements_rucio"
+        printf '%s\n' "$stamp" >"$rucio/dray-stamp"
     fi
 fi
 

@@ -58,6 +58,7 @@ class Host:
         shutil.copy(TOOLS / "bootstrap.sh", self.tree / "tools")
         (self.tree / "tools" / "requirements-dev.txt").write_text("")
         (self.tree / "tools" / "requirements-airflow.txt").write_text("")
+        (self.tree / "tools" / "requirements-rucio.txt").write_text("")
         (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
 
     def python_floor(self) -> None:
@@ -79,9 +80,10 @@ class Host:
             self.program(name, "exit 0")
         for name in ("gfal-copy", "curl", "iperf3"):
             self.program(name, "exit 0")
-        library = self.system / "usr" / "lib" / "any-linux" / "libXrdAccSciTokens-5.so"
-        library.parent.mkdir(parents=True, exist_ok=True)
-        library.touch()
+        for library in ("libXrdAccSciTokens-5.so", "libmagic.so.1"):
+            path = self.system / "usr" / "lib" / "any-linux" / library
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
         for name in ("mkfs.xfs", "nginx"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
@@ -161,6 +163,7 @@ def test_bare_host_is_told_every_package_at_once(host: Host) -> None:
         "gfal2-plugin-http",
         "gfal2-plugin-xrootd",
         "curl",
+        "libmagic1",
         "iperf3",
         "libxrootd-client-dev",
         "libxrootd-server-dev",
@@ -208,9 +211,13 @@ def test_airflow_comes_once_and_only_where_it_is_asked_for(host: Host) -> None:
     assert lines[-1].startswith("uv pip install")
     assert lines[-1].endswith("requirements-airflow.txt")
     # What another level added is not taken away, and not added twice.
-    for level in ("build", "test", "demo"):
+    for level in ("build", "demo"):
         assert host.run(level).stderr == ""
     assert asked.read_text().splitlines() == lines
+    # Rucio has an environment of its own.
+    assert host.run("test").stderr.count("filling") == 1
+    assert asked.read_text().splitlines()[-1].endswith("requirements-rucio.txt")
+    assert host.run("test").stderr == ""
     (host.tree / "tools" / "requirements-airflow.txt").write_text("uv==1\n")
     assert host.run("build").stderr == ""
     assert "adding Airflow" in host.run("demo").stderr

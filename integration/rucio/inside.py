@@ -1,0 +1,239 @@
+"""Does things with Rucio's own code, in Rucio's environment: one JSON line asks, one answers.
+
+Rucio takes seconds to load and reads its configuration as it does, so this is one process for as
+long as a server runs. Its daemons are called as their programs call them, once and without their
+pause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import traceback
+import zlib
+from pathlib import Path
+from typing import Any
+
+Words = dict[str, Any]
+
+DOMAINS = {
+    "lan": {"read": 1, "write": 1, "delete": 1},
+    "wan": {
+        "read": 1,
+        "write": 1,
+        "delete": 1,
+        "third_party_copy_read": 1,
+        "third_party_copy_write": 1,
+    },
+}
+
+
+def make_database() -> None:
+    """Make the tables, the first organisation, and the account that may do everything."""
+    from rucio.common.types import InternalAccount
+    from rucio.core.account import add_account_attribute
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+    from rucio.db.sqla.util import build_database, create_base_vo, create_root_account
+
+    build_database()
+    create_base_vo()
+    create_root_account()
+    with db_session(DatabaseOperationType.WRITE) as session:
+        add_account_attribute(InternalAccount("root"), "admin", True, session=session)
+
+
+def client() -> Any:  # noqa: ANN401 - not installed where types are checked
+    """Give a client of the REST server."""
+    from rucio.client import Client
+
+    return Client()
+
+
+def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> None:
+    """Make storage elements, each a folder, and say which is how far from which."""
+    from rucio.common.exception import Duplicate
+
+    rucio = client()
+    with contextlib.suppress(Duplicate):
+        rucio.add_scope("root", "mock")
+    for rse in rses:
+        rucio.add_rse(rse["name"], deterministic=True, volatile=False)
+        protocol = {
+            "scheme": "file",
+            "hostname": "",
+            "port": 0,
+            "prefix": rse["prefix"],
+            "impl": "rucio.rse.protocols.posix.Default",
+            "domains": DOMAINS,
+            "extended_attributes": None,
+        }
+        rucio.add_protocol(rse["name"], protocol)
+        for key, value in rse.get("attributes", {}).items():
+            rucio.add_rse_attribute(rse["name"], key, value)
+        rucio.set_local_account_limit("root", rse["name"], -1)
+    names = [rse["name"] for rse in rses]
+    pairs = distances or [[one, other] for one in names for other in names if one != other]
+    for one, other in pairs:
+        rucio.add_distance(one, other, {"distance": 1})
+
+
+def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[str, str]:
+    """Make files and put them there as a user does; give their checksums."""
+    from rucio.client.uploadclient import UploadClient
+
+    sums = {}
+    items = []
+    for name, size in sizes.items():
+        path = Path(folder) / name
+        content = os.urandom(size)
+        path.write_bytes(content)
+        sums[name] = f"{zlib.adler32(content):08x}"
+        items.append(
+            {
+                "path": str(path),
+                "rse": rse,
+                "did_scope": "mock",
+                "did_name": name,
+                "dataset_scope": "mock",
+                "dataset_name": dataset,
+                "register_after_upload": True,
+            }
+        )
+    UploadClient(client()).upload(items)
+    return sums
+
+
+def add_rule(name: str, rse: str, **more: Any) -> str:  # noqa: ANN401
+    """Ask for a replica of a dataset or file."""
+    dids = [{"scope": "mock", "name": name}]
+    (rule,) = client().add_replication_rule(dids, 1, rse, **more)
+    return str(rule)
+
+
+def rule(id: str) -> Words:
+    """Say how a rule stands."""
+    found = client().get_replication_rule(id)
+    keys = ("state", "error", "locks_ok_cnt", "locks_replicating_cnt", "locks_stuck_cnt")
+    return {key: found[key] for key in keys}
+
+
+def end_rule(id: str) -> None:
+    """Delete a rule as the cleaner does once its time is over."""
+    from rucio.daemons.judge import cleaner
+
+    client().update_replication_rule(id, {"lifetime": -10})
+    cleaner.rule_cleaner(once=True)
+
+
+def boost(id: str) -> None:
+    """Have a stuck rule tried again now."""
+    from rucio.daemons.judge import repairer
+
+    client().update_replication_rule(id, {"boost_rule": True})
+    repairer.rule_repairer(once=True)
+
+
+def set_priority(id: str, priority: int) -> None:
+    """Change a rule's priority, at the REST server."""
+    client().update_replication_rule(id, {"priority": priority})
+
+
+def requests() -> list[Words]:
+    """Give all requests, those that are over too, oldest first."""
+    from rucio.core.rse import get_rse_name
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    found: list[Words] = []
+    with db_session(DatabaseOperationType.READ) as session:
+        for table in (models.Request, models.RequestHistory):
+            for row in session.query(table):
+                words = {
+                    key: getattr(row, key)
+                    for key in (
+                        "id",
+                        "external_id",
+                        "external_host",
+                        "transfertool",
+                        "name",
+                        "retry_count",
+                        "err_msg",
+                    )
+                }
+                source, target = row.source_rse_id, row.dest_rse_id
+                words["state"] = row.state.name
+                words["source"] = source and get_rse_name(rse_id=source, session=session)
+                words["destination"] = get_rse_name(rse_id=target, session=session)
+                words["created_at"] = str(row.created_at)
+                found.append(words)
+    return sorted(found, key=lambda words: str(words["created_at"]))
+
+
+def replicas(name: str) -> dict[str, dict[str, str]]:
+    """Give the states of a dataset's replicas by file and RSE."""
+    found = client().list_replicas([{"scope": "mock", "name": name}], all_states=True)
+    return {each["name"]: dict(each["states"]) for each in found}
+
+
+def submit() -> None:
+    """Run the submitter once."""
+    from rucio.daemons.conveyor import submitter
+
+    submitter.submitter(once=True, partition_wait_time=0, transfertools=["dray"])
+
+
+def poll() -> None:
+    """Run the poller once."""
+    from rucio.daemons.conveyor import poller
+
+    poller.poller(once=True, partition_wait_time=0, older_than=0, transfertool="dray")
+
+
+def finish() -> None:
+    """Run the finisher once."""
+    from rucio.daemons.conveyor import finisher
+
+    finisher.finisher(once=True, partition_wait_time=0)
+
+
+KNOWN = (
+    make_database,
+    make_rses,
+    upload,
+    add_rule,
+    rule,
+    end_rule,
+    boost,
+    set_priority,
+    requests,
+    replicas,
+    submit,
+    poll,
+    finish,
+)
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    # What Rucio prints is not an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    by_name = {each.__name__: each for each in KNOWN}
+    for line in sys.stdin:
+        name, words = json.loads(line)
+        try:
+            answer = {"ok": by_name[name](**words)}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        answers.write(json.dumps(answer, default=str) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

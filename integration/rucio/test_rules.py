@@ -1,0 +1,206 @@
+"""Rules of a real Rucio, carried by real endpoints."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from integration.rucio.conftest import Scene
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+MIB = 1 << 20
+LARGE = 24 * MIB
+SLOW = json.dumps({"dray": {"rate_max": 8 * MIB}})
+
+
+def adler32(content: bytes) -> str:
+    """Give a checksum as Rucio writes it."""
+    return f"{zlib.adler32(content):08x}"
+
+
+def left_over(scene: Scene, site: str) -> list[str]:
+    """Give what of a transfer that came to nothing still lies there."""
+    return [path.name for path in scene.ends[site].root().rglob(".dray-*.part")]
+
+
+def test_a_rule_is_carried(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"large": LARGE, "small": 10, "other": 70_000})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", activity="User Subscriptions")
+    assert scene.carry("b", rule, *sums)["state"] == "OK"
+    for name, sum in sums.items():
+        assert adler32(scene.file("b", "data", name).read_bytes()) == sum
+    states = scene.do("replicas", name=dataset)
+    assert all(each["B-DATA"] == "AVAILABLE" for each in states.values())
+    for request in scene.requests(*sums):
+        assert (request["state"], request["transfertool"]) == ("DONE", "dray")
+        assert (request["source"], request["destination"]) == ("A-DATA", "B-DATA")
+        transfer = scene.transfer("b", request)
+        assert transfer.id == request["id"]
+        assert transfer.request["activity"] == "User Subscriptions"
+        assert transfer.request["labels"]["rucio.rule"] == rule
+
+
+def test_another_replica_is_used_when_the_first_is_gone(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": MIB})
+    (name,) = sums
+    first = scene.do("add_rule", name=dataset, rse="B-DATA")
+    assert scene.carry("b", first, name)["state"] == "OK"
+    scene.file("a", "data", name).unlink()
+    rule = scene.do("add_rule", name=dataset, rse="C-DATA")
+    # Rucio may name one source for a try, and the other for the next.
+    while scene.carry("c", rule, name)["state"] == "REPLICATING":
+        assert len(scene.requests(name)) < 6
+    request = scene.requests(name)[-1]
+    assert (request["state"], request["source"]) == ("DONE", "B-DATA")
+    assert adler32(scene.file("c", "data", name).read_bytes()) == sums[name]
+
+
+def test_what_is_safe_is_not_sent_again_after_a_kill(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
+    (name,) = sums
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
+    scene.do("submit")
+    (request,) = scene.requests(name)
+    assert scene.transfer("b", request).request["rate_max"] == 8 * MIB
+    scene.await_safe("b", request, 4 * MIB)
+    scene.ends["b"].kill()
+    # Rucio asks in vain, and waits.
+    scene.do("poll")
+    assert scene.requests(name)[0]["state"] == "SUBMITTED"
+    scene.ends["b"].start()
+    assert scene.carry("b", rule, name)["state"] == "OK"
+    assert len(scene.requests(name)) == 1
+    assert scene.transfer("b", request).bytes.sent < LARGE + 4 * MIB
+    assert adler32(scene.file("b", "data", name).read_bytes()) == sums[name]
+
+
+def test_rucios_next_try_goes_on_from_what_is_safe(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
+    (name,) = sums
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
+    scene.do("submit")
+    scene.await_safe("b", scene.requests(name)[0], 4 * MIB)
+    scene.ends["a"].kill()
+    try:
+        assert scene.carry("b", rule, name)["state"] == "REPLICATING"
+        first, second = scene.requests(name)
+        assert (first["state"], second["retry_count"]) == ("FAILED", 1)
+        assert first["err_msg"].startswith(f"dray transfer {first['id']} is failed: ")
+        assert not scene.file("b", "data", name).exists()
+        # Its source cannot be asked for a ticket: the submission fails, and nothing is lost.
+        scene.do("submit")
+        assert scene.requests(name)[-1]["state"] == "SUBMISSION_FAILED"
+    finally:
+        scene.ends["a"].start()
+    scene.do("finish")
+    assert scene.carry("b", rule, name)["state"] == "OK"
+    last = scene.requests(name)[-1]
+    assert last["id"] not in (first["id"], second["id"])
+    bytes = scene.transfer("b", last).bytes
+    assert bytes.resumed >= 4 * MIB
+    assert bytes.sent + bytes.resumed == LARGE
+    assert adler32(scene.file("b", "data", name).read_bytes()) == sums[name]
+
+
+def test_what_is_not_what_the_catalogue_says_never_arrives(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": MIB})
+    (name,) = sums
+    source = scene.file("a", "data", name)
+    right = source.read_bytes()
+    source.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    for _ in range(4):
+        scene.carry("b", rule, name)
+        assert not scene.file("b", "data", name).exists()
+    stuck = scene.do("rule", id=rule)
+    assert stuck["state"] == "STUCK"
+    assert "checksum_mismatch" in stuck["error"]
+    # Once the source is right, so is the copy.
+    source.write_bytes(right)
+    scene.do("boost", id=rule)
+    assert scene.carry("b", rule, name)["state"] == "OK"
+    assert scene.file("b", "data", name).read_bytes() == right
+
+
+def test_a_deleted_rule_ends_its_transfers_and_leaves_nothing(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
+    (name,) = sums
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
+    scene.do("submit")
+    (request,) = scene.requests(name)
+    scene.await_safe("b", request, 2 * MIB)
+    assert left_over(scene, "b")
+    scene.do("end_rule", id=rule)
+    scene.await_ended("b", request)
+    assert scene.transfer("b", request).state == "cancelled"
+    assert not left_over(scene, "b")
+    assert not scene.file("b", "data", name).exists()
+
+
+def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
+    (name,) = sums
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
+    scene.do("submit")
+    (request,) = scene.requests(name)
+    # By the REST server, which has the plug-in by its policy package.
+    scene.do("set_priority", id=rule, priority=5)
+    assert scene.transfer("b", request).request["priority"] == 5
+    scene.do("end_rule", id=rule)
+
+
+def test_a_deadline_of_a_rule_is_planned(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {"x": MIB})
+    (name,) = sums
+    meta = json.dumps({"dray": {"deadline": "2099-01-01T00:00:00Z"}})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=meta)
+    assert scene.carry("b", rule, name)["state"] == "OK"
+    (request,) = scene.requests(name)
+    assert scene.transfer("b", request).request["deadline"] == "2099-01-01T00:00:00.000Z"
+    # What makes no sense, or is late already, is no reason to move nothing.
+    for wrong in (
+        '{"dray": {"deadline": "soon"}}',
+        '{"dray": {"deadline": "2001-01-01T00:00:00Z"}}',
+    ):
+        dataset, sums = scene.dataset("A-DATA", {"x": 10})
+        rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=wrong)
+        assert scene.carry("b", rule, *sums)["state"] == "OK"
+    assert scene.rucio is not None
+    assert "the deadline of the rule's meta is 'soon'" in scene.rucio.said("inside")
+
+
+def test_several_hops_go_one_after_the_other(scene: Scene) -> None:
+    hops = [scene.rse("a", "hop"), scene.rse("b", "hop"), scene.rse("c", "hop")]
+    hops[1]["attributes"]["available_for_multihop"] = "True"
+    scene.do("make_rses", rses=hops, distances=[["A-HOP", "B-HOP"], ["B-HOP", "C-HOP"]])
+    dataset, sums = scene.dataset("A-HOP", {"x": MIB})
+    (name,) = sums
+    rule = scene.do("add_rule", name=dataset, rse="C-HOP")
+    scene.carry("b", rule, name)
+    assert adler32(scene.file("b", "hop", name).read_bytes()) == sums[name]
+    assert scene.carry("c", rule, name)["state"] == "OK"
+    assert adler32(scene.file("c", "hop", name).read_bytes()) == sums[name]
+
+
+@pytest.mark.slow
+def test_rucios_own_programs_carry_it(scene: Scene) -> None:
+    """The submitter by our word, the others as they are, with the policy package."""
+    assert scene.rucio is not None
+    dataset, sums = scene.dataset("A-DATA", {"x": MIB})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    words = ["python", "-m", "dray_rucio", "rucio-conveyor-submitter", "--run-once"]
+    ran = scene.rucio.run(*words)
+    assert ran.returncode == 0, ran.stderr
+    scene.await_ended("b", *scene.requests(*sums))
+    ran = scene.rucio.run("rucio-conveyor-poller", "--run-once", "--older-than", "0")
+    assert ran.returncode == 0, ran.stderr
+    scene.do("finish")
+    assert scene.do("rule", id=rule)["state"] == "OK"
+    refused = scene.rucio.run("python", "-m", "dray_rucio", "no-such-program")
+    assert refused.returncode == 2
+    assert "no-such-program" in refused.stderr

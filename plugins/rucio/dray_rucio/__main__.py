@@ -1,0 +1,37 @@
+"""Run a program of Rucio's, which then knows the transfertool.
+
+``python -m dray_rucio rucio-conveyor-submitter --run-once``
+"""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+from dray_rucio.register import install
+
+
+def main(words: list[str]) -> int:
+    """Run the program that is named, with the words behind it."""
+    if not words or words[0] in ("-h", "--help"):
+        print(__doc__, file=sys.stderr)
+        return 0 if words else 2
+    beside = Path(sys.executable).parent
+    found = shutil.which(words[0], path=str(beside)) or shutil.which(words[0])
+    if found is None:
+        print(
+            f"dray_rucio: {words[0]} is neither beside {sys.executable} nor on the PATH; "
+            "run this with the Python of Rucio's environment",
+            file=sys.stderr,
+        )
+        return 2
+    install()
+    sys.argv = [found, *words[1:]]
+    runpy.run_path(found, run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

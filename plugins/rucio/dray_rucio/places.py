@@ -1,0 +1,89 @@
+"""Where a file of Rucio's lies at an endpoint. Pure functions.
+
+An RSE that a dray serves says so in its attribute ``dray_url``: ``dray://HOST[:PORT]/ROOT[/FOLDER]``
+stands for the prefix of its protocols. What the PFN has behind the prefix is the path below it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_PORT", "NoPlaceError", "Site", "below", "site"]
+
+DEFAULT_PORT = 4735
+"""The port of an endpoint, where a URL names none."""
+
+_SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
+_PIN = re.compile(r"sha256:[0-9a-f]{64}")
+_PFN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*(?P<path>/.*)", re.DOTALL)
+
+
+class NoPlaceError(ValueError):
+    """What an RSE says of its endpoint, or a PFN, makes no place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The endpoint of an RSE.
+
+    :param authority: host and port.
+    :param folder: the API path that stands for the protocols' prefix; no slash at its end.
+    :param pin: fingerprint of the endpoint's key, if it is known by that.
+    """
+
+    authority: str
+    folder: str
+    pin: str | None = None
+
+    @property
+    def host(self) -> str:
+        """What Rucio notes as the external host: enough to ask again, and no secret."""
+        return f"dray://{self.authority}" + (f"#{self.pin}" if self.pin else "")
+
+    def path(self, name: str) -> str:
+        """Give the API path of ``name``, which :func:`below` gave.
+
+        A ``%`` of a name is none of the API's own.
+        """
+        return f"{self.folder}/{name.replace('%', '%25')}"
+
+    def url(self, path: str) -> str:
+        """Give an API path as another endpoint is told it."""
+        return f"dray://{self.authority}{path}"
+
+
+def site(rse: str, url: str, pin: str | None = None) -> Site:
+    """Read the attributes ``dray_url`` and ``dray_pin`` of an RSE.
+
+    :raises NoPlaceError: naming the RSE, and what is wrong with them.
+    """
+    found = _SITE.fullmatch(url)
+    folder = "" if found is None else re.sub("/+", "/", found["folder"]).rstrip("/")
+    if found is None or not folder:
+        raise NoPlaceError(
+            f"RSE {rse}: dray_url is {url!r}; write dray://HOST[:PORT]/ROOT[/FOLDER]"
+        )
+    if pin is not None and not _PIN.fullmatch(pin):
+        raise NoPlaceError(
+            f"RSE {rse}: dray_pin is {pin!r}; write sha256: and 64 hexadecimal digits"
+        )
+    authority = found["authority"].lower()
+    if not re.search(r":\d+$", authority):
+        authority = f"{authority}:{DEFAULT_PORT}"
+    return Site(authority, folder, pin)
+
+
+def below(rse: str, prefix: str, pfn: str) -> str:
+    """Give what a PFN has behind the prefix of its protocol.
+
+    :raises NoPlaceError: if it has nothing there, or lies elsewhere.
+    """
+    found = _PFN.fullmatch(pfn)
+    # Where slashes are doubled differs by protocol: `root://host//prefix//file`.
+    path = re.sub("/+", "/", "" if found is None else found["path"])
+    top = re.sub("/+", "/", f"/{prefix}/")
+    name = path.removeprefix(top)
+    if found is None or not path.startswith(top) or not name:
+        raise NoPlaceError(f"RSE {rse}: {pfn} does not lie below its protocol's prefix {prefix!r}")
+    return name

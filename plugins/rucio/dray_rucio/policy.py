@@ -1,0 +1,23 @@
+"""A policy package of Rucio whose one effect is that every process of Rucio knows the transfertool.
+
+``[policy] package = dray_rucio.policy`` in ``rucio.cfg``, or ``RUCIO_POLICY_PACKAGE``. A site with
+one of its own calls :func:`dray_rucio.register.install` in that one's ``__init__``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray_rucio.register import install
+
+__all__ = ["SUPPORTED_VERSION", "get_algorithms"]
+
+SUPPORTED_VERSION = [">=38"]
+"""Versions of Rucio; it refuses a package that does not name its own."""
+
+install()
+
+
+def get_algorithms() -> dict[str, dict[str, Any]]:
+    """Give no algorithms: those of Rucio stay."""
+    return {}

@@ -1,0 +1,104 @@
+"""What Rucio is told of a transfer."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from rucio.db.sqla.constants import RequestState
+from rucio.transfertool.transfertool import TransferStatusReport
+
+from dray_rucio.submission import sources_of
+
+if TYPE_CHECKING:
+    from dray.client import Transfer
+
+__all__ = ["DrayReport", "error_of"]
+
+ERROR_CHARACTERS_MAX = 3900
+"""Of the column that keeps it, which has 4000."""
+
+
+class DrayReport(TransferStatusReport):
+    """The outcome of one transfer, of one request.
+
+    Rucio refuses a final state without the external id, and takes a field that is false for one
+    that has not changed.
+    """
+
+    supported_db_fields = (
+        "state",
+        "external_id",
+        "started_at",
+        "transferred_at",
+        "source_rse_id",
+        "err_msg",
+    )
+
+    def __init__(self, request_id: str, transfer: Transfer) -> None:
+        """Take a transfer that has ended."""
+        super().__init__(request_id)
+        self._transfer = transfer
+        self.state: RequestState | None = None
+        self.external_id: str | None = None
+        self.started_at: datetime | None = None
+        self.transferred_at: datetime | None = None
+        self.source_rse_id: str | None = None
+        self.err_msg: str | None = None
+
+    def initialize(self, session: object, logger: object = logging.log) -> None:
+        """Fill in the fields."""
+        del session, logger
+        transfer = self._transfer
+        self.external_id = transfer.id
+        self.started_at = _naive(transfer.started_at)
+        self.source_rse_id = self._source_rse_id()
+        if transfer.state == "done":
+            self.state = RequestState.DONE
+            self.transferred_at = _naive(transfer.ended_at)
+        else:
+            self.state = RequestState.FAILED
+            self.err_msg = error_of(transfer)
+
+    def get_monitor_msg_fields(
+        self, session: object, logger: object = logging.log
+    ) -> dict[str, Any]:
+        """Give what is told to those who listen to Rucio's messages."""
+        del session, logger
+        transfer = self._transfer
+        request = transfer.request
+        sources = [place.get("url") for place in request.get("sources", ())]
+        used = transfer.source or 0
+        return {
+            "transfer_id": transfer.id,
+            "transfer-endpoint": "dray",
+            "protocol": "dray",
+            "src-url": sources[used] if used < len(sources) else None,
+            "dst-url": request.get("destination", {}).get("url"),
+            "started_at": _naive(transfer.started_at),
+            "transferred_at": _naive(transfer.ended_at),
+            "reason": error_of(transfer),
+            "bytes_sent": transfer.bytes.sent,
+            "bytes_resumed": transfer.bytes.resumed,
+        }
+
+    def _source_rse_id(self) -> str | None:
+        """Give the RSE whose replica was used."""
+        known = sources_of(self._transfer.request.get("labels"))
+        used = self._transfer.source
+        return known[used] if used is not None and used < len(known) else None
+
+
+def error_of(transfer: Transfer) -> str | None:
+    """Say why a transfer failed: its own error, or its file's."""
+    if transfer.state == "done":
+        return None
+    error = transfer.error or next((failure.error for failure in transfer.failures), None)
+    said = f"{error.kind}: {error}" if error is not None else "no reason was given"
+    return f"dray transfer {transfer.id} is {transfer.state}: {said}"[:ERROR_CHARACTERS_MAX]
+
+
+def _naive(time: datetime | None) -> datetime | None:
+    """Give a time as Rucio keeps it: UTC, without saying so."""
+    return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)

@@ -1,0 +1,162 @@
+"""From what Rucio wants moved to a request of an endpoint. Pure functions.
+
+One request for each of Rucio's, whose id it has: a submission that is repeated, because its answer
+was lost, attaches to the first. A retry is another request of Rucio's and another transfer; what is
+safe at the destination is known there and not here, and is not sent again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dray.client import Content, Request, Retry
+
+__all__ = ["SOURCES_LABEL", "File", "Wish", "WishError", "request_of", "sources_of", "wish_of"]
+
+SOURCES_LABEL = "rucio.source_rse_ids"
+"""The RSEs of a transfer's sources, in order: an endpoint says by number which of them it used."""
+LABEL_BYTES_MAX = 256
+"""Of the API: bytes of one label."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One request of Rucio's, as far as it matters here.
+
+    :param request_id: its id.
+    :param scope: of the file.
+    :param name: of the file.
+    :param size: bytes, if known.
+    :param adler32: eight hexadecimal digits, if known.
+    :param activity: of the rule.
+    :param priority: 1 to 5, 3 by default, as those of an endpoint.
+    :param rule_id: the rule that asks; none for a hop in between.
+    :param source_rse_ids: of the replicas, in the order in which they are tried.
+    :param destination_rse: its name.
+    :param is_verified: whether the checksum counts (the RSE's ``verify_checksum``).
+    :param may_overwrite: whether another file that stands there may be replaced; not on tape.
+    """
+
+    request_id: str
+    scope: str
+    name: str
+    size: int | None
+    adler32: str | None
+    activity: str | None
+    priority: int | None
+    rule_id: str | None
+    source_rse_ids: tuple[str, ...]
+    destination_rse: str
+    is_verified: bool = True
+    may_overwrite: bool = True
+
+
+class WishError(ValueError):
+    """What a rule says to dray makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a rule says to dray: ``{"dray": {"deadline": "2026-12-01T08:00:00Z"}}`` in its ``meta``.
+
+    :param deadline: when its files should be there; aware.
+    :param rate_min: bytes per second for each file.
+    :param rate_max: the same, at most.
+    """
+
+    deadline: datetime | None = None
+    rate_min: int | None = None
+    rate_max: int | None = None
+
+
+def wish_of(meta: str | dict[str, Any] | None) -> Wish:
+    """Read a rule's ``meta``; what is not for dray is somebody else's.
+
+    :raises WishError: saying what is wrong.
+    """
+    words: Any = meta
+    # Rucio keeps JSON of what it was given, and its client asks for text: that is JSON of JSON.
+    for _ in range(2):
+        if isinstance(words, str):
+            try:
+                words = json.loads(words)
+            except ValueError:
+                # Free text is allowed there.
+                return Wish()
+    said = words.get("dray") if isinstance(words, dict) else None
+    if said is None:
+        return Wish()
+    if not isinstance(said, dict):
+        raise WishError(f'"dray" of the rule\'s meta is {said!r}; write an object')
+    unknown = sorted(set(said) - {"deadline", "rate_min", "rate_max"})
+    if unknown:
+        raise WishError(f"the rule's meta has {unknown[0]!r}; known: deadline, rate_min, rate_max")
+    return Wish(_time(said.get("deadline")), _rate(said, "rate_min"), _rate(said, "rate_max"))
+
+
+def request_of(file: File, wish: Wish, *, bound_seconds: int | None, tries: int | None) -> Request:
+    """Give the request, without its places.
+
+    A deadline asks for a promise, and what cannot be promised is moved all the same: late is better
+    for a rule than not at all.
+    """
+    checksum = f"adler32:{file.adler32}" if file.adler32 and file.is_verified else None
+    labels = {
+        "rucio.did": _cut(f"{file.scope}:{file.name}"),
+        "rucio.rule": file.rule_id or "",
+        "rucio.destination": _cut(file.destination_rse),
+        SOURCES_LABEL: ",".join(file.source_rse_ids),
+    }
+    return Request(
+        sources=(),
+        destination="",
+        id=file.request_id,
+        content=Content(size=file.size, checksum=checksum),
+        deadline=wish.deadline,
+        admission=None if wish == Wish() else "best_effort",
+        priority=file.priority,
+        rate_min=wish.rate_min,
+        rate_max=wish.rate_max,
+        activity=_cut(file.activity) if file.activity else None,
+        labels={key: value for key, value in labels.items() if value},
+        overwrite="if-different" if file.may_overwrite else "never",
+        checksum_attributes=True,
+        retry=None if tries is None else Retry(tries=tries),
+        bound_seconds=bound_seconds,
+    )
+
+
+def sources_of(labels: object) -> tuple[str, ...]:
+    """Read :data:`SOURCES_LABEL` back."""
+    said = labels.get(SOURCES_LABEL, "") if isinstance(labels, dict) else ""
+    return tuple(str(said).split(",")) if said else ()
+
+
+def _time(text: object) -> datetime | None:
+    if text is None:
+        return None
+    example = "write it as 2026-12-01T08:00:00Z"
+    try:
+        time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError as error:
+        raise WishError(f"the deadline of the rule's meta is {text!r}; {example}") from error
+    if time.tzinfo is None:
+        raise WishError(f"the deadline of the rule's meta, {text!r}, has no time zone; {example}")
+    return time
+
+
+def _rate(said: dict[str, Any], name: str) -> int | None:
+    rate = said.get(name)
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int) or rate <= 0:
+        raise WishError(f"{name} of the rule's meta is {rate!r}; write bytes per second")
+    return rate
+
+
+def _cut(text: str) -> str:
+    """Give as much of it as a label holds."""
+    return text.encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

@@ -1,0 +1,98 @@
+"""What Rucio wants moved, as a request of an endpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from dray.client import Content
+from dray_rucio.submission import (
+    SOURCES_LABEL,
+    File,
+    Wish,
+    WishError,
+    request_of,
+    sources_of,
+    wish_of,
+)
+
+FILE = File(
+    request_id="0123456789abcdef0123456789abcdef",
+    scope="mock",
+    name="x.dat",
+    size=1000,
+    adler32="0a0b0c0d",
+    activity="User Subscriptions",
+    priority=4,
+    rule_id="r" * 32,
+    source_rse_ids=("a" * 32, "b" * 32),
+    destination_rse="DESY",
+)
+
+
+def request(wish: Wish = Wish(), **changes: Any) -> Any:  # noqa: ANN401, B008 - frozen
+    """Give the request of a file that differs so much."""
+    return request_of(dataclasses.replace(FILE, **changes), wish, bound_seconds=60, tries=None)
+
+
+def test_a_request_has_the_id_of_rucios_and_all_that_the_file_must_be() -> None:
+    made = request()
+    assert made.id == FILE.request_id
+    assert made.content == Content(size=1000, checksum="adler32:0a0b0c0d")
+    assert (made.priority, made.activity, made.bound_seconds) == (4, "User Subscriptions", 60)
+    assert made.overwrite == "if-different"
+    assert made.admission is None
+    assert sources_of(made.labels) == FILE.source_rse_ids
+
+
+def test_what_is_not_known_or_not_wanted_is_not_asked_for() -> None:
+    assert request(adler32=None).content.checksum is None
+    assert request(is_verified=False).content == Content(size=1000)
+    assert request(may_overwrite=False).overwrite == "never"
+    assert "rucio.rule" not in request(rule_id=None).labels
+
+
+def test_labels_hold_as_much_as_there_is_room_for() -> None:
+    labels = request(name="ä" * 300).labels
+    assert len(labels["rucio.did"].encode()) <= 256
+    assert labels["rucio.did"].startswith("mock:ää")
+    assert sources_of(None) == ()
+    assert sources_of({SOURCES_LABEL: ""}) == ()
+
+
+def test_a_rules_deadline_asks_for_a_promise_and_takes_none() -> None:
+    meta = {"dray": {"deadline": "2026-12-01T08:00:00Z", "rate_min": 1000}, "other": 1}
+    for said in (meta, json.dumps(meta), json.dumps(json.dumps(meta))):
+        wish = wish_of(said)
+        assert wish.deadline == datetime(2026, 12, 1, 8, tzinfo=timezone.utc)
+        made = request(wish)
+        assert (made.deadline, made.rate_min) == (wish.deadline, 1000)
+        assert made.admission == "best_effort"
+
+
+@pytest.mark.parametrize(
+    "meta", [None, "", "free text", '"free text"', "[1]", {}, {"other": {"deadline": 1}}]
+)
+def test_what_is_not_for_dray_is_nobodys_fault(meta: Any) -> None:  # noqa: ANN401
+    assert wish_of(meta) == Wish()
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("soon", "write an object"),
+        ({"deadlin": "2026-12-01T08:00:00Z"}, "'deadlin'"),
+        ({"deadline": "tomorrow"}, "'tomorrow'"),
+        ({"deadline": "2026-12-01T08:00:00"}, "time zone"),
+        ({"rate_min": "fast"}, "rate_min"),
+        ({"rate_max": 0}, "rate_max"),
+        ({"rate_max": True}, "rate_max"),
+    ],
+)
+def test_a_wish_that_makes_no_sense_is_told_by_name(said: Any, named: str) -> None:  # noqa: ANN401
+    with pytest.raises(WishError, match=named):
+        wish_of({"dray": said})
