@@ -17,6 +17,7 @@ mod deaf;
 mod digest;
 mod endpoint;
 mod gate;
+mod outcome;
 mod placeholder;
 mod process;
 mod request;

@@ -5,8 +5,9 @@
 //! and nothing of them is said. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
-use crate::copy::{self, Ear, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
+use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened, Target};
 use crate::gate::Origin;
+use crate::outcome::Ear;
 use crate::{process, say};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::drive::Handle;

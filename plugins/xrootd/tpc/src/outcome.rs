@@ -1,0 +1,101 @@
+//! What a copy is heard to do while it runs, and what is said when it has ended.
+
+use crate::{process, say};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::drive::{Ended, Ending, Watch};
+use dray_runtime::observe::Observer;
+use dray_session::{Event, Failure, Progress};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Hears the counters.
+pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
+
+/// Hears of failures, and passes the counters on.
+#[derive(Default)]
+pub(crate) struct Ear {
+    failures: Mutex<Vec<Failure>>,
+    /// The file has got its name: a session that comes after a lost one finds it there.
+    is_done: AtomicBool,
+    tell: Option<Tell>,
+}
+
+impl Ear {
+    /// One that passes the counters on.
+    pub(crate) fn telling(tell: Tell) -> Self {
+        Self {
+            tell: Some(tell),
+            ..Self::default()
+        }
+    }
+}
+
+impl Observer for Ear {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Failed(failure) => {
+                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.push(failure.clone());
+            }
+            Event::Notice(notice) => say::note(&format!("notes that it {notice}")),
+            Event::FileDone { .. } => self.is_done.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(tell) = &self.tell {
+            tell(progress);
+        }
+    }
+}
+
+impl Watch for Ear {}
+
+/// Says how it ended, and forgets the failures that it names.
+pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
+    let progress = ended.progress;
+    say::note(&format!(
+        "copy {} sent={} resumed={} durable={}",
+        process::number(),
+        progress.bytes_sent,
+        progress.bytes_resumed,
+        progress.bytes_durable
+    ));
+    let failures =
+        std::mem::take(&mut *ear.failures.lock().unwrap_or_else(PoisonError::into_inner));
+    let failure = failures.into_iter().next().map(|failure| failure.error);
+    match (ended.ending.clone(), failure) {
+        (Ending::Done { failed: 0 }, None) if ear.is_done.load(Ordering::Relaxed) => Ok(()),
+        (Ending::Done { failed: 0 }, None) => check_one(&progress),
+        (_, Some(error)) if error.kind == ErrorKind::AlreadyExists => Err(taken()),
+        (_, Some(error)) => Err(error),
+        (Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error), _) => {
+            Err(error)
+        }
+        (Ending::Done { .. } | Ending::Cancelled, None) => {
+            Err(Error::new(ErrorKind::Cancelled, End::Here, "copy the file")
+                .remedy("ask for the copy again: it goes on from what is safe"))
+        }
+    }
+}
+
+/// That nothing failed is not enough: one file is asked for, and has to have its name.
+fn check_one(progress: &Progress) -> Result<()> {
+    if progress.files_skipped > 0 {
+        return Err(taken());
+    }
+    if progress.files_done == 1 {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Unsupported, End::Source, "copy the file");
+    Err(error
+        .cause("the source names no file that may be copied: names that begin with .dray- are dray's own")
+        .remedy("give it another name at the source"))
+}
+
+/// A file has got the name since the client was let make a new one.
+pub(crate) fn taken() -> Error {
+    Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
+        .cause("another file has got its name since the copy was asked for")
+        .remedy("ask for the copy again to replace that: what is safe is not sent again")
+}
