@@ -284,10 +284,19 @@ install_python() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
+# install_many PYTHON WORD...: hundreds of packages, for which uv takes seconds where pip takes minutes. It
+# reads no pip.conf, so a host that reaches its index only by pip's settings is served by pip.
+install_many() {
+    local python=$1
+    shift
+    "$venv/bin/uv" pip install --quiet --python "$python" "$@" ||
+        "$python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+}
+
 # Scripts in an environment carry its path and its Python's, so a moved tree or another Python needs
 # a new one.
-stamp="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
-stamp="$stamp $(cksum <"$requirements")"
+place="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
+stamp="$place $(cksum <"$requirements")"
 if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
     say "filling .venv from tools/requirements-dev.txt"
     rm -rf "$venv"
@@ -301,28 +310,21 @@ if [ "$level" != build ] && [ "$level" != xrootd ] && [ "$level" != bench ]; the
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "adding Airflow to .venv from tools/requirements-airflow.txt"
-        # 180 packages: uv takes seconds where pip takes minutes. It reads no pip.conf, so a host
-        # that reaches its index only by pip's settings is served by pip.
         both=(--requirement "$requirements" --requirement "$requirements_airflow")
         uv=$(grep '^uv==' "$requirements_airflow" || true)
         [ -z "$uv" ] || install_python "$uv"
-        "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "${both[@]}" ||
-            install_python "${both[@]}"
+        install_many "$venv/bin/python" "${both[@]}"
         printf '%s\n' "$stamp" >"$venv/dray-airflow-stamp"
     fi
 fi
 
 if is_for_tests; then
-    stamp="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
-    stamp="$stamp $(cksum <"$requirements_rucio")"
-    if [ "$(cat "$rucio/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+    stamp="$place $(cksum <"$requirements_rucio")"
+    if [ ! -x "$rucio/bin/python" ] || [ "$(cat "$rucio/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "filling .tools/rucio from tools/requirements-rucio.txt"
         rm -rf "$rucio"
         "$python" -m venv "$rucio"
-        "$venv/bin/uv" pip install --quiet --python "$rucio/bin/python" \
-            --requirement "$requirements_rucio" ||
-            "$rucio/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
-                --requirement "$requirements_rucio"
+        install_many "$rucio/bin/python" --requirement "$requirements_rucio"
         printf '%s\n' "$stamp" >"$rucio/dray-stamp"
     fi
 fi

@@ -44,7 +44,13 @@ class Scene:
             settings = {
                 "policy": {"package": "dray_rucio.policy"},
                 "conveyor": {"transfertool": "dray"},
-                "dray": {"token_file": str(tokens), "call_seconds": "5", "tries": "1"},
+                "dray": {
+                    "token_file": str(tokens),
+                    "call_seconds": "5",
+                    # Those that are killed here are back in a moment.
+                    "away_seconds": "0",
+                    "tries": "1",
+                },
             }
             self.rucio = Rucio(folder / "rucio", settings)
         except BaseException:

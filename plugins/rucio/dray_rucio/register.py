@@ -51,22 +51,34 @@ def register() -> None:
 def install() -> None:
     """Register it as soon as Rucio has loaded the module that keeps the table.
 
-    For packages that Rucio loads before that, where loading it here would be a circle.
+    For packages that Rucio loads before that, or while it does, where loading it here would be a
+    circle.
     """
-    if MODULE in sys.modules:
+    if _is_loaded():
         register()
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
+def _is_loaded() -> bool:
+    """Whether the module is there, and not on the way: the table is among the last it makes."""
+    return hasattr(sys.modules.get(MODULE), "TRANSFERTOOL_CLASSES_BY_NAME")
+
+
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the one module as the system does, and registers once it is loaded."""
+    """Finds the one module as the system does, and registers once it is loaded.
+
+    One that was on the way already is waited for: until something else is loaded.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find it; see :class:`importlib.abc.MetaPathFinder`."""
         if name != MODULE:
+            if _is_loaded():
+                sys.meta_path.remove(self)
+                register()
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)

@@ -20,6 +20,8 @@ class Settings:
     :param certificate: client certificate, or a proxy with everything in one file.
     :param key: its key.
     :param call_seconds: for one call with all its repetitions.
+    :param away_seconds: so long an endpoint that was not reached is not tried again with another
+        submission: each file of a rule would wait for it.
     :param bound_seconds: a transfer that nobody has asked for so long is cancelled: whose rule was
         deleted where this plug-in is not loaded. Must be well above the poller's interval.
     :param tries: sessions without anything new being safe before Rucio hears that it failed.
@@ -30,6 +32,7 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     call_seconds: float = 60.0
+    away_seconds: float = 30.0
     bound_seconds: int = 6 * 3600
     tries: int | None = None
 
@@ -57,6 +60,9 @@ def read() -> Settings:
         key=path("key"),
         call_seconds=config_get_float(
             SECTION, "call_seconds", raise_exception=False, default=usual.call_seconds
+        ),
+        away_seconds=config_get_float(
+            SECTION, "away_seconds", raise_exception=False, default=usual.away_seconds
         ),
         bound_seconds=config_get_int(
             SECTION, "bound_seconds", raise_exception=False, default=usual.bound_seconds

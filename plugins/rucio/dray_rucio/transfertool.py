@@ -9,22 +9,23 @@ from __future__ import annotations
 import dataclasses
 import logging
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rucio.common.exception import TransferToolTimeout, TransferToolWrongAnswer
 from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
 from dray import DrayError
-from dray.client import Place
+from dray.client import Client, Place
 from dray_rucio import submission
-from dray_rucio.hosts import Hosts
+from dray_rucio.hosts import AWAY_KINDS, Hosts
 from dray_rucio.places import NoPlaceError, Site, below, site
 from dray_rucio.report import DrayReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dray.client import Client, Request, Transfer
+    from dray.client import Request, Ticket, Transfer
 
 __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"]
 
@@ -34,6 +35,7 @@ URL_ATTRIBUTE = "dray_url"
 PIN_ATTRIBUTE = "dray_pin"
 """Of an RSE: the fingerprint of its endpoint, where that has no certificate of an authority."""
 
+T = TypeVar("T")
 #: clients are shared by all transfertools of a process: Rucio makes one for each batch
 hosts = Hosts()
 
@@ -47,7 +49,6 @@ class DrayTransfertool(Transfertool):
     def __init__(self, external_host: str, logger: Any = logging.log) -> None:  # noqa: ANN401 - Rucio's
         """Speak to the endpoint ``dray://HOST:PORT[#PIN]``."""
         super().__init__(external_host, logger)
-        self._client: Client = hosts.of(external_host)
 
     @classmethod
     def submission_builder_for_path(
@@ -115,7 +116,7 @@ class DrayTransfertool(Transfertool):
         for first in range(0, len(ids), _QUERY_MAX):
             some = ids[first : first + _QUERY_MAX]
             try:
-                found = self._client.query(some)
+                found = hosts.of(self.external_host).query(some)
             except DrayError as error:
                 answers.update(dict.fromkeys(some, error))
                 continue
@@ -136,10 +137,10 @@ class DrayTransfertool(Transfertool):
         del timeout
         for id in transfer_ids:
             try:
-                self._client.cancel(id, purge=True)
+                hosts.of(self.external_host).cancel(id, purge=True)
             except DrayError as error:
                 # One that is over, or forgotten, is as good as cancelled.
-                if error.kind not in ("not_found", "already_exists"):
+                if error.kind not in _OVER:
                     raise
         return True
 
@@ -148,8 +149,14 @@ class DrayTransfertool(Transfertool):
     ) -> dict[str, str]:
         """Change the priority, in effect within a second."""
         del timeout
-        changed = self._client.change(transfer_id, priority=priority)
-        return {"http_message": f"transfer {changed.id} has priority {priority}"}
+        try:
+            hosts.of(self.external_host).change(transfer_id, priority=priority)
+        except DrayError as error:
+            # It is done before Rucio has heard of it: no reason to refuse the rule's change.
+            if error.kind not in _OVER:
+                raise
+            return {"http_message": str(error)}
+        return {"http_message": f"transfer {transfer_id} has priority {priority}"}
 
     def _wish_of(self, file: submission.File) -> submission.Wish:
         """Read what the rule says to dray; what makes no sense is told in the log alone."""
@@ -196,8 +203,8 @@ class DrayTransfertool(Transfertool):
                 if here.authority == there.authority:
                     place = Place(path)
                 else:
-                    key = key or self._client.endpoint().key
-                    ticket = hosts.of(here.host).mint_ticket(request.id or "", "read", [path], key)
+                    key = key or self._ask(Client.endpoint).key
+                    ticket = hosts.ask(here.host, partial(_mint, request.id or "", path, key))
                     place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
             except (DrayError, NoPlaceError) as error:
                 # Another replica will do.
@@ -209,18 +216,25 @@ class DrayTransfertool(Transfertool):
         if not places:
             raise last or NoPlaceError(f"request {request.id} has no source")
         labels = {**(request.labels or {}), submission.SOURCES_LABEL: ",".join(rse_ids)}
-        return self._client.submit(
-            dataclasses.replace(
-                request,
-                sources=places,
-                destination=Place(there.path(name)),
-                labels=labels,
-            )
+        whole = dataclasses.replace(
+            request, sources=places, destination=Place(there.path(name)), labels=labels
         )
+        return self._ask(lambda client: client.submit(whole))
+
+    def _ask(self, what: Callable[[Client], T]) -> T:
+        """Ask the destination's endpoint."""
+        return hosts.ask(self.external_host, what)
 
 
-_AWAY = ("unreachable", "timed_out", "busy", "no_place")
+def _mint(id: str, path: str, key: str, client: Client) -> Ticket:
+    """Get leave to read a file for a transfer of the endpoint with that key."""
+    return client.mint_ticket(id, "read", [path], key)
+
+
+_AWAY = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors that say nothing against the request."""
+_OVER = ("not_found", "already_exists")
+"""Kinds of errors of a transfer that is over, or forgotten."""
 _QUERY_MAX = 1000
 """Of the API: ids in one query."""
 
