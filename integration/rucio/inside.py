@@ -61,7 +61,8 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
     with contextlib.suppress(Duplicate):
         rucio.add_scope("root", "mock")
     for rse in rses:
-        rucio.add_rse(rse["name"], deterministic=True, volatile=False)
+        kind = {"rse_type": rse["type"]} if "type" in rse else {}
+        rucio.add_rse(rse["name"], deterministic=True, volatile=False, **kind)
         protocol = {
             "scheme": "file",
             "hostname": "",

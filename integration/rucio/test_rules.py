@@ -23,11 +23,6 @@ def adler32(content: bytes) -> str:
     return f"{zlib.adler32(content):08x}"
 
 
-def left_over(scene: Scene, site: str) -> list[str]:
-    """Give what of a transfer that came to nothing still lies there."""
-    return [path.name for path in scene.ends[site].root().rglob(".dray-*.part")]
-
-
 def test_a_rule_is_carried(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {"large": LARGE, "small": 10, "other": 70_000})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", activity="User Subscriptions")
@@ -127,19 +122,21 @@ def test_what_is_not_what_the_catalogue_says_never_arrives(scene: Scene) -> None
     assert scene.file("b", "data", name).read_bytes() == right
 
 
-def test_a_deleted_rule_ends_its_transfers_and_leaves_nothing(scene: Scene) -> None:
+def test_a_deleted_rule_ends_its_transfers(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
     (name,) = sums
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
     scene.await_safe("b", request, 2 * MIB)
-    assert left_over(scene, "b")
     scene.do("end_rule", id=rule)
     scene.await_ended("b", request)
     assert scene.transfer("b", request).state == "cancelled"
-    assert not left_over(scene, "b")
     assert not scene.file("b", "data", name).exists()
+    # Another rule for the same file goes on from what is safe.
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    assert scene.carry("b", rule, name)["state"] == "OK"
+    assert scene.transfer("b", scene.requests(name)[-1]).bytes.resumed >= 2 * MIB
 
 
 def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
@@ -185,6 +182,38 @@ def test_several_hops_go_one_after_the_other(scene: Scene) -> None:
     assert adler32(scene.file("b", "hop", name).read_bytes()) == sums[name]
     assert scene.carry("c", rule, name)["state"] == "OK"
     assert adler32(scene.file("c", "hop", name).read_bytes()) == sums[name]
+
+
+def test_what_stands_on_tape_is_not_replaced_and_not_believed(scene: Scene) -> None:
+    tape = {**scene.rse("b", "tape"), "type": "TAPE"}
+    names = [each["name"] for each in (scene.rse("a", "data"), tape)]
+    scene.do("make_rses", rses=[tape], distances=[names, names[::-1]])
+    dataset, sums = scene.dataset("A-DATA", {"x": MIB})
+    (name,) = sums
+    source = scene.file("a", "data", name)
+    there = scene.ends["b"].root("tape") / source.relative_to(scene.ends["a"].root("data"))
+    there.parent.mkdir(parents=True)
+    there.write_bytes(bytes(MIB))
+    rule = scene.do("add_rule", name=dataset, rse="B-TAPE")
+    assert scene.carry("b", rule, name)["state"] == "REPLICATING"
+    first = scene.requests(name)[0]
+    assert first["state"] == "FAILED"
+    assert "stands there already" in first["err_msg"]
+    assert there.read_bytes() == bytes(MIB)
+    # What is right is as good as brought.
+    there.write_bytes(source.read_bytes())
+    assert scene.carry("b", rule, name)["state"] == "OK"
+
+
+def test_whoever_loads_rucio_has_it(scene: Scene) -> None:
+    """By the policy package, whichever of its modules comes first."""
+    assert scene.rucio is not None
+    for first in ("rucio.core.transfer", "rucio.common.schema", "rucio.daemons.conveyor.poller"):
+        # Another module, because one that was on the way is waited for.
+        words = f"import {first}, rucio.core.transfer as it, wave"
+        said = "print(*it.TRANSFERTOOL_CLASSES_BY_NAME)"
+        ran = scene.rucio.run("python", "-c", f"{words}; {said}")
+        assert "dray" in ran.stdout.split(), f"{first}\n{ran.stdout}\n{ran.stderr}"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 __all__ = ["DEFAULT_PORT", "NoPlaceError", "Site", "below", "site"]
 
@@ -17,6 +18,8 @@ DEFAULT_PORT = 4735
 _SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _PFN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*(?P<path>/.*)", re.DOTALL)
+#: what Rucio tells FTS with a source's URL; no part of the name
+_COPY_MODE = re.compile(r"\?copy_mode=\w+$")
 
 
 class NoPlaceError(ValueError):
@@ -69,8 +72,15 @@ def site(rse: str, url: str, pin: str | None = None) -> Site:
             f"RSE {rse}: dray_pin is {pin!r}; write sha256: and 64 hexadecimal digits"
         )
     authority = found["authority"].lower()
-    if not re.search(r":\d+$", authority):
-        authority = f"{authority}:{DEFAULT_PORT}"
+    try:
+        parts = urlsplit(f"//{authority}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise NoPlaceError(f"RSE {rse}: dray_url is {url!r}: {error}") from error
+    if not host:
+        raise NoPlaceError(f"RSE {rse}: dray_url is {url!r}, which names no host")
+    if port is None:
+        authority = f"{authority.rstrip(':')}:{DEFAULT_PORT}"
     return Site(authority, folder, pin)
 
 
@@ -79,7 +89,7 @@ def below(rse: str, prefix: str, pfn: str) -> str:
 
     :raises NoPlaceError: if it has nothing there, or lies elsewhere.
     """
-    found = _PFN.fullmatch(pfn)
+    found = _PFN.fullmatch(_COPY_MODE.sub("", pfn))
     # Where slashes are doubled differs by protocol: `root://host//prefix//file`.
     path = re.sub("/+", "/", "" if found is None else found["path"])
     top = re.sub("/+", "/", f"/{prefix}/")

@@ -61,8 +61,9 @@ def install() -> None:
 
 
 def _is_loaded() -> bool:
-    """Whether the module is there, and not on the way: the table is among the last it makes."""
-    return hasattr(sys.modules.get(MODULE), "TRANSFERTOOL_CLASSES_BY_NAME")
+    """Whether the module is there, and not on the way."""
+    spec = getattr(sys.modules.get(MODULE), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -80,22 +81,25 @@ class _Finder(importlib.abc.MetaPathFinder):
                 sys.meta_path.remove(self)
                 register()
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, self)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
     """Loads as another does, and registers then."""
 
-    def __init__(self, usual: importlib.abc.Loader) -> None:
+    def __init__(self, usual: importlib.abc.Loader, finder: _Finder) -> None:
         self._usual = usual
+        self._finder = finder
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._usual.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._usual.exec_module(module)
+        # Only now: one that failed to load is loaded again.
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         register()

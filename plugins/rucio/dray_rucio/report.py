@@ -6,6 +6,7 @@ import logging
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from rucio.core.rse import get_rse_name
 from rucio.db.sqla.constants import RequestState
 from rucio.transfertool.transfertool import TransferStatusReport
 
@@ -36,10 +37,14 @@ class DrayReport(TransferStatusReport):
         "err_msg",
     )
 
-    def __init__(self, request_id: str, transfer: Transfer) -> None:
-        """Take a transfer that has ended."""
+    def __init__(self, request_id: str, transfer: Transfer, wrong: str | None = None) -> None:
+        """Take a transfer that has ended.
+
+        :param wrong: why one that is done is no success for Rucio.
+        """
         super().__init__(request_id)
         self._transfer = transfer
+        self._wrong = wrong
         self.state: RequestState | None = None
         self.external_id: str | None = None
         self.started_at: datetime | None = None
@@ -54,34 +59,34 @@ class DrayReport(TransferStatusReport):
         self.external_id = transfer.id
         self.started_at = _naive(transfer.started_at)
         self.source_rse_id = self._source_rse_id()
-        if transfer.state == "done":
+        self.err_msg = self._wrong or error_of(transfer)
+        if self.err_msg is None:
             self.state = RequestState.DONE
             self.transferred_at = _naive(transfer.ended_at)
+        elif transfer.state == "cancelled":
+            # By somebody, or because nobody had asked for it: that is no fault of its source.
+            self.state = RequestState.LOST
         else:
             self.state = RequestState.FAILED
-            self.err_msg = error_of(transfer)
 
     def get_monitor_msg_fields(
         self, session: object, logger: object = logging.log
     ) -> dict[str, Any]:
         """Give what is told to those who listen to Rucio's messages."""
-        del session, logger
+        del logger
         transfer = self._transfer
-        request = transfer.request
-        sources = [place.get("url") for place in request.get("sources", ())]
-        used = transfer.source or 0
-        return {
-            "transfer_id": transfer.id,
-            "transfer-endpoint": "dray",
-            "protocol": "dray",
-            "src-url": sources[used] if used < len(sources) else None,
-            "dst-url": request.get("destination", {}).get("url"),
+        words: dict[str, Any] = {
             "started_at": _naive(transfer.started_at),
             "transferred_at": _naive(transfer.ended_at),
-            "reason": error_of(transfer),
-            "bytes_sent": transfer.bytes.sent,
-            "bytes_resumed": transfer.bytes.resumed,
+            "reason": self._wrong or error_of(transfer),
+            "bytes-sent": transfer.bytes.sent,
+            "bytes-resumed": transfer.bytes.resumed,
         }
+        used = self._source_rse_id()
+        if used is not None:
+            # Rucio's own is the one that it had in mind.
+            words["src-rse"] = get_rse_name(rse_id=used, session=session)
+        return words
 
     def _source_rse_id(self) -> str | None:
         """Give the RSE whose replica was used."""

@@ -14,8 +14,8 @@ SECTION = "dray"
 class Settings:
     """How endpoints are asked.
 
-    :param token_file: holds the token; read again when it changes. One for all endpoints, or
-        ``FOLDER/HOST_PORT`` for each where it is a folder.
+    :param token_file: a folder with a token for each endpoint, ``HOST_PORT``, read again when it
+        changes; or one file, whose token every endpoint that an RSE names is shown.
     :param ca: file or folder of authorities instead of the system's.
     :param certificate: client certificate, or a proxy with everything in one file.
     :param key: its key.
@@ -23,7 +23,9 @@ class Settings:
     :param away_seconds: so long an endpoint that was not reached is not tried again with another
         submission: each file of a rule would wait for it.
     :param bound_seconds: a transfer that nobody has asked for so long is cancelled: whose rule was
-        deleted where this plug-in is not loaded. Must be well above the poller's interval.
+        deleted where this plug-in is not loaded. ``None`` for never.
+    :param sources_max: replicas that a transfer is given; each takes a ticket at its endpoint.
+    :param heeds_meta: whether rules may ask for deadlines and rates in their ``meta``.
     :param tries: sessions without anything new being safe before Rucio hears that it failed.
     """
 
@@ -33,7 +35,9 @@ class Settings:
     key: Path | None = None
     call_seconds: float = 60.0
     away_seconds: float = 30.0
-    bound_seconds: int = 6 * 3600
+    bound_seconds: int | None = 3 * 86400
+    sources_max: int = 3
+    heeds_meta: bool = True
     tries: int | None = None
 
     def token_of(self, authority: str) -> Path | None:
@@ -45,14 +49,23 @@ class Settings:
 
 def read() -> Settings:
     """Read them as Rucio reads its own."""
-    from rucio.common.config import config_get, config_get_float, config_get_int
+    from rucio.common.config import (
+        config_get,
+        config_get_bool,
+        config_get_float,
+        config_get_int,
+    )
 
     def path(name: str) -> Path | None:
         text = config_get(SECTION, name, raise_exception=False, default=None)
         return Path(text) if text else None
 
     usual = Settings()
-    tries = config_get_int(SECTION, "tries", raise_exception=False, default=0)
+
+    def count(name: str, default: int | None) -> int | None:
+        found = config_get_int(SECTION, name, raise_exception=False, default=default or 0)
+        return found or None
+
     return Settings(
         token_file=path("token_file"),
         ca=path("ca"),
@@ -64,8 +77,10 @@ def read() -> Settings:
         away_seconds=config_get_float(
             SECTION, "away_seconds", raise_exception=False, default=usual.away_seconds
         ),
-        bound_seconds=config_get_int(
-            SECTION, "bound_seconds", raise_exception=False, default=usual.bound_seconds
+        bound_seconds=count("bound_seconds", usual.bound_seconds),
+        sources_max=count("sources_max", usual.sources_max) or 1,
+        heeds_meta=config_get_bool(
+            SECTION, "heeds_meta", raise_exception=False, default=usual.heeds_meta
         ),
-        tries=tries or None,
+        tries=count("tries", usual.tries),
     )

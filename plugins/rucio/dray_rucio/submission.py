@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from dray.client import Content, Request, Retry
@@ -94,7 +94,10 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
     unknown = sorted(set(said) - {"deadline", "rate_min", "rate_max"})
     if unknown:
         raise WishError(f"the rule's meta has {unknown[0]!r}; known: deadline, rate_min, rate_max")
-    return Wish(_time(said.get("deadline")), _rate(said, "rate_min"), _rate(said, "rate_max"))
+    wish = Wish(_time(said.get("deadline")), _rate(said, "rate_min"), _rate(said, "rate_max"))
+    if wish.rate_min and wish.rate_max and wish.rate_min > wish.rate_max:
+        raise WishError(f"rate_min of the rule's meta, {wish.rate_min}, is above its rate_max")
+    return wish
 
 
 def request_of(file: File, wish: Wish, *, bound_seconds: int | None, tries: int | None) -> Request:
@@ -103,7 +106,9 @@ def request_of(file: File, wish: Wish, *, bound_seconds: int | None, tries: int 
     A deadline asks for a promise, and what cannot be promised is moved all the same: late is better
     for a rule than not at all.
     """
-    checksum = f"adler32:{file.adler32}" if file.adler32 and file.is_verified else None
+    # Catalogues have some without their leading zeros.
+    adler32 = (file.adler32 or "").lower().zfill(8)
+    checksum = f"adler32:{adler32}" if file.adler32 and file.is_verified else None
     labels = {
         "rucio.did": _cut(f"{file.scope}:{file.name}"),
         "rucio.rule": file.rule_id or "",
@@ -141,18 +146,18 @@ def _time(text: object) -> datetime | None:
     example = "write it as 2026-12-01T08:00:00Z"
     try:
         time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    except ValueError as error:
+        if time.tzinfo is not None:
+            return time.astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
         raise WishError(f"the deadline of the rule's meta is {text!r}; {example}") from error
-    if time.tzinfo is None:
-        raise WishError(f"the deadline of the rule's meta, {text!r}, has no time zone; {example}")
-    return time
+    raise WishError(f"the deadline of the rule's meta, {text!r}, has no time zone; {example}")
 
 
 def _rate(said: dict[str, Any], name: str) -> int | None:
     rate = said.get(name)
     if rate is None:
         return None
-    if isinstance(rate, bool) or not isinstance(rate, int) or rate <= 0:
+    if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate < 1 << 63:
         raise WishError(f"{name} of the rule's meta is {rate!r}; write bytes per second")
     return rate
 

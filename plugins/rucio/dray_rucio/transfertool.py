@@ -1,7 +1,7 @@
 """What the conveyor calls: submit, query, cancel, change.
 
 The destination's endpoint drives: it is asked, and fetches from the sources' endpoints by tickets
-that are minted there for it alone. A token leaves this process for the endpoint that it is for.
+that are minted there for it alone.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 from datetime import datetime, timezone
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rucio.common.exception import TransferToolTimeout, TransferToolWrongAnswer
+from rucio.db.sqla.constants import RequestType
 from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
-from dray import DrayError
-from dray.client import Client, Place
+from dray import DrayError, DrayUsageError
+from dray.client import Place
 from dray_rucio import submission
 from dray_rucio.hosts import AWAY_KINDS, Hosts
 from dray_rucio.places import NoPlaceError, Site, below, site
@@ -25,7 +25,7 @@ from dray_rucio.report import DrayReport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dray.client import Request, Ticket, Transfer
+    from dray.client import Client, Ticket, Transfer
 
 __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"]
 
@@ -35,7 +35,6 @@ URL_ATTRIBUTE = "dray_url"
 PIN_ATTRIBUTE = "dray_pin"
 """Of an RSE: the fingerprint of its endpoint, where that has no certificate of an authority."""
 
-T = TypeVar("T")
 #: clients are shared by all transfertools of a process: Rucio makes one for each batch
 hosts = Hosts()
 
@@ -61,7 +60,7 @@ class DrayTransfertool(Transfertool):
         One at a time: a hop that waits for the one before holds no place at an endpoint.
         """
         hop = transfer_path[0]
-        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse):
+        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
             return [], None
         try:
             host = _site_of(hop.dst.rse).host
@@ -87,13 +86,17 @@ class DrayTransfertool(Transfertool):
         (transfer,) = transfers
         file = _file_of(transfer)
         try:
-            request = submission.request_of(
-                file,
-                self._wish_of(file),
-                bound_seconds=hosts.settings.bound_seconds,
-                tries=hosts.settings.tries,
-            )
-            return self._send(transfer, request).id
+            wish = self._wish_of(file)
+            self._end_previous(transfer)
+            places, rse_ids = self._sources_of(transfer)
+            try:
+                return self._send(transfer, file, wish, places, rse_ids)
+            except DrayUsageError as error:
+                if wish == submission.Wish():
+                    raise
+                # It is the rule's wish, perhaps, that the endpoint will not hear of.
+                self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
+                return self._send(transfer, file, submission.Wish(), places, rse_ids)
         except DrayError as error:
             kind = TransferToolTimeout if error.kind in _AWAY else TransferToolWrongAnswer
             raise kind(f"{self.external_host}: {error}") from error
@@ -125,19 +128,24 @@ class DrayTransfertool(Transfertool):
                 if transfer is None:
                     answers[id] = None
                     continue
+                try:
+                    wrong = self._wrong_with(transfer)
+                except DrayError as error:
+                    answers[id] = error
+                    continue
                 answers[id] = {
-                    request_id: DrayReport(request_id, transfer)
+                    request_id: DrayReport(request_id, transfer, wrong)
                     for request_id in requests_by_eid[id]
                     if transfer.is_terminal
                 }
         return answers
 
     def cancel(self, transfer_ids: Sequence[str], timeout: int | None = None) -> bool:
-        """Cancel transfers. What is safe at the destination goes with them: their rule is gone."""
+        """Cancel transfers. What is safe stays: Rucio cancels what it queues anew as well."""
         del timeout
         for id in transfer_ids:
             try:
-                hosts.of(self.external_host).cancel(id, purge=True)
+                hosts.ask(self.external_host, _cancel(id), hurried=True)
             except DrayError as error:
                 # One that is over, or forgotten, is as good as cancelled.
                 if error.kind not in _OVER:
@@ -150,7 +158,11 @@ class DrayTransfertool(Transfertool):
         """Change the priority, in effect within a second."""
         del timeout
         try:
-            hosts.of(self.external_host).change(transfer_id, priority=priority)
+            hosts.ask(
+                self.external_host,
+                lambda client: client.change(transfer_id, priority=priority),
+                hurried=True,
+            )
         except DrayError as error:
             # It is done before Rucio has heard of it: no reason to refuse the rule's change.
             if error.kind not in _OVER:
@@ -160,7 +172,7 @@ class DrayTransfertool(Transfertool):
 
     def _wish_of(self, file: submission.File) -> submission.Wish:
         """Read what the rule says to dray; what makes no sense is told in the log alone."""
-        if file.rule_id is None:
+        if file.rule_id is None or not hosts.settings.heeds_meta:
             return submission.Wish()
         from rucio.core.rule import get_rule
 
@@ -178,33 +190,38 @@ class DrayTransfertool(Transfertool):
             return dataclasses.replace(wish, deadline=None)
         return wish
 
-    def _send(self, transfer: Any, request: Request) -> Transfer:  # noqa: ANN401 - Rucio's
-        """Mint a ticket at each source, and submit."""
+    def _end_previous(self, transfer: Any) -> None:  # noqa: ANN401 - Rucio's
+        """End the try before, should it live on here unknown to Rucio: it would hold the file."""
+        previous = transfer.rws.previous_attempt_id
+        if previous is None:
+            return
+        try:
+            hosts.ask(self.external_host, _cancel(previous))
+        except DrayError as error:
+            if error.kind not in _OVER:
+                raise
+
+    def _sources_of(self, transfer: Any) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
+        """Mint a ticket at each source; give their places, and their RSEs.
+
+        :raises DrayError: if there is none left; of the last.
+        """
         there = _site_of(transfer.dst.rse)
-        name = below(
-            transfer.dst.rse.name,
-            transfer.dest_protocol().attributes["prefix"],
-            transfer.dest_url,
-        )
         places: list[Place] = []
         rse_ids: list[str] = []
-        key = ""
         last: DrayError | NoPlaceError | None = None
         for source in transfer.sources:
+            if len(places) >= hosts.settings.sources_max:
+                break
             try:
                 here = _site_of(source.rse)
-                path = here.path(
-                    below(
-                        source.rse.name,
-                        transfer.source_protocol(source).attributes["prefix"],
-                        transfer.source_url(source),
-                    )
-                )
+                prefix = transfer.source_protocol(source).attributes["prefix"]
+                path = here.path(below(source.rse.name, prefix, transfer.source_url(source)))
                 if here.authority == there.authority:
                     place = Place(path)
                 else:
-                    key = key or self._ask(Client.endpoint).key
-                    ticket = hosts.ask(here.host, partial(_mint, request.id or "", path, key))
+                    key = hosts.key(self.external_host)
+                    ticket = hosts.ask(here.host, _mint(transfer.rws.request_id, path, key))
                     place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
             except (DrayError, NoPlaceError) as error:
                 # Another replica will do.
@@ -214,21 +231,74 @@ class DrayTransfertool(Transfertool):
             places.append(place)
             rse_ids.append(source.rse.id)
         if not places:
-            raise last or NoPlaceError(f"request {request.id} has no source")
-        labels = {**(request.labels or {}), submission.SOURCES_LABEL: ",".join(rse_ids)}
-        whole = dataclasses.replace(
-            request, sources=places, destination=Place(there.path(name)), labels=labels
+            raise last or NoPlaceError(f"request {transfer.rws.request_id} has no source")
+        return places, rse_ids
+
+    def _send(
+        self,
+        transfer: Any,  # noqa: ANN401 - Rucio's
+        file: submission.File,
+        wish: submission.Wish,
+        places: list[Place],
+        rse_ids: list[str],
+    ) -> str:
+        """Submit; give the id."""
+        there = _site_of(transfer.dst.rse)
+        prefix = transfer.dest_protocol().attributes["prefix"]
+        request = dataclasses.replace(
+            submission.request_of(
+                dataclasses.replace(file, source_rse_ids=tuple(rse_ids)),
+                wish,
+                bound_seconds=hosts.settings.bound_seconds,
+                tries=hosts.settings.tries,
+            ),
+            sources=places,
+            destination=Place(there.path(below(transfer.dst.rse.name, prefix, transfer.dest_url))),
         )
-        return self._ask(lambda client: client.submit(whole))
+        try:
+            hosts.ask(self.external_host, lambda client: client.submit(request))
+        except DrayError as error:
+            if error.kind not in AWAY_KINDS:
+                raise
+            # It may have arrived, and is found by its id then; else it is lost, and tried again.
+            self.logger(logging.WARNING, "dray: %s: %s", self.external_host, error)
+        return file.request_id
 
-    def _ask(self, what: Callable[[Client], T]) -> T:
-        """Ask the destination's endpoint."""
-        return hosts.ask(self.external_host, what)
+    def _wrong_with(self, transfer: Transfer) -> str | None:
+        """Say why one that is done is no success: another file was left where it should be."""
+        if transfer.state != "done" or not transfer.files.skipped:
+            return None
+        path = transfer.request["destination"]["url"]
+        content = transfer.request.get("content", {})
+        client = hosts.of(self.external_host)
+        found = client.stat(path).size
+        if found != content.get("size"):
+            return f"dray transfer {transfer.id}: a file of {found} bytes stands there already"
+        if "checksum" not in content:
+            return None
+        has = f"adler32:{client.checksum(path).checksum}"
+        if has == content["checksum"]:
+            return None
+        return f"dray transfer {transfer.id}: a file with {has} stands there already"
 
 
-def _mint(id: str, path: str, key: str, client: Client) -> Ticket:
+def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
     """Get leave to read a file for a transfer of the endpoint with that key."""
-    return client.mint_ticket(id, "read", [path], key)
+    return lambda client: client.mint_ticket(id, "read", [path], key)
+
+
+def _cancel(id: str) -> Callable[[Client], Transfer]:
+    """Cancel a transfer; what is safe stays."""
+    return lambda client: client.cancel(id)
+
+
+def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
+    """Whether something has to be brought from tape first, or waited for until it is there."""
+    return (
+        hop.rws.request_type is not RequestType.TRANSFER
+        or bool(hop.src.rse.is_tape_or_staging_required())
+        or hop.dst.rse.attributes.get("archive_timeout") is not None
+    )
 
 
 _AWAY = (*AWAY_KINDS, "busy", "no_place")

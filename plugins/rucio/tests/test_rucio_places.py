@@ -18,6 +18,7 @@ PIN = "sha256:" + "5a" * 32
         ("/rucio", "root://se.example:1094//rucio//mock/x", "mock/x"),
         ("/", "davs://se.example:443/mock/a b?c#d", "mock/a b?c#d"),
         ("", "davs://se.example:443/mock/x", "mock/x"),
+        ("", "davs://se.example:443/mock/x?copy_mode=pull", "mock/x"),
     ],
 )
 def test_what_is_below_a_prefix(prefix: str, pfn: str, name: str) -> None:
@@ -54,6 +55,10 @@ def test_a_site_is_an_endpoint_and_a_folder() -> None:
         ("dray://dtn1.example", None, "dray_url"),
         ("dray://dtn1.example/", None, "dray_url"),
         ("dray://user@dtn1.example/rse", None, "dray_url"),
+        ("dray://dtn1.example:99999/rse", None, "dray_url"),
+        ("dray://dtn1.example:abc/rse", None, "dray_url"),
+        ("dray://[::1/rse", None, "dray_url"),
+        ("dray://:4735/rse", None, "dray_url"),
         ("dray://dtn1.example/rse", "5a" * 32, "dray_pin"),
     ],
 )

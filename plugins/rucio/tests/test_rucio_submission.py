@@ -54,6 +54,7 @@ def test_what_is_not_known_or_not_wanted_is_not_asked_for() -> None:
     assert request(is_verified=False).content == Content(size=1000)
     assert request(may_overwrite=False).overwrite == "never"
     assert "rucio.rule" not in request(rule_id=None).labels
+    assert request(adler32="ADF").content.checksum == "adler32:00000adf"
 
 
 def test_labels_hold_as_much_as_there_is_room_for() -> None:
@@ -91,6 +92,9 @@ def test_what_is_not_for_dray_is_nobodys_fault(meta: Any) -> None:  # noqa: ANN4
         ({"rate_min": "fast"}, "rate_min"),
         ({"rate_max": 0}, "rate_max"),
         ({"rate_max": True}, "rate_max"),
+        ({"rate_max": 1 << 63}, "rate_max"),
+        ({"rate_min": 2, "rate_max": 1}, "above its rate_max"),
+        ({"deadline": "9999-12-31T23:59:59-14:00"}, "9999"),
     ],
 )
 def test_a_wish_that_makes_no_sense_is_told_by_name(said: Any, named: str) -> None:  # noqa: ANN401
