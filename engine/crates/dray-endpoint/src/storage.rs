@@ -270,6 +270,10 @@ pub fn make_folder(root: &Root, path: &ApiPath, parents: bool) -> Result<(Entry,
 
 fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
     let store = root.store();
+    if store.is_folder(path)? {
+        // What is there keeps its mode.
+        return Ok(MadeDir::Existed);
+    }
     let made = store.make_dir(path)?;
     if made == MadeDir::Created {
         let state = store.stat(path)?;

@@ -87,6 +87,8 @@ pub struct Sink {
     is_listed: bool,
     gathering: Group,
     syncing: Option<Group>,
+    /// When the last group's sync was asked for.
+    synced_at: Option<Time>,
     /// Files that still need bytes or a decision.
     wanting: u64,
     /// Effects under way that lead to a close.
@@ -127,6 +129,7 @@ impl Sink {
             is_listed: true,
             gathering: Group::default(),
             syncing: None,
+            synced_at: None,
             wanting: 0,
             finishing: 0,
             to_inspect: Vec::new(),

@@ -170,7 +170,7 @@ impl Observer for Monitor<'_> {
                 let mut notes = self.notes();
                 notes.report.first.get_or_insert_with(|| error.clone());
                 notes.failed_elsewhere |= error.end != End::Source;
-                if error.status == Status::Temporary {
+                if error.status != Status::Permanent {
                     notes.report.temporary.get_or_insert_with(|| error.clone());
                 }
             }

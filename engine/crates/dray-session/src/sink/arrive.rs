@@ -2,6 +2,7 @@
 
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
+use dray_core::options::Durability;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, PeerId, Status, StreamId, Sums, TargetId,
     Time,
@@ -267,7 +268,8 @@ impl Sink {
             return;
         };
         block.written = true;
-        if let Some(began) = block.began.take() {
+        let began = block.began.take();
+        if let Some(began) = began {
             // What failed or was no data says nothing about how fast the target is.
             let all_good = results.iter().all(Result::is_ok);
             let moved = all_good.then(|| moved(&block.segments));
@@ -283,6 +285,16 @@ impl Sink {
         self.out.extend(block.buffer.take().map(Effect::Free));
         if std::mem::take(&mut block.holds_credit) {
             self.ledger.free(block.target);
+        }
+        // A part that is not tried again is none of another's.
+        let is_doubtful = self.may_have_vouched_since(began);
+        for (segment, result) in segments.iter().zip(results) {
+            if let Err(error) = result
+                && error.status != Status::Temporary
+            {
+                let discard = is_doubtful && error.status == Status::Exhausted;
+                self.fail(segment.file, error.clone(), discard);
+            }
         }
         let again = segments
             .iter()
@@ -342,6 +354,16 @@ impl Sink {
         if self.config.ordered_window.is_some() {
             self.write_next_in_turn(index, end, now);
         }
+    }
+
+    /// Whether what a write's error says was lost, an earlier one's, may be in the log by now, or come there:
+    /// of a sync that went on beside it nobody knows which of the two was told.
+    fn may_have_vouched_since(&self, began: Option<Time>) -> bool {
+        self.config.options.durability == Durability::None
+            || self.syncing.is_some()
+            || self
+                .synced_at
+                .is_some_and(|at| began.is_none_or(|began| at >= began))
     }
 
     /// Books a written part; returns whether it completed a small file.

@@ -130,6 +130,7 @@ impl Sink {
         } else {
             let items = self.sync_items(&group);
             self.syncing = Some(group);
+            self.synced_at = Some(now);
             self.out.push_back(Effect::Sync(items));
         }
     }

@@ -300,8 +300,9 @@ impl Store for PosixStore {
                     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                         return Err(Errno::NOTDIR);
                     }
-                    if mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
-                        // Somebody else's, perhaps: what is to be made in it will tell.
+                    let own = rustix::process::geteuid().as_raw() == stat.st_uid;
+                    if own && mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
+                        // If it cannot be: what is to be made in it will tell.
                         let _ = let_owner_in(folder, name);
                     }
                     Ok(MadeDir::Existed)
