@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.client import Content, Request, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["SOURCES_LABEL", "File", "Wish", "WishError", "request_of", "sources_of", "wish_of"]
 
@@ -34,7 +37,6 @@ class File:
     :param activity: of the rule.
     :param priority: 1 to 5, 3 by default, as those of an endpoint.
     :param rule_id: the rule that asks; none for a hop in between.
-    :param source_rse_ids: of the replicas, in the order in which they are tried.
     :param destination_rse: its name.
     :param is_verified: whether the checksum counts (the RSE's ``verify_checksum``).
     :param may_overwrite: whether another file that stands there may be replaced; not on tape.
@@ -48,7 +50,6 @@ class File:
     activity: str | None
     priority: int | None
     rule_id: str | None
-    source_rse_ids: tuple[str, ...]
     destination_rse: str
     is_verified: bool = True
     may_overwrite: bool = True
@@ -100,8 +101,15 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
     return wish
 
 
-def request_of(file: File, wish: Wish, *, bound_seconds: int | None, tries: int | None) -> Request:
-    """Give the request, without its places.
+def request_of(
+    file: File,
+    wish: Wish,
+    *,
+    source_rse_ids: Sequence[str],
+    bound_seconds: int | None,
+    tries: int | None,
+) -> Request:
+    """Give the request, without its places; the RSEs of those are named in their order.
 
     A deadline asks for a promise, and what cannot be promised is moved all the same: late is better
     for a rule than not at all.
@@ -113,7 +121,7 @@ def request_of(file: File, wish: Wish, *, bound_seconds: int | None, tries: int 
         "rucio.did": _cut(f"{file.scope}:{file.name}"),
         "rucio.rule": file.rule_id or "",
         "rucio.destination": _cut(file.destination_rse),
-        SOURCES_LABEL: ",".join(file.source_rse_ids),
+        SOURCES_LABEL: ",".join(source_rse_ids),
     }
     return Request(
         sources=(),

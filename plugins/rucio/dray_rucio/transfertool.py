@@ -87,7 +87,10 @@ class DrayTransfertool(Transfertool):
         file = _file_of(transfer)
         try:
             wish = self._wish_of(file)
-            self._end_previous(transfer)
+            previous = transfer.rws.previous_attempt_id
+            if previous is not None:
+                # Should it live on here unknown to Rucio, it would hold the file.
+                self._end(previous)
             places, rse_ids = self._sources_of(transfer)
             try:
                 return self._send(transfer, file, wish, places, rse_ids)
@@ -144,12 +147,7 @@ class DrayTransfertool(Transfertool):
         """Cancel transfers. What is safe stays: Rucio cancels what it queues anew as well."""
         del timeout
         for id in transfer_ids:
-            try:
-                hosts.ask(self.external_host, _cancel(id), hurried=True)
-            except DrayError as error:
-                # One that is over, or forgotten, is as good as cancelled.
-                if error.kind not in _OVER:
-                    raise
+            self._end(id, hurried=True)
         return True
 
     def update_priority(
@@ -178,11 +176,8 @@ class DrayTransfertool(Transfertool):
 
         try:
             wish = submission.wish_of(get_rule(file.rule_id).get("meta"))
-        except submission.WishError as error:
-            self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
-            return submission.Wish()
         except Exception as error:
-            # Of many kinds; the rule may have been deleted meanwhile.
+            # Of many kinds: it makes no sense, or the rule has been deleted meanwhile.
             self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
             return submission.Wish()
         if wish.deadline is not None and wish.deadline <= datetime.now(timezone.utc):
@@ -190,13 +185,10 @@ class DrayTransfertool(Transfertool):
             return dataclasses.replace(wish, deadline=None)
         return wish
 
-    def _end_previous(self, transfer: Any) -> None:  # noqa: ANN401 - Rucio's
-        """End the try before, should it live on here unknown to Rucio: it would hold the file."""
-        previous = transfer.rws.previous_attempt_id
-        if previous is None:
-            return
+    def _end(self, id: str, *, hurried: bool = False) -> None:
+        """Cancel a transfer; one that is over, or forgotten, is as good as cancelled."""
         try:
-            hosts.ask(self.external_host, _cancel(previous))
+            hosts.ask(self.external_host, lambda client: client.cancel(id), hurried=hurried)
         except DrayError as error:
             if error.kind not in _OVER:
                 raise
@@ -247,8 +239,9 @@ class DrayTransfertool(Transfertool):
         prefix = transfer.dest_protocol().attributes["prefix"]
         request = dataclasses.replace(
             submission.request_of(
-                dataclasses.replace(file, source_rse_ids=tuple(rse_ids)),
+                file,
                 wish,
+                source_rse_ids=rse_ids,
                 bound_seconds=hosts.settings.bound_seconds,
                 tries=hosts.settings.tries,
             ),
@@ -285,11 +278,6 @@ class DrayTransfertool(Transfertool):
 def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
     """Get leave to read a file for a transfer of the endpoint with that key."""
     return lambda client: client.mint_ticket(id, "read", [path], key)
-
-
-def _cancel(id: str) -> Callable[[Client], Transfer]:
-    """Cancel a transfer; what is safe stays."""
-    return lambda client: client.cancel(id)
 
 
 def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
@@ -330,7 +318,6 @@ def _file_of(transfer: Any) -> submission.File:  # noqa: ANN401 - Rucio's Direct
         activity=asked.activity,
         priority=asked.priority,
         rule_id=asked.rule_id,
-        source_rse_ids=tuple(source.rse.id for source in transfer.sources),
         destination_rse=destination.name,
         is_verified=verifies is None or str(verifies).lower() != "false",
         may_overwrite=not destination.is_tape(),

@@ -20,6 +20,7 @@ from dray_rucio.submission import (
     wish_of,
 )
 
+RSES = ("a" * 32, "b" * 32)
 FILE = File(
     request_id="0123456789abcdef0123456789abcdef",
     scope="mock",
@@ -29,14 +30,14 @@ FILE = File(
     activity="User Subscriptions",
     priority=4,
     rule_id="r" * 32,
-    source_rse_ids=("a" * 32, "b" * 32),
     destination_rse="DESY",
 )
 
 
 def request(wish: Wish = Wish(), **changes: Any) -> Any:  # noqa: ANN401, B008 - frozen
     """Give the request of a file that differs so much."""
-    return request_of(dataclasses.replace(FILE, **changes), wish, bound_seconds=60, tries=None)
+    file = dataclasses.replace(FILE, **changes)
+    return request_of(file, wish, source_rse_ids=RSES, bound_seconds=60, tries=None)
 
 
 def test_a_request_has_the_id_of_rucios_and_all_that_the_file_must_be() -> None:
@@ -46,7 +47,7 @@ def test_a_request_has_the_id_of_rucios_and_all_that_the_file_must_be() -> None:
     assert (made.priority, made.activity, made.bound_seconds) == (4, "User Subscriptions", 60)
     assert made.overwrite == "if-different"
     assert made.admission is None
-    assert sources_of(made.labels) == FILE.source_rse_ids
+    assert sources_of(made.labels) == RSES
 
 
 def test_what_is_not_known_or_not_wanted_is_not_asked_for() -> None:
