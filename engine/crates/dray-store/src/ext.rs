@@ -45,6 +45,7 @@ impl<S: Store + ?Sized> StoreExt for S {
             at = at.join(&name)?;
             if self.is_folder(&at)? {
                 // What is there keeps its mode.
+                made = MadeDir::Existed;
                 continue;
             }
             made = self.make_dir(&at)?;

@@ -165,7 +165,7 @@ impl Listener {
     /// Accepts and serves until stopped and all sessions are over.
     ///
     /// # Errors
-    /// When the system gives no thread for a further address.
+    /// When the system gives no thread for the porter, or for a further address.
     pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let shared = &*self.0;
         let Some((first, others)) = shared.sockets.split_first() else {
