@@ -1,0 +1,423 @@
+"""A block device whose writes and flushes this process sees, may refuse, and may record.
+
+A FUSE mount holds one file, ``disk``; its content lies in a sparse backing file. A loop device on
+top of it makes that file a disk, and a file system goes on the disk:
+
+    with fuse_block.faulty_disk(folder, "ext4", 64 << 20) as disk:
+        disk.block.on_write = refuse_some      # may raise OSError: the device answers that errno
+        ...                                    # use disk.at
+        disk.unmount()
+        disk.mount()
+
+The invariant: whatever a test does, :meth:`FaultyDisk.close` leaves no mount and no loop device.
+The module speaks the kernel's FUSE protocol itself and needs no library. One thread answers the
+requests one at a time, so hooks need no lock among themselves.
+
+Not for measuring: each request passes through Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import errno
+import os
+import select
+import shutil
+import stat
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+#: largest request of the kernel: read and write in bytes, and the room around it
+REQUEST_BYTES_MAX = 1 << 20
+REQUEST_HEAD_BYTES = 64 << 10
+#: smallest file systems that the programs make
+EXT4_BYTES_MIN = 16 << 20
+XFS_BYTES_MIN = 320 << 20
+#: how long a device or mount may stay busy while it is taken down; guess, revisit
+BUSY_SECONDS = 10.0
+NAME = b"disk"
+ROOT_NODE, DISK_NODE = 1, 2
+#: how long the kernel may keep names and attributes: they never change
+VALID_SECONDS = 3600
+MNT_DETACH = 2
+
+# Structures of the kernel's protocol, from <linux/fuse.h>, version 7.31.
+IN_HEADER = struct.Struct("<IIQQIIII")
+OUT_HEADER = struct.Struct("<IiQ")
+INIT_IN = struct.Struct("<IIII")
+INIT_OUT = struct.Struct("<IIIIHHIIHHI7I")
+ATTRIBUTES = struct.Struct("<6Q10I")
+ATTRIBUTES_OUT = struct.Struct("<QII")
+ENTRY_OUT = struct.Struct("<QQQQII")
+OPEN_OUT = struct.Struct("<QII")
+READ_WRITE_IN = struct.Struct("<QQIIQII")
+WRITE_OUT = struct.Struct("<II")
+STATFS_OUT = struct.Struct("<5Q4I6I")
+PROTOCOL = (7, 31)
+ASYNC_READ, BIG_WRITES, MAX_PAGES = 1 << 0, 1 << 5, 1 << 22
+#: the kernel caches no pages of the file, so each read and write of the device comes here
+OPEN_DIRECT_IO = 1
+
+
+class Operation(enum.IntEnum):
+    """Requests of the kernel that a file without a folder tree can get."""
+
+    LOOKUP = 1
+    FORGET = 2
+    GETATTR = 3
+    SETATTR = 4
+    OPEN = 14
+    READ = 15
+    WRITE = 16
+    STATFS = 17
+    RELEASE = 18
+    FSYNC = 20
+    FLUSH = 25
+    INIT = 26
+    OPENDIR = 27
+    RELEASEDIR = 29
+    ACCESS = 34
+    INTERRUPT = 36
+    DESTROY = 38
+    BATCH_FORGET = 42
+
+
+#: requests that get no answer
+SILENT = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
+
+
+def reason_to_skip(kind: str = "ext4") -> str | None:
+    """Say why this host cannot make such a disk of ``kind``; None if it can."""
+    if os.geteuid() != 0:
+        return "only root may mount a FUSE file and attach a loop device"
+    for device in ("/dev/fuse", "/dev/loop-control"):
+        if not os.access(device, os.R_OK | os.W_OK):
+            return f"no {device} on this host"
+    for name in (f"mkfs.{kind}", "losetup", "mount", "umount"):
+        if _program(name) is None:
+            return f"{name} is not installed"
+    kinds = Path("/proc/filesystems").read_text(encoding="ascii").split()
+    if kind not in kinds and not _can_load(kind):
+        return f"the kernel knows no file system {kind}"
+    return None
+
+
+def _can_load(kind: str) -> bool:
+    modprobe = _program("modprobe")
+    return modprobe is not None and _call([modprobe, "-q", kind]).returncode == 0
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+def _call(words: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, check=False, capture_output=True, text=True)
+
+
+def _must(words: Sequence[str | Path]) -> str:
+    done = _call([_program(str(words[0])) or words[0], *words[1:]])
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()
+        raise OSError(f"{' '.join(map(str, words))}: exit code {done.returncode}: {said}")
+    return done.stdout.strip()
+
+
+class BlockFile:
+    """A FUSE mount at ``at`` with one file, :attr:`path`, of a fixed size.
+
+    :ivar on_write: called with offset and data before a write is done; an ``OSError`` that it
+        raises is the answer, and nothing is written
+    :ivar on_flush: the same before a flush (fsync of the file: a cache flush of the device)
+    :ivar on_read: the same with offset and size before a read
+    :ivar error: what a hook raised that is no ``OSError``; None if nothing
+    """
+
+    def __init__(self, at: Path, backing: Path, size: int | None = None) -> None:
+        """Serve ``backing``, of ``size`` bytes (made sparse when it is not there), at ``at``."""
+        self.on_write: Callable[[int, bytes], None] | None = None
+        self.on_flush: Callable[[], None] | None = None
+        self.on_read: Callable[[int, int], None] | None = None
+        self.at = at
+        self.path = at / os.fsdecode(NAME)
+        self.backing = os.open(backing, os.O_RDWR | os.O_CREAT, 0o600)
+        if size is not None:
+            os.truncate(self.backing, size)
+        self.size = os.fstat(self.backing).st_size
+        self.error: Exception | None = None
+        self._is_over = False
+        self._stop_read, self._stop_write = os.pipe()
+        self._device = -1
+        try:
+            at.mkdir(parents=True, exist_ok=True)
+            self._device = os.open("/dev/fuse", os.O_RDWR)
+            _mount_fuse(self._device, at)
+        except BaseException:
+            self._close_descriptors()
+            raise
+        self._thread = threading.Thread(target=self._serve, name="fuse-block", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Unmount it, even while the file is in use: its users get errors then."""
+        if self._is_over:
+            return
+        self._is_over = True
+        until = time.monotonic() + BUSY_SECONDS
+        while _unmount(self.at, 0) != 0 and time.monotonic() < until:
+            time.sleep(0.02)
+        _unmount(self.at, MNT_DETACH)
+        os.write(self._stop_write, b".")
+        self._thread.join()
+        # Closing the last descriptor of /dev/fuse ends the connection for those who still hold it.
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for descriptor in (self._device, self.backing, self._stop_read, self._stop_write):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def __enter__(self) -> BlockFile:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _serve(self) -> None:
+        os.set_blocking(self._device, False)
+        room = bytearray(REQUEST_BYTES_MAX + REQUEST_HEAD_BYTES)
+        view = memoryview(room)
+        poll = select.poll()
+        poll.register(self._device, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while True:
+            if any(ready == self._stop_read for ready, _ in poll.poll()):
+                return
+            try:
+                count = os.readv(self._device, [room])
+            except OSError as error:
+                # EINTR, EAGAIN, ENOENT: the request was withdrawn. ENODEV: unmounted.
+                if error.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
+                    continue
+                return
+            self._answer(view[:count])
+
+    def _answer(self, request: memoryview) -> None:
+        _, operation, unique, node, _, _, _, _ = IN_HEADER.unpack_from(request)
+        if operation in SILENT:
+            return
+        try:
+            body = self._do(operation, node, request[IN_HEADER.size :])
+            code = 0
+        except OSError as error:
+            body, code = b"", error.errno or errno.EIO
+        except Exception as error:
+            # A defect of a hook must not hang every user of the disk: the device answers EIO.
+            self.error = error
+            body, code = b"", errno.EIO
+        header = OUT_HEADER.pack(OUT_HEADER.size + len(body), -code, unique)
+        with contextlib.suppress(OSError):
+            os.writev(self._device, [header, body])
+
+    def _do(self, operation: int, node: int, body: memoryview) -> bytes:
+        match operation:
+            case Operation.READ:
+                _, offset, size, *_ = READ_WRITE_IN.unpack_from(body)
+                if self.on_read is not None:
+                    self.on_read(offset, size)
+                return os.pread(self.backing, size, offset)
+            case Operation.WRITE:
+                _, offset, size, *_ = READ_WRITE_IN.unpack_from(body)
+                data = bytes(body[READ_WRITE_IN.size : READ_WRITE_IN.size + size])
+                if self.on_write is not None:
+                    self.on_write(offset, data)
+                os.pwrite(self.backing, data, offset)
+                return WRITE_OUT.pack(size, 0)
+            case Operation.FSYNC:
+                if self.on_flush is not None:
+                    self.on_flush()
+                return b""
+            case _:
+                return self._describe(operation, node, body)
+
+    def _describe(self, operation: int, node: int, body: memoryview) -> bytes:
+        match operation:
+            case Operation.INIT:
+                flags = ASYNC_READ | BIG_WRITES | MAX_PAGES
+                pages = REQUEST_BYTES_MAX // 4096
+                room = (REQUEST_BYTES_MAX, flags, 64, 48, REQUEST_BYTES_MAX, 1, pages, 0, 0)
+                return INIT_OUT.pack(*PROTOCOL, *room, *[0] * 7)
+            case Operation.LOOKUP:
+                if bytes(body).rstrip(b"\0") != NAME:
+                    raise OSError(errno.ENOENT, "no such file")
+                valid = (VALID_SECONDS, VALID_SECONDS, 0, 0)
+                return ENTRY_OUT.pack(DISK_NODE, 0, *valid) + self._attributes(DISK_NODE)
+            case Operation.GETATTR | Operation.SETATTR:
+                return ATTRIBUTES_OUT.pack(VALID_SECONDS, 0, 0) + self._attributes(node)
+            case Operation.OPEN | Operation.OPENDIR:
+                return OPEN_OUT.pack(1, OPEN_DIRECT_IO, 0)
+            case Operation.STATFS:
+                blocks = self.size // 4096
+                return STATFS_OUT.pack(blocks, 0, 0, 2, 0, 4096, 255, 4096, 0, *[0] * 6)
+            case (
+                Operation.RELEASE
+                | Operation.RELEASEDIR
+                | Operation.ACCESS
+                | Operation.FLUSH
+                | Operation.DESTROY
+            ):
+                return b""
+            case _:
+                raise OSError(errno.ENOSYS, "not for a disk")
+
+    def _attributes(self, node: int) -> bytes:
+        is_disk = node == DISK_NODE
+        size = self.size if is_disk else 0
+        mode = stat.S_IFREG | 0o600 if is_disk else stat.S_IFDIR | 0o700
+        times = (0,) * 6
+        return ATTRIBUTES.pack(node, size, size // 512, *times, mode, 1, 0, 0, 0, 4096, 0)
+
+
+def _mount_fuse(device: int, at: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,max_read={REQUEST_BYTES_MAX}"
+    if libc.mount(b"dray-test", os.fsencode(at), b"fuse", 0, options.encode()) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(at))
+
+
+def _unmount(at: Path, flags: int) -> int:
+    """Unmount; give the errno, 0 if it is no longer mounted."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(at), flags) == 0:
+        return 0
+    code = ctypes.get_errno()
+    return 0 if code in (errno.EINVAL, errno.ENOENT) else code
+
+
+def attach_loop(file: Path) -> Path:
+    """Make ``file`` a loop device."""
+    return Path(_must(["losetup", "--find", "--show", file]))
+
+
+def detach_loop(device: Path) -> None:
+    """Free a loop device; the kernel does it once its last user is gone."""
+    _call([_program("losetup") or "losetup", "--detach", device])
+
+
+def make_file_system(kind: str, on: Path) -> None:
+    """Make a file system on a device or image, complete: its first mount initialises nothing."""
+    if kind == "ext4":
+        lazy = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+        _must(["mkfs.ext4", "-q", "-F", "-E", lazy, on])
+    elif kind == "xfs":
+        _must(["mkfs.xfs", "-q", "-f", "-K", on])
+    else:
+        _must([f"mkfs.{kind}", on])
+
+
+def mount(device: Path, at: Path, kind: str, options: Sequence[str] = ()) -> None:
+    """Mount a device.
+
+    :raises OSError: when the kernel refuses, with its message
+    """
+    at.mkdir(parents=True, exist_ok=True)
+    # Copies of one XFS have one identity; without this only one of them could be mounted.
+    every = [*(["nouuid"] if kind == "xfs" else []), *options]
+    words: list[str | Path] = ["mount", "-t", kind]
+    words += ["-o", ",".join(every)] if every else []
+    _must([*words, device, at])
+
+
+def unmount(at: Path) -> None:
+    """Unmount a file system; lazily when somebody holds it for long."""
+    until = time.monotonic() + BUSY_SECONDS
+    while _unmount(at, 0) != 0:
+        if time.monotonic() > until:
+            _unmount(at, MNT_DETACH)
+            return
+        time.sleep(0.02)
+
+
+class FaultyDisk:
+    """A file system on a loop device on a block file that this process serves."""
+
+    def __init__(self, folder: Path, kind: str, size: int, options: Sequence[str] = ()) -> None:
+        """Make it in ``folder``, an empty folder of its own, and mount it at :attr:`at`.
+
+        :param kind: ``ext4`` or ``xfs``
+        :param size: in bytes; XFS needs :data:`XFS_BYTES_MIN`
+        :param options: of each mount
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.kind = kind
+        self.options = list(options)
+        self.image = folder / "image"
+        self.at = folder / "mounted"
+        with self.image.open("wb") as file:
+            file.truncate(size)
+        make_file_system(kind, self.image)
+        self.block = BlockFile(folder / "fuse", self.image)
+        self.device: Path | None = None
+        self.is_mounted = False
+        try:
+            self.device = attach_loop(self.block.path)
+            self.mount()
+        except BaseException:
+            self.close()
+            raise
+
+    def mount(self, *options: str) -> None:
+        """Mount it, with these options besides its own."""
+        assert self.device is not None
+        mount(self.device, self.at, self.kind, [*self.options, *options])
+        self.is_mounted = True
+
+    def unmount(self) -> None:
+        """Unmount it; the kernel writes to the device what is not there yet."""
+        if self.is_mounted:
+            unmount(self.at)
+            self.is_mounted = False
+
+    def remount(self) -> None:
+        """Unmount and mount: later reads come from the device, not from memory."""
+        self.unmount()
+        self.mount()
+
+    def close(self) -> None:
+        """Unmount and detach everything. Hooks are removed first, so that nothing fails here."""
+        self.block.on_write = self.block.on_flush = self.block.on_read = None
+        self.unmount()
+        if self.device is not None:
+            detach_loop(self.device)
+            self.device = None
+        self.block.close()
+
+
+@contextlib.contextmanager
+def faulty_disk(
+    folder: Path, kind: str = "ext4", size: int = 64 << 20, options: Sequence[str] = ()
+) -> Iterator[FaultyDisk]:
+    """Give a :class:`FaultyDisk`, mounted; close it at the end, whatever happened."""
+    disk = FaultyDisk(folder, kind, size, options)
+    try:
+        yield disk
+    finally:
+        disk.close()

@@ -1,0 +1,77 @@
+"""The block device of the tests keeps data, tells writes and flushes, and fails when it should."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from integration.harness import fuse_block
+
+KINDS = {"ext4": fuse_block.EXT4_BYTES_MIN, "xfs": fuse_block.XFS_BYTES_MIN}
+MARK = b"DRAYMARK"
+
+
+def _need(kind: str) -> None:
+    reason = fuse_block.reason_to_skip(kind)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_file_system_on_it_keeps_data_over_a_remount(folder: Path, kind: str) -> None:
+    _need(kind)
+    data = os.urandom(3 << 20)
+    seen: list[bytes] = []
+    with fuse_block.faulty_disk(folder / "disk", kind, KINDS[kind]) as disk:
+        disk.block.on_write = lambda _offset, block: seen.append(block)
+        disk.block.on_flush = lambda: seen.append(b"")
+        with (disk.at / "file").open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        assert b"" in seen
+        assert sum(map(len, seen)) >= len(data)
+        disk.remount()
+        assert (disk.at / "file").read_bytes() == data
+        assert disk.block.error is None
+
+
+@pytest.mark.slow
+def test_a_hook_fails_the_writes_that_it_names(folder: Path) -> None:
+    _need("ext4")
+
+    def refuse(_offset: int, block: bytes) -> None:
+        if MARK in block:
+            raise OSError(errno.EIO, "made to fail")
+
+    with fuse_block.faulty_disk(folder / "disk", options=["errors=continue"]) as disk:
+        (disk.at / "file").write_bytes(b"")
+        disk.block.on_write = refuse
+        with (disk.at / "file").open("r+b") as file:
+            file.write(MARK * 4096)
+            file.flush()
+            with pytest.raises(OSError, match="Input/output error"):
+                os.fsync(file.fileno())
+
+
+@pytest.mark.slow
+def test_nothing_of_it_stays_when_a_test_fails(folder: Path) -> None:
+    _need("ext4")
+    devices: list[Path] = []
+
+    def fail() -> None:
+        with fuse_block.faulty_disk(folder / "disk") as disk:
+            assert disk.device is not None
+            devices.append(disk.device)
+            (disk.at / "file").write_bytes(MARK)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert str(folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+    attached = Path("/sys/block") / devices[0].name / "loop" / "backing_file"
+    assert not attached.exists() or str(folder) not in attached.read_text(encoding="utf-8")
