@@ -103,7 +103,7 @@ def reason_to_skip(kind: str = "ext4") -> str | None:
     for device in ("/dev/fuse", "/dev/loop-control"):
         if not os.access(device, os.R_OK | os.W_OK):
             return f"no {device} on this host"
-    for name in (f"mkfs.{kind}", "losetup", "mount", "umount"):
+    for name in (f"mkfs.{kind}", "losetup", "mount", "blockdev"):
         if _program(name) is None:
             return f"{name} is not installed"
     kinds = Path("/proc/filesystems").read_text(encoding="ascii").split()
@@ -167,6 +167,18 @@ class BlockFile:
             raise
         self._thread = threading.Thread(target=self._serve, name="fuse-block", daemon=True)
         self._thread.start()
+
+    def replace(self, backing: Path) -> None:
+        """Serve another file of the same size from now on; nothing may be mounted on the device.
+
+        The device stays the same one, by its number too: files keep ``st_dev`` over the change.
+        """
+        descriptor = os.open(backing, os.O_RDWR)
+        if os.fstat(descriptor).st_size != self.size:
+            os.close(descriptor)
+            raise ValueError(f"{backing} has another size than {self.size} bytes")
+        before, self.backing = self.backing, descriptor
+        os.close(before)
 
     def close(self) -> None:
         """Unmount it, even while the file is in use: its users get errors then."""
@@ -333,6 +345,11 @@ def make_file_system(kind: str, on: Path) -> None:
         _must([f"mkfs.{kind}", on])
 
 
+def copy_image(image: Path, to: Path) -> None:
+    """Copy an image and keep its holes: a file system of 320 MiB has few MiB of data at first."""
+    _must(["cp", "--sparse=always", image, to])
+
+
 def mount(device: Path, at: Path, kind: str, options: Sequence[str] = ()) -> None:
     """Mount a device.
 
@@ -400,6 +417,13 @@ class FaultyDisk:
         """Unmount and mount: later reads come from the device, not from memory."""
         self.unmount()
         self.mount()
+
+    def replace(self, image: Path) -> None:
+        """Unmount, and put another image of the same size under the device."""
+        assert self.device is not None
+        self.unmount()
+        self.block.replace(image)
+        _must(["blockdev", "--flushbufs", self.device])
 
     def close(self) -> None:
         """Unmount and detach everything. Hooks are removed first, so that nothing fails here."""

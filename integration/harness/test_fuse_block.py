@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,19 @@ def test_nothing_of_it_stays_when_a_test_fails(folder: Path) -> None:
     assert str(folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
     attached = Path("/sys/block") / devices[0].name / "loop" / "backing_file"
     assert not attached.exists() or str(folder) not in attached.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_another_image_under_the_device_is_what_is_mounted_next(folder: Path) -> None:
+    _need("ext4")
+    with fuse_block.faulty_disk(folder / "disk") as disk:
+        before = disk.at.stat().st_dev
+        disk.unmount()
+        empty = folder / "empty"
+        shutil.copy(disk.image, empty)
+        disk.mount()
+        (disk.at / "file").write_bytes(MARK)
+        disk.replace(empty)
+        disk.mount()
+        assert not (disk.at / "file").exists()
+        assert disk.at.stat().st_dev == before

@@ -1,0 +1,208 @@
+"""Record what a copy writes to a disk, and what it calls durable meanwhile."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from integration.harness import fuse_block, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Ended, Process, Server, Word
+
+SIZES = {"ext4": 96 << 20, "xfs": fuse_block.XFS_BYTES_MIN}
+#: the journal is written each second, not each fifth: more moments differ
+OPTIONS = {"ext4": ["commit=1"], "xfs": []}
+OBJECT_BYTES = 256 << 10
+#: slow enough that writing, syncs and the file system's own writing overlap
+RATE = 6 * tree.MIB
+LARGE_BYTES = 4 * tree.MIB + 777
+COPY_SECONDS = 60.0
+POLL_SECONDS = 0.002
+
+
+class Write(NamedTuple):
+    """A write that the device has done."""
+
+    offset: int
+    data: bytes
+
+
+class Claim(NamedTuple):
+    """So much was called durable when the recording had so many entries."""
+
+    entries: int
+    bytes_durable: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a copy comes to the disk."""
+
+    #: ``ext4`` or ``xfs``
+    kind: str = "ext4"
+    durability: str = "file"
+    #: a client pushes to ``dray serve`` on the disk; else one process copies
+    is_served: bool = False
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"{self.kind}-{self.durability}-{'serve' if self.is_served else 'cp'}"
+
+
+@dataclass
+class Recording:
+    """What the device did while a copy ran, from a file system that was whole before."""
+
+    base: Path
+    #: writes, and None for a flush
+    entries: list[Write | None] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    #: entries when the copy had ended with exit code 0; None if it did not
+    ended: int | None = None
+
+    def durable_at(self, point: int) -> int:
+        """Give what had been called durable before entry ``point``."""
+        return max((each.bytes_durable for each in self.claims if each.entries <= point), default=0)
+
+    def flushes(self) -> list[int]:
+        """Give the entries that are flushes."""
+        return [index for index, entry in enumerate(self.entries) if entry is None]
+
+
+@dataclass
+class Data:
+    """What is copied, and the older version that it finds."""
+
+    folder: Path
+    source: Path = field(init=False)
+    older: Path = field(init=False)
+    wanted: dict[bytes, tree.Entry] = field(init=False)
+    allowed: dict[bytes, set[tuple[int, bytes]]] = field(init=False)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make both."""
+        self.source, self.older = self.folder / "tree", self.folder / "older"
+        _make(self.source, seed=1, files=30)
+        _make(self.older, seed=2, files=10)
+        self.wanted = tree.describe(self.source)
+        self.size = sum(entry.size for entry in self.wanted.values())
+        self.allowed = {}
+        for described in (self.wanted, tree.describe(self.older)):
+            for path, entry in described.items():
+                self.allowed.setdefault(path, set()).add((entry.size, entry.content))
+
+
+def _make(top: Path, seed: int, files: int) -> None:
+    for name in ("a", "b", "m"):
+        (top / name).mkdir(parents=True)
+    for number in range(files):
+        where = top / "ab"[number % 2] / f"small{number:02}"
+        tree.make_file(where, 700 * number + 13, seed=100 * seed + number)
+    for number in range(3):
+        size = LARGE_BYTES // (number + 1)
+        tree.make_file(top / "m" / f"large{number}", size, seed=1000 * seed + number)
+    (top / "link").symlink_to(f"m/large{seed}")
+
+
+class Copier:
+    """Runs the copy of ``data`` into ``tree`` on a disk; the same command each time."""
+
+    def __init__(self, bench: Bench, data: Data, way: Way) -> None:
+        """Prepare; nothing runs yet."""
+        self.bench, self.data, self.way = bench, data, way
+        self.server: Server | None = None
+
+    def start(self, at: Path, *words: Word) -> Process:
+        """Start it into the file system that is mounted at ``at``."""
+        into: Word = f"{at}/"
+        if self.way.is_served:
+            self.server = self.bench.serve(at)
+            into = f"dray://{self.server.address}/"
+            words = (*words, *self.bench.peer(self.server), "--retries", "0")
+        more: list[Word] = ["--durability", self.way.durability]
+        more += ["--object-size", str(OBJECT_BYTES), *words]
+        return self.bench.start_cp("-r", self.data.source, into, *more)
+
+    def stop(self) -> None:
+        """End what still runs, as a power loss would."""
+        if self.server is not None:
+            self.server.kill()
+            self.server = None
+
+    def rerun(self, at: Path) -> Ended:
+        """Run it to its end."""
+        try:
+            return self.start(at).wait(COPY_SECONDS)
+        finally:
+            self.stop()
+
+
+def record(disk: fuse_block.FaultyDisk, folder: Path, copier: Copier) -> Recording:
+    """Run the copy on a disk with an older version of the tree; keep all that the disk does."""
+    shutil.copytree(copier.data.older, disk.at / copier.data.source.name, symlinks=True)
+    disk.unmount()
+    base = folder / "base"
+    fuse_block.copy_image(disk.image, base)
+    recording = Recording(base)
+    entries = recording.entries
+    disk.block.on_write = lambda offset, data: entries.append(Write(offset, data))
+    disk.block.on_flush = lambda: entries.append(None)
+    disk.mount()
+    process = copier.start(disk.at, "--progress", "json", "--rate", str(RATE))
+    with Follower(process.log_path, recording):
+        ended = process.wait(COPY_SECONDS)
+    recording.ended = len(entries) if ended.code == 0 else None
+    assert ended.code == 0, f"the recorded copy ended with {ended.code}: {ended.words}"
+    copier.stop()
+    # What the file system writes by itself afterwards, and at the end, is part of it.
+    disk.unmount()
+    disk.block.on_write = disk.block.on_flush = None
+    return recording
+
+
+class Follower:
+    """Follows what a copy says to be durable."""
+
+    def __init__(self, path: Path, recording: Recording) -> None:
+        """Follow the feed at ``path``."""
+        self.path, self.recording = path, recording
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Read the rest, and end."""
+        self.is_over.set()
+        self.thread.join()
+
+    def _follow(self) -> None:
+        most = 0
+        with self.path.open("r", encoding="utf-8", errors="replace") as file:
+            while True:
+                is_last = self.is_over.is_set()
+                for line in _lines(file.readline):
+                    found = re.search(r'"bytes_durable":(\d+)', line)
+                    if found and int(found[1]) > most:
+                        most = int(found[1])
+                        # Counted after it was read: what it rests on is in the recording by now.
+                        self.recording.claims.append(Claim(len(self.recording.entries), most))
+                if is_last:
+                    return
+                time.sleep(POLL_SECONDS)
+
+
+def _lines(read: Callable[[], str]) -> Iterator[str]:
+    while line := read():
+        yield line

@@ -1,0 +1,485 @@
+"""Copies to fail: on one host, with a server, and between two endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dray.client import Place, Policy, Request, Retry, Selection
+from dray.testing.endpoints import Endpoint, Root
+from integration.harness import tree
+from integration.harness.supervise import KILL, Fault, Key, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from integration.harness.program import Bench, Ended, Server, Word
+
+OBJECT_BYTES = 256 << 10
+LARGE_BYTES = 5 * OBJECT_BYTES + 1234
+#: a first run has ended by then: no retry of ours waits longer than some seconds
+RUN_SECONDS = 40.0
+#: a second run waits this long for the lease of a first that was killed
+HELD_SECONDS = 30.0
+LEASE_HELD = "lease_held"
+#: exit codes of ``dray cp`` (docs/how-to/scripts.md)
+DOCUMENTED = (0, 1, 2, 3, 4, 5)
+#: where a copy breaks off for the scene ``local-broken``: some objects are durable by then
+BREAK = Fault(Key("fdatasync", "log"), 3, KILL)
+CALLS = Policy(seconds=20, tries=20, first_pause=0.05, longest_pause=0.5)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended."""
+
+    #: the exit code, or what corresponds to a transfer's state; None: it hung
+    code: int | None
+    #: the error's kind, or a state
+    kind: str
+    words: str
+    seconds: float = 0.0
+    #: what must not be: a panic, an undocumented code
+    faults: tuple[str, ...] = ()
+
+
+class Scene(Protocol):
+    """A copy that can be run again and again, into a new destination each time."""
+
+    name: str
+    supervisor: Supervisor
+
+    def begin(self) -> None:
+        """Make an empty destination, or what the scene finds there."""
+        ...
+
+    def run(self) -> Ran:
+        """Run the copy; the fault is armed."""
+        ...
+
+    def rerun(self) -> Ran:
+        """Run it once more, without a fault."""
+        ...
+
+    def top(self) -> Path:
+        """Give the folder in which partial data may be left."""
+        ...
+
+    def copied(self) -> Path:
+        """Give the copied tree's top."""
+        ...
+
+    def end(self) -> None:
+        """Remove the destination."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...
+
+
+@dataclass
+class Data:
+    """What is copied, and an older version of it."""
+
+    folder: Path
+    source: Path = field(init=False)
+    older: Path = field(init=False)
+    wanted: dict[bytes, tree.Entry] = field(init=False)
+    #: by path, what may be under a final name
+    allowed: dict[bytes, set[tuple[int, bytes]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make both."""
+        self.source = self.folder / "served" / "tree"
+        self.older = self.folder / "older"
+        _make(self.source, seed=1)
+        _make(self.older, seed=2)
+        os.setxattr(self.source / "m" / "large", "user.note", b"kept")
+        past = time.time_ns() - 86400 * 10**9
+        for path in [*self.older.rglob("*"), self.older]:
+            os.utime(path, ns=(past, past), follow_symlinks=False)
+        self.wanted = tree.describe(self.source)
+        self.allowed = {}
+        for described in (self.wanted, tree.describe(self.older)):
+            for name, entry in described.items():
+                self.allowed.setdefault(name, set()).add((entry.size, entry.content))
+
+
+def _make(top: Path, seed: int) -> None:
+    (top / "a").mkdir(parents=True)
+    (top / "m").mkdir()
+    (top / "empty").mkdir()
+    for number in range(4):
+        tree.make_file(top / "a" / f"small{number}", number * 1500, seed=10 * seed + number)
+    (top / "a" / "small1").chmod(0o600)
+    tree.make_file(top / "m" / "large", LARGE_BYTES, seed=seed)
+    with (top / "m" / "holes").open("wb") as file:
+        file.truncate(3 * OBJECT_BYTES)
+        file.seek(OBJECT_BYTES)
+        file.write(bytes([seed]) * 9000)
+    (top / "link").symlink_to(f"a/small{seed}")
+
+
+class Places:
+    """Sorts paths into kinds of files: source, destination, and dray's own in it."""
+
+    def __init__(self, source: Path, sinks: Path, state: Path | None = None) -> None:
+        """Sort by these folders."""
+        self.source, self.sinks = os.fspath(source), os.fspath(sinks)
+        self.state = os.fspath(state) if state is not None else None
+        self.networks: dict[str, bool] = {}
+
+    def __call__(self, path: str) -> str | None:
+        """Give the kind; None for what is no matter of a copy: libraries, standard output."""
+        if path.startswith("socket:"):
+            return "socket" if self._is_network(path) else None
+        if _is_below(path, self.source):
+            return "source folder" if os.path.isdir(path) else "source file"
+        if _is_below(path, self.sinks):
+            return self._sink(path)
+        if self.state is not None and _is_below(path, self.state):
+            return "state"
+        if path.endswith("/.dray-log") or "/.dray-log/" in path:
+            return "above"
+        if path.startswith("/proc/"):
+            return "proc"
+        return "above" if _is_below(self.sinks, path.rstrip("/") or "/") else None
+
+    def _is_network(self, path: str) -> bool:
+        """Whether it leads to another process: the pair that hears signals never fails."""
+        if path not in self.networks:
+            inode = path.removeprefix("socket:[").removesuffix("]")
+            local = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+            self.networks[path] = not re.search(rf" {inode}( |$)", local, re.MULTILINE)
+        return self.networks[path]
+
+    @staticmethod
+    def _sink(path: str) -> str:
+        name = os.path.basename(path)
+        if name == ".dray-log":
+            return "log folder"
+        if "/.dray-log/" in path:
+            return "lease" if name.endswith(".lease") else "log"
+        if name.startswith(".dray-") or name.startswith("#"):
+            return "partial"
+        return "sink folder" if os.path.isdir(path) else "sink file"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def judge_exit(ended: Ended, *, killed: bool) -> Ran:
+    """Look at how ``dray cp`` ended."""
+    faults = []
+    if "panicked" in ended.words:
+        faults.append("a panic")
+    if ended.code not in DOCUMENTED and not (killed and ended.code == -9):
+        faults.append(f"exit code {ended.code}")
+    kind = ""
+    with contextlib.suppress(ValueError, IndexError, AssertionError):
+        report: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
+        kind = (report.get("error") or {}).get("kind") or report.get("state") or ""
+        if not kind and report.get("files_failed"):
+            kind = report["files_failed"][0]["error"]["kind"]
+    if kind == "internal":
+        faults.append("an internal error")
+    return Ran(ended.code, kind, ended.words.strip(), ended.seconds, tuple(faults))
+
+
+class Copy:
+    """``dray cp`` on one host: one process is both ends."""
+
+    def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
+        """Prepare; ``options``: words, and whether something is there before."""
+        self.bench, self.data, self.name = bench, data, name
+        self.words: list[Word] = ["--object-size", str(OBJECT_BYTES), *options.get("words", ())]
+        self.before: str = options.get("before", "nothing")
+        self.sinks = bench.folder / name
+        self.sinks.mkdir()
+        self.number = 0
+        self.supervisor = Supervisor(Places(data.source, self.sinks))
+
+    def top(self) -> Path:
+        """Give the destination."""
+        return self.sinks / f"case{self.number}"
+
+    def copied(self) -> Path:
+        """Give the copied tree's top."""
+        return self.top() / "tree"
+
+    def begin(self) -> None:
+        """Make the destination."""
+        self.number += 1
+        self.top().mkdir()
+        if self.before == "older":
+            shutil.copytree(self.data.older, self.copied(), symlinks=True)
+        elif self.before == "broken":
+            self.supervisor.arm(BREAK)
+            self._start(self.supervisor.wrap)
+            assert self.supervisor.is_hit, "the first copy did not break off: nothing is tested"
+
+    def _start(self, wrap: list[str]) -> Ran:
+        ends: list[Word] = ["-r", self.data.source, f"{self.top()}/"]
+        process = self.bench.start_cp(*ends, *self.words, wrap=wrap)
+        return _await(process.wait, self._is_kill())
+
+    def _is_kill(self) -> bool:
+        fault = self.supervisor.fault
+        return fault is not None and fault.code == KILL
+
+    def run(self) -> Ran:
+        """Run it under supervision."""
+        return self._start(self.supervisor.wrap)
+
+    def rerun(self) -> Ran:
+        """Run it alone."""
+        return _until_free(lambda: self._start([]))
+
+    def end(self) -> None:
+        """Remove the destination."""
+        shutil.rmtree(self.top(), ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self.supervisor.close()
+
+
+def _await(wait: Callable[[float], Ended], killed: bool) -> Ran:
+    try:
+        return judge_exit(wait(RUN_SECONDS), killed=killed)
+    except TimeoutError as error:
+        return Ran(None, "hang", str(error), RUN_SECONDS, ("a hang",))
+
+
+def _until_free(start: Callable[[], Ran]) -> Ran:
+    """Run again while another transfer holds the destination: it was killed and not noticed yet."""
+    until = time.monotonic() + HELD_SECONDS
+    while True:
+        ran = start()
+        if ran.kind != LEASE_HELD or time.monotonic() > until:
+            return ran
+        time.sleep(0.2)
+
+
+class Served(Copy):
+    """``dray cp`` with ``dray serve``; one of both is supervised."""
+
+    def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
+        """Prepare; ``options`` also says ``push`` and the ``victim``."""
+        super().__init__(bench, data, name, options)
+        self.push: bool = options["push"]
+        self.is_server: bool = options["victim"] == "server"
+        self.server: Server | None = None
+
+    def _serve(self) -> Server:
+        if self.server is None or not self.server.is_running():
+            wrap = self.supervisor.wrap if self.is_server else []
+            root = self.sinks if self.push else self.data.source.parent
+            self.server = self.bench.serve(root, wrap=wrap)
+        return self.server
+
+    def begin(self) -> None:
+        """Make the destination, and start the server if it has died."""
+        super().begin()
+        self._serve()
+
+    def _start(self, wrap: list[str]) -> Ran:
+        fault, self.supervisor.fault = self.supervisor.fault, None
+        server = self._serve()
+        self.supervisor.fault = fault
+        far = f"dray://{server.address}/"
+        ends: list[Word] = (
+            [self.data.source, f"{far}{self.top().name}/"]
+            if self.push
+            else [f"{far}{self.data.source.name}", f"{self.top()}/"]
+        )
+        words: list[Word] = ["-r", *ends, *self.words, *self.bench.peer(server)]
+        words += ["--retries", "1", "--streams", "2"]
+        wrap = [] if self.is_server else wrap
+        process = self.bench.start_cp(*words, wrap=wrap)
+        ran = _await(process.wait, self._is_kill())
+        said = server.log_path.read_text(encoding="utf-8", errors="replace")
+        bad = list(ran.faults)
+        if "panicked" in said:
+            bad.append("a panic of the server")
+        if not server.is_running() and not (self.is_server and self._is_kill()):
+            code = server.ended.code if server.ended else None
+            bad.append(f"the server ended with {code}")
+        return Ran(ran.code, ran.kind, ran.words, ran.seconds, tuple(bad))
+
+    def close(self) -> None:
+        """End the server."""
+        if self.server is not None:
+            self.server.kill()
+        super().close()
+
+
+class ThirdParty:
+    """A copy between two endpoints, of which one drives; one of both is supervised."""
+
+    def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
+        """Prepare; ``options`` says ``push`` and the ``victim``, ``source`` or ``sink``."""
+        self.bench, self.data, self.name = bench, data, name
+        self.push: bool = options["push"]
+        self.victim: str = options["victim"]
+        base = bench.folder / name
+        self.sinks = base / "snk" / "roots" / "data"
+        state = base / ("src" if self.victim == "source" else "snk") / "endpoint"
+        self.supervisor = Supervisor(Places(data.source, self.sinks, state))
+        served = Root("data", {"path": str(data.source.parent)})
+        self.source = self._make(base / "src", "src", served)
+        self.sink = self._make(base / "snk", "snk", Root("data"))
+        self.number, self.tries = 0, 0
+
+    def _make(self, folder: Path, name: str, root: Root) -> Endpoint:
+        is_victim = name[:3] == {"source": "src", "sink": "snk"}[self.victim]
+        wrap = self.supervisor.wrap if is_victim else []
+        made = Endpoint(folder, name, roots=[root], program=self.bench.program, wrap=wrap)
+        return made.start()
+
+    @property
+    def active(self) -> Endpoint:
+        """The endpoint that drives."""
+        return self.source if self.push else self.sink
+
+    @property
+    def passive(self) -> Endpoint:
+        """The other one."""
+        return self.sink if self.push else self.source
+
+    def top(self) -> Path:
+        """Give the destination."""
+        return self.sinks / f"case{self.number}"
+
+    def copied(self) -> Path:
+        """Give the copied tree's top."""
+        return self.top() / "tree"
+
+    def begin(self) -> None:
+        """Make the destination, and start who has died."""
+        self.number += 1
+        self._revive()
+        self.top().mkdir()
+
+    def _revive(self) -> None:
+        fault, self.supervisor.fault = self.supervisor.fault, None
+        for endpoint in (self.source, self.sink):
+            if not endpoint.is_running:
+                endpoint.start()
+        self.supervisor.fault = fault
+
+    def _submit(self) -> Ran:
+        self.tries += 1
+        id = f"t{self.tries}"
+        began = time.monotonic()
+        try:
+            state, words = self._transfer(id, began + RUN_SECONDS)
+        except Exception as error:
+            # Whatever the client raises is the outcome of the case.
+            state, words = "refused", f"{type(error).__name__}: {error}"
+        faults = [] if state != "hang" else ["a hang"]
+        fault = self.supervisor.fault
+        for endpoint in (self.source, self.sink):
+            if "panicked" in endpoint.log_text():
+                faults.append(f"a panic at {endpoint.name}")
+            is_killed = fault is not None and fault.code == KILL and self.supervisor.is_hit
+            if not endpoint.is_running and not is_killed:
+                faults.append(f"endpoint {endpoint.name} ended with {endpoint.exit_code}")
+        code = {"done": 0, "incomplete": 1, "hang": None}.get(state, 3)
+        return Ran(code, state, words, time.monotonic() - began, tuple(faults))
+
+    def _transfer(self, id: str, until: float) -> tuple[str, str]:
+        with self.active.client(policy=CALLS) as near, self.passive.client(policy=CALLS) as far:
+            tree_path, into = f"/data/{self.data.source.name}", f"/data/{self.top().name}/"
+            path, direction = (into, "write") if self.push else (tree_path, "read")
+            ticket = far.mint_ticket(
+                id,
+                direction,  # type: ignore[arg-type]
+                [path],
+                self.active.key,
+                overwrite="if-different" if self.push else None,
+            )
+            place = self.passive.url + path
+            side = Place(place, ticket.ticket, ticket.key, ticket.address)
+            near.submit(
+                Request(
+                    sources=tree_path if self.push else side,
+                    destination=side if self.push else into,
+                    id=id,
+                    selection=Selection(recursive=True),
+                    retry=Retry(tries=4, interval_seconds=1),
+                )
+            )
+            return self._settled(near, id, until)
+
+    def _settled(self, client: Any, id: str, until: float) -> tuple[str, str]:  # noqa: ANN401
+        while time.monotonic() < until:
+            for endpoint in (self.source, self.sink):
+                if not endpoint.is_running:
+                    # The transfer goes on when its endpoint is back, as after any crash.
+                    self.supervisor.fault = None
+                    endpoint.start()
+            found = client.transfer(id)
+            if found.state in ("done", "incomplete", "failed", "cancelled"):
+                said = [str(found.error or ""), *(str(each.error) for each in found.failures)]
+                return found.state, "; ".join(filter(None, [*said, *found.notices]))
+            time.sleep(0.02)
+        found = client.transfer(id)
+        return "hang", f"{found.state}: {found.error}"
+
+    def run(self) -> Ran:
+        """Submit the transfer and wait for its end."""
+        return self._submit()
+
+    def rerun(self) -> Ran:
+        """Submit another one of the same files."""
+        self._revive()
+        return self._submit()
+
+    def end(self) -> None:
+        """Remove the destination."""
+        shutil.rmtree(self.top(), ignore_errors=True)
+
+    def close(self) -> None:
+        """End both."""
+        self.source.close()
+        self.sink.close()
+        self.supervisor.close()
+
+
+EVERYTHING = ("--durability", "object", "--preallocate", "--xattrs", "--checksum-attributes")
+SCENES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
+    "local": (Copy, {}),
+    "local-object": (Copy, {"words": EVERYTHING}),
+    "local-direct": (Copy, {"words": ("--direct-io", "--verify")}),
+    "local-older": (Copy, {"before": "older"}),
+    "local-broken": (Copy, {"before": "broken", "words": ("--durability", "object")}),
+    "push-client": (Served, {"push": True, "victim": "client"}),
+    "push-server": (Served, {"push": True, "victim": "server"}),
+    "pull-client": (Served, {"push": False, "victim": "client"}),
+    "pull-server": (Served, {"push": False, "victim": "server"}),
+    "tpc-push-source": (ThirdParty, {"push": True, "victim": "source"}),
+    "tpc-push-sink": (ThirdParty, {"push": True, "victim": "sink"}),
+    "tpc-pull-source": (ThirdParty, {"push": False, "victim": "source"}),
+    "tpc-pull-sink": (ThirdParty, {"push": False, "victim": "sink"}),
+}
+
+
+@contextlib.contextmanager
+def scene(name: str, bench: Bench, data: Data) -> Iterator[Scene]:
+    """Give a scene, and close it."""
+    kind, options = SCENES[name]
+    made: Scene = kind(bench, data, name, options)
+    try:
+        yield made
+    finally:
+        made.close()

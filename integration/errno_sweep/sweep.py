@@ -1,0 +1,158 @@
+"""Run cases and judge them from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.errno_sweep import cases
+from integration.errno_sweep.scenes import RUN_SECONDS, Data, Ran, Scene, scene
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from integration.errno_sweep.cases import Case
+    from integration.harness.program import Bench
+    from integration.harness.supervise import Key
+
+SHIM = Path(__file__).parents[1] / "harness" / "stepped_clock.c"
+#: how far ``dray log sweep`` is put into the future: it takes nothing of the last hour
+LATER_SECONDS = 2 * 86400
+BASELINES = 2
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    case: str
+    #: whether the call happened at all in this run
+    is_hit: bool
+    path: str
+    #: exit code and kind of the run with the fault, and of the one without
+    first: str
+    second: str
+    #: dray's own files after the second run that a sweep names once they are old
+    swept: list[str] = field(default_factory=list)
+    #: what must not be
+    faults: list[str] = field(default_factory=list)
+    words: str = ""
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        """Write it as JSON."""
+        return json.dumps(asdict(self))
+
+
+class Later:
+    """``dray log sweep`` as it will run in some days."""
+
+    def __init__(self, bench: Bench) -> None:
+        """Build the library that steps the clock of one program."""
+        self.bench = bench
+        library = bench.folder / "stepped_clock.so"
+        flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
+        subprocess.run(["cc", *flags, "-o", library, SHIM, "-ldl"], check=True)
+        sign = bench.folder / "clock-has-stepped"
+        sign.touch()
+        self.env = {
+            "LD_PRELOAD": str(library),
+            "STEPPED_CLOCK_FILE": str(sign),
+            "STEPPED_CLOCK_SECONDS": str(LATER_SECONDS),
+        }
+
+    def sweeps(self, top: Path) -> list[str]:
+        """Give the leftovers below ``top`` that a sweep does not take away."""
+        words: list[str | Path] = ["log", "sweep", top, "--older-than", "1d", "--json"]
+        self.bench.start(*words, name="sweep", env=self.env).wait(RUN_SECONDS)
+        return tree.leftovers(top)
+
+
+def judge(ran: Ran, data: Data, top: Path, copied: Path, *, is_last: bool) -> list[str]:
+    """Compare what stands under final names with the source; say what must not be."""
+    faults = list(ran.faults)
+    found = tree.describe(copied) if copied.exists() else {}
+    for path, entry in found.items():
+        if entry.kind in ("file", "link"):
+            allowed = data.allowed.get(path)
+            if allowed is None or (entry.size, entry.content) not in allowed:
+                faults.append(f"wrong content under the final name {os.fsdecode(path)!r}")
+    others = [name for name in os.listdir(top) if not name.startswith((".dray-", copied.name))]
+    faults += [f"{name!r} was not asked for" for name in others]
+    if is_last and ran.code != 0:
+        faults.append(f"the second run ended with {ran.code} {ran.kind}: {ran.words}")
+    if ran.code == 0:
+        said = "the second run said done" if is_last else "it said done"
+        faults += [f"{said}, but {each}" for each in tree.differences(data.wanted, found)]
+    return faults
+
+
+def run(made: Scene, case: Case, data: Data, later: Later) -> Outcome:
+    """Run one case to its end."""
+    made.begin()
+    try:
+        made.supervisor.arm(case.fault)
+        first = made.run()
+        made.supervisor.disarm()
+        is_hit, path = made.supervisor.is_hit, made.supervisor.hit_path
+        faults = judge(first, data, made.top(), made.copied(), is_last=False)
+        second = made.rerun()
+        faults += judge(second, data, made.top(), made.copied(), is_last=True)
+        left = tree.leftovers(made.top())
+        unswept = later.sweeps(made.top()) if left else []
+        faults += [f"left for ever: {Path(each).name}" for each in unswept]
+        swept = [Path(each).name for each in left if each not in unswept]
+    finally:
+        made.end()
+    return Outcome(
+        str(case),
+        is_hit,
+        path.removeprefix(str(made.top().parent)),
+        f"{first.code} {first.kind}",
+        f"{second.code} {second.kind}",
+        swept,
+        faults,
+        first.words,
+        round(first.seconds + second.seconds, 3),
+    )
+
+
+def baseline(made: Scene, data: Data) -> Counter[Key]:
+    """Count the calls of a copy without a fault; of several runs the least, so that all happen."""
+    least: Counter[Key] | None = None
+    for _ in range(BASELINES):
+        made.begin()
+        try:
+            made.supervisor.arm(None)
+            ran = made.run()
+            counts = made.supervisor.disarm()
+            faults = judge(ran, data, made.top(), made.copied(), is_last=True)
+            assert not faults, f"{made.name} without a fault: {faults}"
+        finally:
+            made.end()
+        least = counts if least is None else least & counts
+    assert least, f"{made.name}: no call was seen"
+    return least
+
+
+def sweep(
+    names: Sequence[str],
+    bench: Bench,
+    choose: Callable[[Iterable[Case]], Sequence[Case]],
+    *,
+    kills: bool = True,
+) -> Iterator[Outcome]:
+    """Run the chosen cases of these scenes, scene after scene."""
+    data = Data(bench.folder / "data")
+    later = Later(bench)
+    for name in names:
+        with scene(name, bench, data) as made:
+            counts = baseline(made, data)
+            for case in choose(cases.of_scene(name, counts, kills=kills)):
+                yield run(made, case, data, later)
