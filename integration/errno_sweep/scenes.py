@@ -26,6 +26,8 @@ OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
 #: a first run has ended by then: no retry of ours waits longer than some seconds
 RUN_SECONDS = 40.0
+#: a fault of an endpoint that stays ends after so long
+STAY_SECONDS = 6.0
 #: a second run waits this long for the lease of a first that was killed
 HELD_SECONDS = 30.0
 LEASE_HELD = "lease_held"
@@ -422,7 +424,11 @@ class ThirdParty:
             return self._settled(near, id, until)
 
     def _settled(self, client: Any, id: str, until: float) -> tuple[str, str]:  # noqa: ANN401
+        recovery = time.monotonic() + STAY_SECONDS
         while time.monotonic() < until:
+            if time.monotonic() > recovery:
+                # A fault that stays is an outage: its end must be enough to go on.
+                self.supervisor.fault = None
             for endpoint in (self.source, self.sink):
                 if not endpoint.is_running:
                     # The transfer goes on when its endpoint is back, as after any crash.

@@ -85,6 +85,8 @@ pub(super) struct Folders {
     file_systems: FileSystems,
     hasher: RandomState,
     shards: [Shard; SHARDS],
+    /// When those that are too old were closed.
+    swept: Mutex<Instant>,
 }
 
 impl Folders {
@@ -95,12 +97,16 @@ impl Folders {
             file_systems: FileSystems::default(),
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Shard::default()),
+            swept: Mutex::new(Instant::now()),
         }
     }
 
     /// The folder at `path`, open.
     pub(super) fn at(&self, path: &[u8]) -> Result<Arc<Folder>> {
-        let now = Instant::now();
+        self.at_moment(path, Instant::now())
+    }
+
+    fn at_moment(&self, path: &[u8], now: Instant) -> Result<Arc<Folder>> {
         {
             let mut shard = self.shard(path);
             if let Some(slot) = shard.get_mut(path)
@@ -143,7 +149,23 @@ impl Folders {
         self.shard(path).remove(path);
     }
 
+    /// Closes the folders that are too old to be used again, at most once in [`AGE_MAX`]. Open, they
+    /// would hold the space of a folder that was removed, and the mount that it lies on.
+    fn sweep(&self, now: Instant) {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.duration_since(*swept) < AGE_MAX {
+            return;
+        }
+        *swept = now;
+        drop(swept);
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.retain(|_, slot| now.duration_since(slot.found) < AGE_MAX);
+        }
+    }
+
     fn keep(&self, path: &[u8], folder: Arc<Folder>, now: Instant) {
+        self.sweep(now);
         let slot = Slot {
             folder,
             found: now,
@@ -169,4 +191,36 @@ impl Folders {
 
 fn is_removed(folder: &Folder) -> bool {
     rustix::fs::fstat(&folder.fd).is_ok_and(|stat| stat.st_nlink == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_too_old_to_be_used_are_closed() {
+        let top = tempfile::tempdir().expect("made");
+        let names = ["a", "b", "c", "d", "e", "f"];
+        for name in names {
+            std::fs::create_dir(top.path().join(name)).expect("made");
+        }
+        let store = crate::PosixStore::open(
+            top.path(),
+            dray_core::End::Sink,
+            crate::PosixOptions::default(),
+        );
+        let store = store.expect("opened");
+        let folders = &store.folders;
+        let now = Instant::now();
+        let kept: Vec<_> = names
+            .iter()
+            .map(|name| folders.at_moment(name.as_bytes(), now).expect("opened"))
+            .map(|folder| Arc::downgrade(&folder))
+            .collect();
+        assert!(kept.iter().all(|folder| folder.strong_count() == 1));
+        folders
+            .at_moment(b"a", now + AGE_MAX + AGE_MAX)
+            .expect("opened");
+        assert!(kept.iter().all(|folder| folder.strong_count() == 0));
+    }
 }
