@@ -31,6 +31,7 @@ COMMON = {"--help", "-h", "--version", "-V"}
 ABOUT_OTHERS = (
     "docs/explanation/compared.md",
     "docs/how-to/measure.md",
+    "docs/how-to/try-faults.md",
     "docs/design/",
     "docs/decisions/",
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dray import DrayError
 from dray.client import Place, Policy, Request, Retry, Selection
 from dray.testing.endpoints import Endpoint, Root
 from integration.harness import tree
@@ -309,6 +310,9 @@ class Served(Copy):
         wrap = [] if self.is_server else wrap
         process = self.bench.start_cp(*words, wrap=wrap)
         ran = _await(process.wait, self._is_kill())
+        if self.is_server and self._is_kill() and self.supervisor.is_hit:
+            # The client may end before the kernel has ended the server.
+            server.wait(RUN_SECONDS)
         said = server.log_path.read_text(encoding="utf-8", errors="replace")
         bad = list(ran.faults)
         if "panicked" in said:
@@ -434,7 +438,12 @@ class ThirdParty:
                     # The transfer goes on when its endpoint is back, as after any crash.
                     self.supervisor.fault = None
                     endpoint.start()
-            found = client.transfer(id)
+            try:
+                found = client.transfer(id)
+            except DrayError:
+                # The endpoint cannot read its state: it may soon.
+                time.sleep(0.2)
+                continue
             if found.state in ("done", "incomplete", "failed", "cancelled"):
                 said = [str(found.error or ""), *(str(each.error) for each in found.failures)]
                 return found.state, "; ".join(filter(None, [*said, *found.notices]))

@@ -1,0 +1,59 @@
+"""Two endpoints that work for a minute do not grow; a process that grows is found."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.soak.__main__ import soak
+from integration.soak.verdict import QUANTITIES, Sample, Watched, fit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FULL = os.environ.get("DRAY_FULL") == "1"
+SEED = int(os.environ.get("DRAY_SEED", "1106"))
+MINUTES = 1.0
+MEMORY, DESCRIPTORS, THREADS = QUANTITIES
+
+
+@pytest.mark.server
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not FULL, reason="takes two minutes; part of make test-full")
+def test_endpoints_that_are_kept_busy_do_not_grow(
+    folder: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_PROGRAM", str(program))
+    verdict = soak(MINUTES, SEED, folder, program)
+    print(f"\nseed {SEED} (DRAY_SEED replays it)\n{verdict.table()}")
+    assert verdict.faults == []
+    assert sum(verdict.work.values()) > 20
+
+
+def _samples(per_minute: float, minutes: float = 5.0) -> list[Sample]:
+    count = int(minutes * 120)
+    return [
+        Sample(number / 2, 50 << 20, 40 + int(number / 120 * per_minute) + number % 7, 20)
+        for number in range(count)
+    ]
+
+
+def test_a_slope_is_found_in_noise() -> None:
+    slope = fit(_samples(8.0), DESCRIPTORS)
+    assert slope.is_fault
+    assert slope.slope * 60 == pytest.approx(8.0, rel=0.1)
+
+
+def test_noise_is_no_slope() -> None:
+    assert not fit(_samples(0.0), DESCRIPTORS).is_fault
+    assert fit(_samples(0.0), MEMORY).growth == 0
+    assert fit(_samples(0.0), THREADS).growth == 0
+
+
+def test_what_stays_open_at_rest_is_named() -> None:
+    watched = Watched("one", 1)
+    watched.before = Sample(0.0, 0, 30, 15)
+    watched.after = Sample(9.0, 0, 60, 16)
+    assert watched.rest_faults() == ["one: 30 more descriptors at rest than before the work"]
