@@ -33,12 +33,19 @@ class Scene:
         self._folder = folder
         self._numbers = itertools.count(1)
         self.ends: dict[str, Endpoint] = {}
+        #: the section `limits` of each, in effect from its next start
+        self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
         self.rucio: Rucio | None = None
         tokens = folder / "tokens"
         tokens.mkdir()
         try:
             for name in SITES:
-                end = Endpoint(folder / name, name=f"{name}.example", program=shipped_program())
+                end = Endpoint(
+                    folder / name,
+                    name=f"{name}.example",
+                    program=shipped_program(),
+                    config={"limits": self.limits[name]},
+                )
                 self.ends[name] = end.start()
                 (tokens / end.address.replace(":", "_")).write_text(end.token())
             settings = {

@@ -175,6 +175,30 @@ def requests() -> list[Words]:
     return sorted(found, key=lambda words: str(words["created_at"]))
 
 
+def age_requests(days: int) -> None:
+    """Let all requests have been queued so many days ago."""
+    import datetime
+
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    with db_session(DatabaseOperationType.WRITE) as session:
+        for row in session.query(models.Request):
+            row.created_at -= datetime.timedelta(days=days)
+
+
+def messages() -> list[Words]:
+    """Give what was told to those who listen, oldest first."""
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    with db_session(DatabaseOperationType.READ) as session:
+        rows = session.query(models.Message).order_by(models.Message.created_at)
+        return [json.loads(row.payload or row.payload_nolimit) for row in rows]
+
+
 def replicas(name: str) -> dict[str, dict[str, str]]:
     """Give the states of a dataset's replicas by file and RSE."""
     found = client().list_replicas([{"scope": "mock", "name": name}], all_states=True)
@@ -212,6 +236,8 @@ KNOWN = (
     boost,
     set_priority,
     requests,
+    age_requests,
+    messages,
     replicas,
     submit,
     poll,

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from dray_rucio.settings import Settings
 
-__all__ = ["AWAY_KINDS", "Hosts"]
+__all__ = ["AWAY_KINDS", "LATER_KINDS", "Hosts"]
 
 AWAY_KINDS = ("unreachable", "timed_out")
 """Kinds of errors that say that nobody is there."""
+LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
+"""Kinds of errors that say nothing against a request: the same request may succeed later."""
 KEY_SECONDS = 600.0
 """How long an endpoint's key is taken to be the same."""
 HURRIED_SECONDS = 5.0
@@ -68,25 +70,51 @@ class Hosts:
         return key
 
     def ask(self, host: str, what: Callable[[Client], T], *, hurried: bool = False) -> T:
-        """Ask an endpoint something, unless it was not reached a moment ago.
+        """Ask an endpoint something, unless it was unreachable a moment ago.
 
-        :raises DrayError: of the call; or the one of a moment ago.
+        After ``away_seconds`` one short call looks for the endpoint before ``what`` is sent.
+
+        :raises DrayError: of the call; or of the one a moment ago.
         """
-        client = self.of(host, hurried=hurried)
-        with self._lock:
-            since, error = self._missed.get(host, (0.0, None))
-        if error is not None and time.monotonic() - since < self.settings.away_seconds:
-            raise error
+        self.look_for(host)
         try:
-            answer = what(client)
+            answer = what(self.of(host, hurried=hurried))
         except DrayError as error:
             if error.kind in AWAY_KINDS:
-                with self._lock:
-                    self._missed[host] = (time.monotonic(), error)
+                self.note(host, error)
             raise
-        with self._lock:
-            self._missed.pop(host, None)
+        self.note(host, None)
         return answer
+
+    def look_for(self, host: str, *, always: bool = False) -> None:
+        """Look whether an endpoint answers.
+
+        :param always: also when it was reachable the last time.
+        :raises DrayError: if it does not; within ``away_seconds`` the error of the last call.
+        """
+        with self._lock:
+            since, missed = self._missed.get(host, (0.0, None))
+        if missed is None and not always:
+            return
+        if missed is not None and time.monotonic() - since < self.settings.away_seconds:
+            raise missed
+        try:
+            # One that was unreachable before is not waited for as long as one that restarts.
+            self.of(host, hurried=missed is not None).endpoint()
+        except DrayError as error:
+            # Whatever else it answers, it answers.
+            if error.kind in AWAY_KINDS:
+                self.note(host, error)
+                raise
+        self.note(host, None)
+
+    def note(self, host: str, error: DrayError | None) -> None:
+        """Note whether an endpoint was unreachable in the last call."""
+        with self._lock:
+            if error is None:
+                self._missed.pop(host, None)
+            else:
+                self._missed[host] = (time.monotonic(), error)
 
     def _open(self, host: str, hurried: bool) -> Client:
         url, _, pin = host.partition("#")

@@ -10,7 +10,7 @@ from rucio.core.rse import get_rse_name
 from rucio.db.sqla.constants import RequestState
 from rucio.transfertool.transfertool import TransferStatusReport
 
-from dray_rucio.submission import sources_of
+from dray_rucio.submission import OVERDUE_LABEL, sources_of
 
 if TYPE_CHECKING:
     from dray.client import Transfer
@@ -82,6 +82,9 @@ class DrayReport(TransferStatusReport):
             "bytes-sent": transfer.bytes.sent,
             "bytes-resumed": transfer.bytes.resumed,
         }
+        overdue = transfer.request.get("labels", {}).get(OVERDUE_LABEL)
+        if overdue is not None:
+            words["deadline-passed"] = overdue
         used = self._source_rse_id()
         if used is not None:
             # Rucio's own is the one that it had in mind.

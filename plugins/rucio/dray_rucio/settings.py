@@ -20,8 +20,10 @@ class Settings:
     :param certificate: client certificate, or a proxy with everything in one file.
     :param key: its key.
     :param call_seconds: for one call with all its repetitions.
-    :param away_seconds: so long an endpoint that was not reached is not tried again with another
-        submission: each file of a rule would wait for it.
+    :param away_seconds: an endpoint that was unreachable is not called again for so long: each file
+        of a rule would wait for it.
+    :param wait_seconds: so long a try stays in Rucio's queue while its endpoint is unreachable or
+        busy; then it counts as failed.
     :param bound_seconds: a transfer that nobody has asked for so long is cancelled: whose rule was
         deleted where this plug-in is not loaded. ``None`` for never.
     :param sources_max: replicas that a transfer is given; each takes a ticket at its endpoint.
@@ -34,7 +36,8 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     call_seconds: float = 60.0
-    away_seconds: float = 30.0
+    away_seconds: float = 5.0
+    wait_seconds: float = 21600.0
     bound_seconds: int | None = 3 * 86400
     sources_max: int = 3
     heeds_meta: bool = True
@@ -76,6 +79,9 @@ def read() -> Settings:
         ),
         away_seconds=config_get_float(
             SECTION, "away_seconds", raise_exception=False, default=usual.away_seconds
+        ),
+        wait_seconds=config_get_float(
+            SECTION, "wait_seconds", raise_exception=False, default=usual.wait_seconds
         ),
         bound_seconds=count("bound_seconds", usual.bound_seconds),
         sources_max=count("sources_max", usual.sources_max) or 1,

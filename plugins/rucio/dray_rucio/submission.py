@@ -7,6 +7,7 @@ safe at the destination is known there and not here, and is not sent again.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,12 +18,28 @@ from dray.client import Content, Request, Retry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SOURCES_LABEL", "File", "Wish", "WishError", "request_of", "sources_of", "wish_of"]
+__all__ = [
+    "OVERDUE_LABEL",
+    "SOURCES_LABEL",
+    "File",
+    "Wish",
+    "WishError",
+    "at",
+    "priority_of",
+    "request_of",
+    "sources_of",
+    "wish_of",
+    "without_wish",
+]
 
 SOURCES_LABEL = "rucio.source_rse_ids"
 """The RSEs of a transfer's sources, in order: an endpoint says by number which of them it used."""
+OVERDUE_LABEL = "rucio.overdue"
+"""The deadline of a rule that had passed before its file was submitted."""
 LABEL_BYTES_MAX = 256
 """Of the API: bytes of one label."""
+PRIORITY_MAX = 9
+"""Of the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,7 @@ class File:
     :param size: bytes, if known.
     :param adler32: eight hexadecimal digits, if known.
     :param activity: of the rule.
-    :param priority: 1 to 5, 3 by default, as those of an endpoint.
+    :param priority: any number; an endpoint has 0 to 9, and takes the nearest of them.
     :param rule_id: the rule that asks; none for a hop in between.
     :param destination_rse: its name.
     :param is_verified: whether the checksum counts (the RSE's ``verify_checksum``).
@@ -66,11 +83,13 @@ class Wish:
     :param deadline: when its files should be there; aware.
     :param rate_min: bytes per second for each file.
     :param rate_max: the same, at most.
+    :param passed: the deadline, if it has passed: the file goes first, among those with deadlines.
     """
 
     deadline: datetime | None = None
     rate_min: int | None = None
     rate_max: int | None = None
+    passed: datetime | None = None
 
 
 def wish_of(meta: str | dict[str, Any] | None) -> Wish:
@@ -101,6 +120,22 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
     return wish
 
 
+def at(wish: Wish, now: datetime) -> Wish:
+    """Give a wish as it is at a time."""
+    is_over = wish.deadline is not None and wish.deadline <= now
+    return dataclasses.replace(wish, passed=wish.deadline if is_over else None)
+
+
+def without_wish(wish: Wish) -> Wish:
+    """Give what is left of a wish that an endpoint refuses: that its deadline has passed."""
+    return Wish(passed=wish.passed)
+
+
+def priority_of(priority: int) -> int:
+    """Give the nearest priority that endpoints have; FTS does so, too."""
+    return min(max(priority, 0), PRIORITY_MAX)
+
+
 def request_of(
     file: File,
     wish: Wish,
@@ -112,7 +147,8 @@ def request_of(
     """Give the request, without its places; the RSEs of those are named in their order.
 
     A deadline asks for a promise, and what cannot be promised is moved all the same: late is better
-    for a rule than not at all.
+    for a rule than not at all. A deadline that has passed cannot be promised; the endpoint takes
+    the earliest deadline first.
     """
     # Catalogues have some without their leading zeros.
     adler32 = (file.adler32 or "").lower().zfill(8)
@@ -121,16 +157,19 @@ def request_of(
         "rucio.did": _cut(f"{file.scope}:{file.name}"),
         "rucio.rule": file.rule_id or "",
         "rucio.destination": _cut(file.destination_rse),
-        SOURCES_LABEL: ",".join(source_rse_ids),
+        SOURCES_LABEL: _joined(source_rse_ids),
     }
+    if wish.passed is not None:
+        labels[OVERDUE_LABEL] = wish.passed.isoformat()
     return Request(
         sources=(),
         destination="",
         id=file.request_id,
         content=Content(size=file.size, checksum=checksum),
         deadline=wish.deadline,
+        class_="deadline" if wish.passed else None,
         admission=None if wish == Wish() else "best_effort",
-        priority=file.priority,
+        priority=None if file.priority is None else priority_of(file.priority),
         rate_min=wish.rate_min,
         rate_max=wish.rate_max,
         activity=_cut(file.activity) if file.activity else None,
@@ -146,6 +185,12 @@ def sources_of(labels: object) -> tuple[str, ...]:
     """Read :data:`SOURCES_LABEL` back."""
     said = labels.get(SOURCES_LABEL, "") if isinstance(labels, dict) else ""
     return tuple(str(said).split(",")) if said else ()
+
+
+def _joined(ids: Sequence[str]) -> str:
+    """Join as many as a label holds: those behind are never cut in the middle."""
+    text = ",".join(ids)
+    return text if len(text) <= LABEL_BYTES_MAX else text[: LABEL_BYTES_MAX + 1].rpartition(",")[0]
 
 
 def _time(text: object) -> datetime | None:

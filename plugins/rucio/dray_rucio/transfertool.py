@@ -16,16 +16,17 @@ from rucio.db.sqla.constants import RequestType
 from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
 from dray import DrayError, DrayUsageError
-from dray.client import Place
-from dray_rucio import submission
-from dray_rucio.hosts import AWAY_KINDS, Hosts
+from dray.client import Client, Place
+from dray_rucio import requests, submission
+from dray_rucio.again import Again
+from dray_rucio.hosts import LATER_KINDS, Hosts
 from dray_rucio.places import NoPlaceError, Site, below, site
 from dray_rucio.report import DrayReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dray.client import Client, Ticket, Transfer
+    from dray.client import Ticket, Transfer
 
 __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"]
 
@@ -37,6 +38,20 @@ PIN_ATTRIBUTE = "dray_pin"
 
 #: clients are shared by all transfertools of a process: Rucio makes one for each batch
 hosts = Hosts()
+#: cancellations that an endpoint has not taken yet
+again = Again()
+
+
+class NotSubmittedError(Exception):
+    """A transfer could not be submitted; the text names the RSE whose side it is.
+
+    :param is_passing: the same submission may succeed later.
+    """
+
+    def __init__(self, rse: str, error: Exception, *, is_passing: bool | None = None) -> None:
+        """Take the error of a call, or of reading what an RSE says."""
+        super().__init__(f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error))
+        self.is_passing = _is_passing(error) if is_passing is None else is_passing
 
 
 class DrayTransfertool(Transfertool):
@@ -65,46 +80,54 @@ class DrayTransfertool(Transfertool):
         try:
             host = _site_of(hop.dst.rse).host
         except NoPlaceError as error:
+            # Not left to Rucio, which would call it a lack of sources: the submission says it.
             logger(logging.ERROR, "dray: %s", error)
-            return [], None
+            host = NO_HOST
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make a job of each transfer, so that one can be cancelled without another."""
-        return [{"transfers": [hop], "job_params": {}} for path in transfer_paths for hop in path]
+        """Make a job of each transfer, so that one can be cancelled without another.
+
+        A transfer in no job stays queued, and the submitter takes it up again: so does one whose
+        endpoint, or that of each of its sources, is unreachable.
+        """
+        hops = [hop for path in transfer_paths for hop in path]
+        looked: dict[str, DrayError | None] = {}
+        left: dict[str, int] = {}
+        jobs = []
+        for hop in hops:
+            why = self._missing(hop, looked)
+            if why is None or not _may_wait(hop.rws.request_id):
+                jobs.append({"transfers": [hop], "job_params": {}})
+            else:
+                left[why] = left.get(why, 0) + 1
+        for why, count in left.items():
+            self.logger(logging.WARNING, "dray: %d requests stay queued: %s", count, why)
+        return jobs
 
     def submit(
         self, transfers: Iterable[Any], job_params: dict[str, str], timeout: int | None = None
     ) -> str:
         """Submit the one transfer of a job; give its id, which is the request's.
 
-        :raises TransferToolTimeout: if an endpoint cannot be reached; nothing is lost, and Rucio
-            tries again.
-        :raises TransferToolWrongAnswer: if it refuses.
+        :raises TransferToolTimeout: if an endpoint is unreachable or busy. The request is queued
+            again, with its tries as they were, until ``wait_seconds`` have passed.
+        :raises TransferToolWrongAnswer: if it is refused; Rucio counts the try.
         """
         del job_params, timeout
         (transfer,) = transfers
-        file = _file_of(transfer)
+        id = transfer.rws.request_id
         try:
-            wish = self._wish_of(file)
-            previous = transfer.rws.previous_attempt_id
-            if previous is not None:
-                # Should it live on here unknown to Rucio, it would hold the file.
-                self._end(previous)
-            places, rse_ids = self._sources_of(transfer)
-            try:
-                return self._send(transfer, file, wish, places, rse_ids)
-            except DrayUsageError as error:
-                if wish == submission.Wish():
-                    raise
-                # It is the rule's wish, perhaps, that the endpoint will not hear of.
-                self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
-                return self._send(transfer, file, submission.Wish(), places, rse_ids)
-        except DrayError as error:
-            kind = TransferToolTimeout if error.kind in _AWAY else TransferToolWrongAnswer
-            raise kind(f"{self.external_host}: {error}") from error
-        except NoPlaceError as error:
-            raise TransferToolWrongAnswer(str(error)) from error
+            return self._submit(transfer)
+        except NotSubmittedError as error:
+            if error.is_passing and _may_wait(id) and requests.put_back(id):
+                raise TransferToolTimeout(f"{error}; request {id} stays queued") from error
+            if error.is_passing:
+                # Its answer may have been lost: nobody would ask for it any more.
+                self._end_later(id)
+            requests.keep_error(id, f"dray: {error}")
+            kind = TransferToolTimeout if error.is_passing else TransferToolWrongAnswer
+            raise kind(str(error)) from error
 
     def bulk_query(
         self,
@@ -122,7 +145,7 @@ class DrayTransfertool(Transfertool):
         for first in range(0, len(ids), _QUERY_MAX):
             some = ids[first : first + _QUERY_MAX]
             try:
-                found = hosts.of(self.external_host).query(some)
+                found = self._query(some)
             except DrayError as error:
                 answers.update(dict.fromkeys(some, error))
                 continue
@@ -144,10 +167,22 @@ class DrayTransfertool(Transfertool):
         return answers
 
     def cancel(self, transfer_ids: Sequence[str], timeout: int | None = None) -> bool:
-        """Cancel transfers. What is safe stays: Rucio cancels what it queues anew as well."""
+        """Cancel transfers. What is safe stays: Rucio cancels what it queues anew as well.
+
+        Rucio asks once. Where the endpoint is unreachable, this process cancels them later.
+        """
         del timeout
+        missed: DrayError | None = None
         for id in transfer_ids:
-            self._end(id, hurried=True)
+            try:
+                self._end(id, hurried=True)
+            except DrayError as error:
+                if error.kind not in LATER_KINDS:
+                    raise
+                missed = error
+                self._end_later(id)
+        if missed is not None:
+            raise missed
         return True
 
     def update_priority(
@@ -158,7 +193,9 @@ class DrayTransfertool(Transfertool):
         try:
             hosts.ask(
                 self.external_host,
-                lambda client: client.change(transfer_id, priority=priority),
+                lambda client: client.change(
+                    transfer_id, priority=submission.priority_of(priority)
+                ),
                 hurried=True,
             )
         except DrayError as error:
@@ -167,6 +204,57 @@ class DrayTransfertool(Transfertool):
                 raise
             return {"http_message": str(error)}
         return {"http_message": f"transfer {transfer_id} has priority {priority}"}
+
+    def _missing(self, hop: Any, looked: dict[str, DrayError | None]) -> str | None:  # noqa: ANN401 - Rucio's
+        """Say which endpoint a transfer would need that is unreachable; each is looked for once."""
+        try:
+            error = _look_for(self.external_host, looked)
+            if error is not None:
+                return f"RSE {hop.dst.rse.name}: {error}"
+            why = None
+            for source in hop.sources:
+                error = _look_for(_site_of(source.rse).host, looked)
+                if error is None:
+                    return None
+                why = why or f"RSE {source.rse.name}: {error}"
+        except NoPlaceError:
+            # The submission says it.
+            return None
+        return why
+
+    def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
+        """Submit a transfer; give its id.
+
+        :raises NotSubmittedError: naming the RSE.
+        """
+        file = _file_of(transfer)
+        wish = self._wish_of(file)
+        there = transfer.dst.rse.name
+        try:
+            if self.external_host == NO_HOST:
+                _site_of(transfer.dst.rse)
+            # Before the sources are asked: what is wrong here is not wrong with them.
+            key = hosts.key(self.external_host)
+            previous = transfer.rws.previous_attempt_id
+            if previous is not None:
+                # Should it live on here unknown to Rucio, it would hold the file.
+                self._end(previous)
+            hosts.look_for(self.external_host)
+        except (DrayError, NoPlaceError) as error:
+            raise NotSubmittedError(there, error) from error
+        places, rse_ids = self._sources_of(transfer, key)
+        try:
+            try:
+                return self._send(transfer, file, wish, places, rse_ids)
+            except DrayUsageError as error:
+                without = submission.without_wish(wish)
+                if wish == without:
+                    raise
+                # It is the rule's wish, perhaps, that the endpoint will not hear of.
+                self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
+                return self._send(transfer, file, without, places, rse_ids)
+        except (DrayError, NoPlaceError) as error:
+            raise NotSubmittedError(there, error) from error
 
     def _wish_of(self, file: submission.File) -> submission.Wish:
         """Read what the rule says to dray; what makes no sense is told in the log alone."""
@@ -180,10 +268,19 @@ class DrayTransfertool(Transfertool):
             # Of many kinds: it makes no sense, or the rule has been deleted meanwhile.
             self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
             return submission.Wish()
-        if wish.deadline is not None and wish.deadline <= datetime.now(timezone.utc):
-            # It is late already; it cannot be promised any more.
-            return dataclasses.replace(wish, deadline=None)
+        wish = submission.at(wish, datetime.now(timezone.utc))
+        if wish.passed is not None:
+            self.logger(
+                logging.WARNING,
+                "dray: rule %s: its deadline %s has passed; request %s goes first",
+                file.rule_id,
+                wish.passed,
+                file.request_id,
+            )
         return wish
+
+    def _query(self, ids: list[str]) -> Mapping[str, Transfer | None]:
+        return hosts.ask(self.external_host, lambda client: client.query(ids))
 
     def _end(self, id: str, *, hurried: bool = False) -> None:
         """Cancel a transfer; one that is over, or forgotten, is as good as cancelled."""
@@ -193,15 +290,20 @@ class DrayTransfertool(Transfertool):
             if error.kind not in _OVER:
                 raise
 
-    def _sources_of(self, transfer: Any) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
+    def _end_later(self, id: str) -> None:
+        """Cancel a transfer once its endpoint is reachable."""
+        again.add(f"cancel {id} at {self.external_host}", lambda: self._end(id, hurried=True))
+
+    def _sources_of(self, transfer: Any, key: str) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
         """Mint a ticket at each source; give their places, and their RSEs.
 
-        :raises DrayError: if there is none left; of the last.
+        :param key: fingerprint of the destination's endpoint.
+        :raises NotSubmittedError: if there is none left; of each.
         """
         there = _site_of(transfer.dst.rse)
         places: list[Place] = []
         rse_ids: list[str] = []
-        last: DrayError | NoPlaceError | None = None
+        errors: list[NotSubmittedError] = []
         for source in transfer.sources:
             if len(places) >= hosts.settings.sources_max:
                 break
@@ -212,18 +314,23 @@ class DrayTransfertool(Transfertool):
                 if here.authority == there.authority:
                     place = Place(path)
                 else:
-                    key = hosts.key(self.external_host)
                     ticket = hosts.ask(here.host, _mint(transfer.rws.request_id, path, key))
                     place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
             except (DrayError, NoPlaceError) as error:
                 # Another replica will do.
-                self.logger(logging.WARNING, "dray: no source at %s: %s", source.rse, error)
-                last = error
+                errors.append(NotSubmittedError(source.rse.name, error))
+                self.logger(logging.WARNING, "dray: no source: %s", errors[-1])
                 continue
             places.append(place)
             rse_ids.append(source.rse.id)
         if not places:
-            raise last or NoPlaceError(f"request {transfer.rws.request_id} has no source")
+            request = f"request {transfer.rws.request_id}"
+            why = "; ".join(str(error) for error in errors) or f"{request} has no source"
+            raise NotSubmittedError(
+                transfer.dst.rse.name,
+                NoPlaceError(why),
+                is_passing=any(error.is_passing for error in errors),
+            ) from (errors[-1] if errors else None)
         return places, rse_ids
 
     def _send(
@@ -251,10 +358,15 @@ class DrayTransfertool(Transfertool):
         try:
             hosts.ask(self.external_host, lambda client: client.submit(request))
         except DrayError as error:
-            if error.kind not in AWAY_KINDS:
+            if error.kind != "already_exists":
                 raise
-            # It may have arrived, and is found by its id then; else it is lost, and tried again.
-            self.logger(logging.WARNING, "dray: %s: %s", self.external_host, error)
+            # An answer was lost before, and the sources are others now.
+            found = self._query([file.request_id]).get(file.request_id)
+            if found is None:
+                raise
+            if found.is_terminal:
+                # It has ended just now: submitted again, it is a new attempt.
+                raise NotSubmittedError(transfer.dst.rse.name, error, is_passing=True) from error
         return file.request_id
 
     def _wrong_with(self, transfer: Transfer) -> str | None:
@@ -280,6 +392,31 @@ def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
     return lambda client: client.mint_ticket(id, "read", [path], key)
 
 
+def _is_passing(error: Exception) -> bool:
+    """Whether the same call may succeed later."""
+    return isinstance(error, DrayError) and error.kind in LATER_KINDS
+
+
+def _may_wait(request_id: str) -> bool:
+    """Whether Rucio may keep a request in its queue still."""
+    since = requests.made_at(request_id)
+    # Rucio's times are UTC, without saying so.
+    now = datetime.now(timezone.utc).replace(tzinfo=None)
+    return since is None or (now - since).total_seconds() < hosts.settings.wait_seconds
+
+
+def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | None:
+    """Give the error of an endpoint that is unreachable, as noted in ``looked``."""
+    if host not in looked and host != NO_HOST:
+        try:
+            hosts.look_for(host, always=True)
+        except DrayError as error:
+            looked[host] = error
+        else:
+            looked[host] = None
+    return looked.get(host)
+
+
 def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
     """Whether something has to be brought from tape first, or waited for until it is there."""
     return (
@@ -289,8 +426,8 @@ def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
     )
 
 
-_AWAY = (*AWAY_KINDS, "busy", "no_place")
-"""Kinds of errors that say nothing against the request."""
+NO_HOST = "dray://"
+"""Of an RSE whose attributes name no endpoint."""
 _OVER = ("not_found", "already_exists")
 """Kinds of errors of a transfer that is over, or forgotten."""
 _QUERY_MAX = 1000

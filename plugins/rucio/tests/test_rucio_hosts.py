@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dray import DrayError
 from dray.client import Client
+from dray_rucio.again import Again
 from dray_rucio.hosts import Hosts
 from dray_rucio.settings import Settings
 
@@ -40,6 +42,82 @@ def test_an_endpoint_that_is_away_is_not_waited_for_by_each_file() -> None:
     with pytest.raises(DrayError) as other:
         hosts.ask(nobody(), Client.endpoint)
     assert other.value is not first.value
+
+
+def test_an_endpoint_that_is_back_is_found_by_a_short_call() -> None:
+    hosts = Hosts(Settings(call_seconds=0.2, away_seconds=0.1))
+    host = nobody()
+    with pytest.raises(DrayError) as first:
+        hosts.ask(host, Client.endpoint)
+    time.sleep(0.15)
+    # Nobody is there still: the call itself is not made.
+    called: list[Client] = []
+    with pytest.raises(DrayError) as second:
+        hosts.ask(host, called.append)
+    assert second.value is not first.value
+    assert called == []
+    # What listens there, whatever it says, is there: the call is made.
+    number = int(host.partition("#")[0].rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", number)) as listening:
+        threading.Thread(target=answer_plainly, args=(listening,), daemon=True).start()
+        time.sleep(0.15)
+        clear = host.partition("#")[0].replace("dray://", "http://")
+        hosts.note(clear, first.value)
+        time.sleep(0.15)
+        hosts.ask(clear, called.append)
+    assert len(called) == 1
+
+
+def answer_plainly(listening: socket.socket) -> None:
+    """Answer one request by what no endpoint says."""
+    taken, _ = listening.accept()
+    with taken:
+        taken.recv(65536)
+        taken.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+def test_a_call_is_made_again_until_it_is_taken() -> None:
+    again = Again(first_pause=0.01)
+    taken, refused = threading.Event(), threading.Event()
+    calls = []
+
+    def at_last() -> None:
+        calls.append(1)
+        if len(calls) < 3:
+            raise error("unreachable")
+        taken.set()
+
+    def never() -> None:
+        refused.set()
+        raise error("permission_denied")
+
+    again.add("one", at_last)
+    again.add("other", never)
+    assert taken.wait(5)
+    assert refused.wait(5)
+    assert len(calls) == 3
+    # The thread ends, and another begins with the next.
+    until = time.monotonic() + 5
+    while any(each.name == "dray-again" for each in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    taken.clear()
+    again.add("one", taken.set)
+    assert taken.wait(5)
+
+
+def error(kind: Any) -> DrayError:  # noqa: ANN401 - any word
+    """Give an error of a call."""
+    return DrayError(
+        "no",
+        kind=kind,
+        status="temporary",
+        end="network",
+        operation="cancel",
+        file=None,
+        cause="",
+        remedy="",
+    )
 
 
 def test_tokens_are_one_file_or_one_for_each_endpoint(tmp_path: Path) -> None:

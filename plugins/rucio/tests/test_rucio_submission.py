@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from dray.client import Content
 from dray_rucio.submission import (
+    OVERDUE_LABEL,
     SOURCES_LABEL,
     File,
     Wish,
     WishError,
+    at,
     request_of,
     sources_of,
     wish_of,
+    without_wish,
 )
 
 RSES = ("a" * 32, "b" * 32)
@@ -62,6 +65,11 @@ def test_labels_hold_as_much_as_there_is_room_for() -> None:
     labels = request(name="ä" * 300).labels
     assert len(labels["rucio.did"].encode()) <= 256
     assert labels["rucio.did"].startswith("mock:ää")
+    many = request_of(
+        FILE, Wish(), source_rse_ids=["c" * 32] * 9, bound_seconds=None, tries=None
+    ).labels
+    assert many is not None
+    assert sources_of(many) == ("c" * 32,) * 7
     assert sources_of(None) == ()
     assert sources_of({SOURCES_LABEL: ""}) == ()
 
@@ -74,6 +82,27 @@ def test_a_rules_deadline_asks_for_a_promise_and_takes_none() -> None:
         made = request(wish)
         assert (made.deadline, made.rate_min) == (wish.deadline, 1000)
         assert made.admission == "best_effort"
+
+
+def test_a_deadline_that_has_passed_is_kept_and_said() -> None:
+    deadline = datetime(2026, 12, 1, 8, tzinfo=timezone.utc)
+    wish = at(Wish(deadline=deadline, rate_min=7), deadline)
+    made = request(wish)
+    assert (made.deadline, made.class_, made.admission) == (deadline, "deadline", "best_effort")
+    assert made.labels[OVERDUE_LABEL] == "2026-12-01T08:00:00+00:00"
+    # An endpoint that refuses the wish is told the rest of it.
+    bare = request(without_wish(wish))
+    assert (bare.deadline, bare.rate_min, bare.class_) == (None, None, "deadline")
+    assert bare.labels[OVERDUE_LABEL] == made.labels[OVERDUE_LABEL]
+    early = at(wish, deadline - timedelta(seconds=1))
+    assert (request(early).class_, OVERDUE_LABEL in request(early).labels) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"), [(-7, 0), (0, 0), (3, 3), (9, 9), (10, 9), (99, 9), (None, None)]
+)
+def test_a_priority_is_the_nearest_that_endpoints_have(said: int | None, taken: int | None) -> None:
+    assert request(priority=said).priority == taken
 
 
 @pytest.mark.parametrize(

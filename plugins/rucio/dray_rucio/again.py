@@ -1,0 +1,84 @@
+"""Calls that an unreachable endpoint did not take, made again until it does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from dray import DrayError
+from dray_rucio.hosts import LATER_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Again"]
+
+SECONDS_MAX = 3600.0
+"""A call is given up after so long. An endpoint ends a transfer by itself after `bound_seconds`."""
+CALLS_MAX = 10_000
+FIRST_PAUSE = 2.0
+LONGEST_PAUSE = 60.0
+_LOG = logging.getLogger(__name__)
+
+
+class Again:
+    """Calls to be made again, by a thread of their own that ends when none is left.
+
+    Nothing is kept on disk: what a process did not get done before it ended is lost.
+    """
+
+    def __init__(self, first_pause: float = FIRST_PAUSE) -> None:
+        """Hold nothing yet; the thread starts with the first call."""
+        self._first_pause = first_pause
+        self._calls: dict[str, tuple[float, Callable[[], object]]] = {}
+        self._lock = threading.Lock()
+        self._is_running = False
+
+    def add(self, name: str, call: Callable[[], object]) -> None:
+        """Make ``call`` again until it succeeds, or fails for another reason.
+
+        :param name: what it does; one of the same name is replaced.
+        """
+        with self._lock:
+            if name not in self._calls and len(self._calls) >= CALLS_MAX:
+                _LOG.warning("dray: %s: given up, %d calls wait already", name, CALLS_MAX)
+                return
+            self._calls[name] = (time.monotonic() + SECONDS_MAX, call)
+            if self._is_running:
+                return
+            self._is_running = True
+        threading.Thread(target=self._run, name="dray-again", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = self._first_pause
+        while True:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            with self._lock:
+                calls = list(self._calls.items())
+            for name, (until, call) in calls:
+                if self._is_over(name, until, call):
+                    pause = self._first_pause
+                    with self._lock:
+                        # Not one that was added meanwhile.
+                        if self._calls.get(name) == (until, call):
+                            del self._calls[name]
+            with self._lock:
+                if not self._calls:
+                    self._is_running = False
+                    return
+
+    def _is_over(self, name: str, until: float, call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except DrayError as error:
+            if error.kind in LATER_KINDS and time.monotonic() < until:
+                return False
+            _LOG.warning("dray: %s: given up: %s", name, error)
+        except Exception:
+            _LOG.exception("dray: %s: given up", name)
+        else:
+            _LOG.info("dray: %s: done", name)
+        return True
