@@ -14,6 +14,7 @@ from dray_airflow.errors import bad_input
 __all__ = [
     "integer",
     "is_empty",
+    "label_text",
     "labels",
     "seconds",
     "size",
@@ -24,6 +25,8 @@ __all__ = [
     "word",
 ]
 
+LABEL_BYTES_MAX = 256
+"""Of the API: bytes of one label."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?B?(?:/s)?")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
@@ -160,3 +163,8 @@ def labels(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise _wrong(name, value, 'write {"key": "value"}')
     return {str(key): str(each) for key, each in value.items() if each is not None}
+
+
+def label_text(value: object) -> str:
+    """Give as much of a text as an endpoint's label holds; no character is cut in two."""
+    return str(value).encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

@@ -58,6 +58,16 @@ def test_ids_differ_by_each_part() -> None:
 # --- values ---------------------------------------------------------------------------------------
 
 
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=300))
+def test_a_label_is_cut_between_characters_where_the_api_counts_bytes(text: str) -> None:
+    cut = values.label_text(text)
+    assert text.startswith(cut)
+    assert len(cut.encode()) <= 256
+    # No more is cut than must be.
+    rest = text[len(cut) :]
+    assert not rest or len((cut + rest[0]).encode()) > 256
+
+
 @pytest.mark.parametrize(
     ("text", "bytes"),
     [

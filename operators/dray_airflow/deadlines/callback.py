@@ -159,6 +159,7 @@ async def transfers_of_run(
     from dray.errors import DrayError
     from dray_airflow.errors import DrayTaskFailure
     from dray_airflow.hooks.dray import DrayHook
+    from dray_airflow.values import label_text
 
     found: list[Transfer] = []
     silent = []
@@ -166,7 +167,7 @@ async def transfers_of_run(
         try:
             client = await DrayHook(conn_id).get_async_conn()
             async with client:
-                labels = {"dag_id": dag_id[:256], "run_id": run_id[:256]}
+                labels = {"dag_id": label_text(dag_id), "run_id": label_text(run_id)}
                 async for each in client.transfers(labels=labels, limit=TRANSFERS_MAX):
                     found.append(each)
                     if len(found) >= TRANSFERS_MAX:

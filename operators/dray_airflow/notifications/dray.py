@@ -112,11 +112,12 @@ class DrayNotifier(BaseNotifier):
         from dray_airflow.deadlines.callback import RESERVATION_LABEL
         from dray_airflow.errors import DrayTaskFailure
         from dray_airflow.hooks.dray import DrayHook
+        from dray_airflow.values import label_text
 
         labels = {
-            "dag_id": ti.dag_id[:256],
-            "run_id": ti.run_id[:256],
-            "task_id": ti.task_id[:256],
+            "dag_id": label_text(ti.dag_id),
+            "run_id": label_text(ti.run_id),
+            "task_id": label_text(ti.task_id),
             "map_index": str(map_index),
         }
         said = []

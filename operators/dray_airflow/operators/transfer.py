@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["DrayTransferOperator"]
 
 SOURCES_MAX = 16
-LABEL_CHARACTERS_MAX = 256
 
 
 class DrayTransferOperator(WaitingOperator):
@@ -331,7 +330,7 @@ class DrayTransferOperator(WaitingOperator):
 def own_labels(context: Context, given: object) -> dict[str, str]:
     """Give a task's labels: its author's, and those its transfers are found by."""
     key = key_of(context)._asdict()
-    own = {name: str(value)[:LABEL_CHARACTERS_MAX] for name, value in key.items()}
+    own = {name: values.label_text(value) for name, value in key.items()}
     return {**values.labels("labels", given), **own}
 
 

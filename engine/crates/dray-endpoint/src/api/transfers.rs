@@ -4,9 +4,9 @@ use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
 use super::types::{
-    BatchAnswer, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind, FileList,
-    FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList, TransferQuery,
-    WaitQuery,
+    BatchAnswer, BatchItem, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind,
+    FileList, FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList,
+    TransferQuery, WaitQuery, of_item,
 };
 use crate::events::Published;
 use crate::queue::{Refused, Submitted};
@@ -73,8 +73,11 @@ pub(super) async fn batch(
     let principal = caller.clone();
     let results = api
         .call(move |api| {
-            let requests = batch.transfers.into_iter();
-            let submissions = requests.map(|request| api.submission(&principal, request));
+            let requests = batch.transfers.into_iter().enumerate();
+            let submissions = requests.map(|(at, BatchItem(request))| {
+                let submission = request.and_then(|request| api.submission(&principal, *request));
+                submission.map_err(|error| of_item(at, error))
+            });
             api.queue.submit_all(submissions.collect(), batch.atomic)
         })
         .await?;

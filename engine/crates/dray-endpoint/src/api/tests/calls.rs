@@ -347,6 +347,8 @@ async fn batches_answer_in_order() {
     let results = answer["results"].as_array().expect("results");
     assert_eq!(results[0]["transfer"]["id"], "one");
     assert_eq!(results[1]["error"]["kind"], "invalid_request");
+    let cause = results[1]["error"]["cause"].as_str().expect("a cause");
+    assert!(cause.starts_with("transfers[1]: streams: "), "{cause}");
     assert_eq!(results[2]["transfer"]["id"], "three");
     let mut atomic = json!({"transfers": [request("four"), request("one")], "atomic": true});
     atomic["transfers"][1]["verify"] = json!(true);
@@ -354,6 +356,26 @@ async fn batches_answer_in_order() {
     assert_eq!(answer["results"][0]["error"]["kind"], "cancelled");
     assert_eq!(answer["results"][1]["error"]["kind"], "already_exists");
     assert_eq!(house.get("alice", "/v1/transfers/four").await.0, 404);
+    // One that cannot be read is refused alone as well, by its number.
+    let mut unreadable = request("six");
+    unreadable["priority"] = json!("high");
+    let body = json!({"transfers": [request("five"), unreadable, 7, request("seven")]});
+    let (code, answer) = house
+        .post("alice", "/v1/transfers/batch", body.clone())
+        .await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["results"][0]["transfer"]["id"], "five");
+    assert_eq!(answer["results"][3]["transfer"]["id"], "seven");
+    for at in [1, 2] {
+        let error = &answer["results"][at]["error"];
+        assert_eq!(error["kind"], "invalid_request");
+        let cause = error["cause"].as_str().expect("a cause");
+        assert!(cause.starts_with(&format!("transfers[{at}]: ")), "{cause}");
+    }
+    let atomic = json!({"transfers": [request("eight"), {}], "atomic": true});
+    let (_, answer) = house.post("alice", "/v1/transfers/batch", atomic).await;
+    assert_eq!(answer["results"][0]["error"]["kind"], "cancelled");
+    assert_eq!(answer["results"][1]["error"]["kind"], "invalid_request");
     let many: Vec<_> = (0..1001).map(|at| at.to_string()).collect();
     let (code, _) = house
         .post("alice", "/v1/transfers/query", json!({"ids": many}))

@@ -46,6 +46,24 @@ pub(super) fn refused(field: &str, cause: impl Display) -> Error {
         .remedy("see GET /v1/openapi.json for what each field may hold")
 }
 
+/// Characters of the reader's words in an error.
+const WORDS_MAX: usize = 500;
+
+/// The error of a part of a request that is not what it should be.
+pub(super) fn unreadable(cause: impl Display) -> Error {
+    let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
+    Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
+        .cause(cause)
+        .remedy("see GET /v1/openapi.json for what each field may hold")
+}
+
+/// The error of one request of a batch, with its number.
+#[must_use]
+pub fn of_item(at: usize, mut error: Error) -> Error {
+    error.cause = format!("transfers[{at}]: {}", error.cause);
+    error
+}
+
 /// A number within its bounds.
 pub(super) fn within<T: PartialOrd + Display>(
     field: &str,

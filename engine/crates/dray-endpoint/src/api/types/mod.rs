@@ -18,7 +18,7 @@ mod tickets;
 mod transfer;
 pub mod words;
 
-pub use checks::Check;
+pub use checks::{Check, of_item};
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
 pub use failure::{ErrorAnswer, ErrorParts, PathError};
 pub use parts::{Content, Place, Range, RetryWish, SciTag, Selection};
@@ -42,9 +42,10 @@ pub use tickets::{
     TicketRequest,
 };
 pub use transfer::{
-    BatchAnswer, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList, FileOutcome,
-    FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer, QueryRequest, Rates,
-    ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
+    BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
+    FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
+    QueryRequest, Rates, ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery,
+    WaitQuery,
 };
 pub use words::{AdmissionWord, OrderWord};
 

@@ -177,15 +177,27 @@ pub struct Transfer {
 }
 
 /// Many requests at once.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The requests.
-    #[schema(min_items = 1, max_items = 1000)]
-    pub transfers: Vec<Request>,
+    #[schema(value_type = Vec<Request>, min_items = 1, max_items = 1000)]
+    pub transfers: Vec<BatchItem>,
     /// All or none.
     #[serde(default)]
     pub atomic: bool,
+}
+
+/// One request of a batch; one that cannot be read refuses none of the others.
+#[derive(Debug, Clone)]
+pub struct BatchItem(pub Result<Box<Request>>);
+
+impl<'de> Deserialize<'de> for BatchItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let read = Request::deserialize(value).map(Box::new);
+        Ok(Self(read.map_err(checks::unreadable)))
+    }
 }
 
 impl Check for BatchRequest {
@@ -194,7 +206,11 @@ impl Check for BatchRequest {
             let id = request.transfer().map(ToOwned::to_owned);
             id.into_iter().chain(request.about())
         };
-        self.transfers.iter().flat_map(about).collect()
+        let readable = self
+            .transfers
+            .iter()
+            .filter_map(|item| item.0.as_ref().ok());
+        readable.flat_map(|request| about(request)).collect()
     }
 
     fn check(&self) -> Result<()> {
