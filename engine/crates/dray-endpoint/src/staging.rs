@@ -392,6 +392,7 @@ fn transfer(
         deadline: request.deadline,
         labels: request.labels.clone(),
         activity: request.application.clone(),
+        bound_seconds: request.bound_seconds,
         ..minimal
     })
 }

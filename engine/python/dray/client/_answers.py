@@ -432,6 +432,7 @@ class Staged:
     priority: int | None = None
     deadline: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    bound_seconds: int | None = None
     direction: Literal["in", "out"] | None = None
     transfer: str | None = None
     pinned_until: datetime | None = None

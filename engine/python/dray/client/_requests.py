@@ -188,6 +188,7 @@ class StagingRequest:
     :param replicas: copies that the transfer makes: 1.
     :param bypass: past the fast root: between the slow one and another, given as ``to`` (in) or
         ``path`` (out); there is no fast copy then.
+    :param bound_seconds: as of a :class:`Request`; what is staged by then stays.
     """
 
     path: str
@@ -206,6 +207,7 @@ class StagingRequest:
     priority: int | None = None
     deadline: datetime | None = None
     labels: Mapping[str, str] | None = None
+    bound_seconds: int | None = None
 
 
 def write(value: object) -> Json:

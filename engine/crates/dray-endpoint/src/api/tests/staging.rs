@@ -56,6 +56,26 @@ async fn evict(house: &House, owner: &str, id: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
+async fn a_copy_that_nobody_asks_for_may_have_a_bound() {
+    let house = house();
+    fill(&house);
+    let wanted = json!({"id": "all", "path": "/slow/run", "recursive": true, "bound_seconds": 60});
+    let (code, answer) = house.post("alice", "/v1/staging/in", wanted).await;
+    assert_eq!(
+        (code, &answer["bound_seconds"]),
+        (201, &json!(60)),
+        "{answer}"
+    );
+    let transfer = house
+        .call("alice", "GET /v1/transfers/all", Value::Null)
+        .await
+        .1;
+    assert_eq!(transfer["request"]["bound_seconds"], 60, "{transfer}");
+    let never = json!({"path": "/slow/other", "bound_seconds": 0});
+    assert_eq!(house.post("alice", "/v1/staging/in", never).await.0, 400);
+}
+
+#[tokio::test]
 async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
     let house = house();
     fill(&house);

@@ -74,6 +74,10 @@ pub struct StagingRequest {
     /// See the request for a transfer.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// See the request for a transfer. What is staged by then is not touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub bound_seconds: Option<u64>,
 }
 
 const fn one() -> u32 {
@@ -114,6 +118,7 @@ impl Check for StagingRequest {
             ("lifetime_seconds", self.lifetime_seconds),
             ("period_seconds", self.period_seconds),
             ("mtbf_seconds", self.mtbf_seconds),
+            ("bound_seconds", self.bound_seconds),
         ] {
             check_seconds(field, seconds)?;
         }
