@@ -24,6 +24,9 @@ pub struct Given {
 pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside what is promised by now; \
                                   POST /v1/admission says what could be";
 
+/// The caller's own transfers that a refusal names; the answer's `obstacle` has all of them.
+const HOLDERS_NAMED_MAX: usize = 3;
+
 impl Given {
     pub(super) fn unpromised(reasons: Vec<String>) -> Self {
         let answer = Admitted {
@@ -175,16 +178,18 @@ impl<'a> Names<'a> {
         match obstacle {
             Obstacle::Resource(id, promises) => {
                 let words = self.places.words(*id);
+                let seen = self.seen(promises);
+                let holders = holders(&seen);
                 let why = match promises.len() {
                     0 => format!("{words} is too little for it"),
-                    1 => format!("{words} is promised to another transfer in that time"),
-                    many => format!("{words} is promised to {many} others in that time"),
+                    1 => format!("{words} is promised to another transfer in that time{holders}"),
+                    many => format!("{words} is promised to {many} others in that time{holders}"),
                 };
                 let answer = ObstacleAnswer {
                     kind: "resource".to_owned(),
                     resource: Some(self.places.name(*id).to_owned()),
                     promises: u32::try_from(promises.len()).unwrap_or(u32::MAX),
-                    transfers: self.seen(promises),
+                    transfers: seen,
                 };
                 (why, answer)
             }
@@ -223,6 +228,18 @@ impl<'a> Names<'a> {
             deadline,
             earliest_finish: earliest,
         }
+    }
+}
+
+/// Names the caller's own transfers that hold a resource, in brackets; nothing if none is the
+/// caller's.
+fn holders(ids: &[String]) -> String {
+    let named = ids.iter().take(HOLDERS_NAMED_MAX).map(String::as_str);
+    let named: Vec<&str> = named.collect();
+    match ids.len() {
+        0 => String::new(),
+        all if all <= HOLDERS_NAMED_MAX => format!(" ({})", named.join(", ")),
+        all => format!(" ({} and {} more)", named.join(", "), all - named.len()),
     }
 }
 

@@ -384,6 +384,10 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         said.contains("what alice may have (95.4 MiB/s) is promised to another"),
         "{said}"
     );
+    assert!(
+        said.contains("another transfer in that time (one);"),
+        "{said}"
+    );
     let bobs = Ask {
         owner: "bob",
         ..ask(2, "two", &wanted)
