@@ -329,6 +329,14 @@ impl Queue {
             return Ok(0);
         }
         let count = forsaken.len();
+        let notice = |row: &Row| {
+            let seconds = row.request.bound_seconds.unwrap_or_default();
+            format!("nobody has asked for it in {seconds} seconds")
+        };
+        for row in &forsaken {
+            // What runs writes its own notices down at its end, over those of its row.
+            self.live.noted(&row.id, &notice(row));
+        }
         self.write(move |connection, effects| {
             for row in forsaken {
                 let Some(mut row) = Row::find(connection, &row.id)? else {
@@ -337,9 +345,7 @@ impl Queue {
                 if row.standing.state.is_terminal() {
                     continue;
                 }
-                let seconds = row.request.bound_seconds.unwrap_or_default();
-                let notice = format!("nobody has asked for it in {seconds} seconds");
-                row.note(notice);
+                row.note(notice(&row));
                 let command = Command::Cancel { purge: false };
                 apply(connection, effects, &mut row, command, now)?;
             }

@@ -749,6 +749,23 @@ fn nobody_asks_for_it_and_it_is_cancelled() {
 }
 
 #[test]
+fn what_ran_says_too_that_nobody_asked_for_it() {
+    let queue = queue();
+    let mut bound = request("bound");
+    bound.bound_seconds = Some(1);
+    queue.submit(by("alice", bound)).expect("taken");
+    let job = begin(&queue, "bound");
+    queue.noticed(&job.id, "it runs");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(queue.tick(Moment::now()).expect("ticked").forsaken, 1);
+    queue.ended(&job.id, Ending::Stopped).expect("ended");
+    let shown = queue.show(&who("alice"), "bound").expect("there");
+    assert_eq!(shown.state, State::Cancelled);
+    let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
+    assert_eq!(said, ["it runs", "nobody has asked for it in 1 seconds"]);
+}
+
+#[test]
 fn history_forgets_the_oldest() {
     let queue = queue();
     let alice = who("alice");
