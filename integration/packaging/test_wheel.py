@@ -98,6 +98,8 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
         "dray/client/__init__.py",
         "dray/testing/scripted.py",
         "dray/py.typed",
+        "dray_airflow/py.typed",
+        "dray_rucio/py.typed",
         f"dray-{VERSION}.data/scripts/dray",
         f"dray-{VERSION}.dist-info/licenses/LICENSE",
         f"dray-{VERSION}.dist-info/licenses/NOTICE",
@@ -117,6 +119,15 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
     assert {"airflow", "rucio", "globus", "all", "test"} <= set(
         metadata.get_all("Provides-Extra") or []
     )
+
+
+def test_programs_in_the_wheel_hold_no_debug_information(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in (f"dray-{VERSION}.data/scripts/dray", "dray/_native.abi3.so"):
+            path = archive.extract(name, tmp_path)
+            sections = run(["readelf", "--section-headers", "--wide", path])
+            # One that names scripts for a debugger has no debug information in it.
+            assert not {".debug_info", ".debug_line"} & set(sections.split()), name
 
 
 def test_sdist_holds_the_sources_and_no_build_products(sdist: Path) -> None:
