@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from dray.client import FileOutcome, Transfer
     from dray.errors import DrayError
+    from dray_airflow.hooks.dray import Settings
 
 __all__ = [
     "DrayTaskFailure",
     "DrayTaskRetry",
     "bad_input",
+    "is_forsaken",
     "of_error",
     "of_transfer",
     "one_line",
@@ -28,6 +30,8 @@ __all__ = [
 ]
 
 MESSAGE_CHARACTERS_MAX = 2000
+FORSAKEN = "nobody has asked for it in "
+"""How an endpoint's notice begins (``queue/run.rs``); a test holds them together."""
 
 
 class DrayTaskFailure(AirflowFailException):
@@ -67,21 +71,34 @@ def bad_input(what: str, cause: str, remedy: str) -> DrayTaskFailure:
     return DrayTaskFailure(f"cannot {what}: {cause}; {remedy}", "invalid_request")
 
 
-def of_error(error: DrayError, about: str = "") -> DrayTaskFailure | DrayTaskRetry:
+def of_error(
+    error: DrayError, about: str = "", settings: Settings | None = None
+) -> DrayTaskFailure | DrayTaskRetry:
     """Translate an error.
 
     :param about: which transfer or connection, in front of the message.
+    :param settings: of the connection that was used: a token that has expired may be renewed by the
+        next try, one that is refused otherwise will not.
     """
     message = f"{about}: {error.message}" if about else error.message
+    if error.kind == "unauthorized" and settings is not None:
+        expired = settings.token_expired_at()
+        if expired is not None:
+            return DrayTaskRetry(
+                f"{message}; the token of connection {settings.conn_id!r} expired at"
+                f" {expired.isoformat(timespec='seconds')}: renew it",
+                error.kind,
+            )
     of = DrayTaskFailure if error.status == "permanent" else DrayTaskRetry
     return of(message, error.kind)
 
 
 @contextlib.contextmanager
-def translated(about: str = "") -> Iterator[None]:
+def translated(about: str = "", settings: Settings | None = None) -> Iterator[None]:
     """Translate what is raised within.
 
     :param about: as of :func:`of_error`.
+    :param settings: as of :func:`of_error`.
     """
     from dray.errors import DrayError
 
@@ -89,7 +106,17 @@ def translated(about: str = "") -> Iterator[None]:
         yield
     except DrayError as error:
         # Without the chain: the log's reader needs the line and no two traces.
-        raise of_error(error, about) from None
+        raise of_error(error, about, settings) from None
+
+
+def is_forsaken(transfer: Transfer) -> bool:
+    """Whether an endpoint has ended a transfer because nobody asked for it in its bound.
+
+    The endpoint says it in a notice; one that is begun again has none of its earlier attempts.
+    """
+    return transfer.state == "cancelled" and any(
+        notice.startswith(FORSAKEN) for notice in transfer.notices
+    )
 
 
 def of_transfer(
@@ -102,6 +129,12 @@ def of_transfer(
     about = f"transfer {transfer.id}"
     if transfer.state == "done":
         return None
+    if is_forsaken(transfer):
+        return DrayTaskRetry(
+            f"{about} was cancelled because nobody asked for it within its bound; what is safe is"
+            " kept, and a retry goes on from there",
+            "cancelled",
+        )
     if transfer.state == "cancelled":
         why = f" ({transfer.error.message})" if transfer.error is not None else ""
         return DrayTaskFailure(

@@ -207,7 +207,8 @@ class Errand:
                 places.append(Place(path))
                 continue
             key = key or client.endpoint().key
-            with translated(clients.settings(end.conn_id).about(f"transfer {self.id}")):
+            there = clients.settings(end.conn_id)
+            with translated(there.about(f"transfer {self.id}"), there):
                 ticket = clients.of(end.conn_id).mint_ticket(
                     self.id,
                     "write" if direction == "write" else "read",
@@ -344,7 +345,8 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
     """
     from dray.errors import DrayError
 
-    with translated(clients.settings(wish.conn_id).about(f"transfer {wish.id}")):
+    settings = clients.settings(wish.conn_id)
+    with translated(settings.about(f"transfer {wish.id}"), settings):
         client = clients.of(wish.conn_id)
         is_taken = False
         for left in reversed(range(ROUNDS_MAX)):

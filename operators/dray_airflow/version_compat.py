@@ -5,6 +5,8 @@ Supported are 3.1 and later; some things need more, each named below.
 
 from __future__ import annotations
 
+import configparser
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,8 @@ __all__ = [
     "AirflowNotFoundException",
     "TaskDeferralTimeout",
     "check",
+    "default_deferrable",
+    "task_state",
     "task_state_store",
 ]
 
@@ -105,3 +109,20 @@ def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol i
         # A question by the way: without an answer all is as it was.
         return None
     return None if state is None else str(getattr(state, "value", state))
+
+
+def default_deferrable() -> bool:
+    """Say whether operators wait in the triggerer if their DAG does not say.
+
+    As ``[operators] default_deferrable`` where somebody has set it, else yes: Airflow's own default
+    is no, and a transfer that takes hours would hold a worker.
+    """
+    from airflow.configuration import conf
+
+    section, option = "operators", "default_deferrable"
+    # What the environment and airflow.cfg say, without Airflow's own defaults, which are in the
+    # same object under another method.
+    is_set = f"AIRFLOW__{section}__{option}".upper() in os.environ or (
+        configparser.ConfigParser.has_option(conf, section, option)
+    )
+    return bool(conf.getboolean(section, option)) if is_set else True

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 import pytest
 
@@ -91,7 +92,12 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
         }
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"
-        assert ran.result(task_id, "_link_DrayTransferLink").endswith(f"/v1/transfers/{seen.id}")
+        # A page of Airflow's own: an endpoint shows nothing to a browser.
+        page = f"/dags/arrives/runs/{quote(ran.run.run_id, safe='')}/tasks/{task_id}/xcom"
+        assert ran.result(task_id, "_link_DrayTransferLink") == page
+        standing = ran.result(task_id, "dray_transfer")
+        assert (standing["id"], standing["state"]) == (seen.id, "done")
+        assert (standing["bytes_durable"], standing["files_done"]) == (SIZE, 1)
         assert pointer("arrives", task_id) == {"id": seen.id, "endpoint": sites.b.url}
 
 

@@ -97,3 +97,29 @@ with DAG("move_contended", schedule=None, catchup=False):
     each_way: dict[str, Any] = {**COMMON, "retries": 10}
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
+
+#: Those that end soon when nobody asks for them any more; one may take a minute and a half, too.
+for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=90))):
+    with DAG(dag_id, schedule=None, catchup=False) as dag:
+        DrayTransferOperator(
+            task_id="move",
+            sources="{{ dag_run.conf['source'] }}",
+            destination="{{ dag_run.conf['destination'] }}",
+            grace_seconds=0,
+            bound_seconds=10,
+            execution_timeout=limit,
+            **{**COMMON, "retries": 0},
+        )
+    globals()[dag_id] = dag
+
+#: By a connection whose token a test renews.
+with DAG("move_renewed", schedule=None, catchup=False):
+    renewed: dict[str, Any] = {**COMMON, "retries": 0, "destination_conn_id": "dray_renewed"}
+    for task_id, how in WAYS.items():
+        DrayTransferOperator(
+            task_id=task_id,
+            sources=f"{{{{ dag_run.conf['source'] }}}}{task_id}/",
+            destination=f"{{{{ dag_run.conf['destination'] }}}}/{task_id}",
+            **how,
+            **renewed,
+        )

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from dray_airflow.errors import DrayTaskFailure, bad_input
+from dray_airflow.tokens import FileToken, RenewedToken, expires_at, is_expired
 from dray_airflow.version_compat import AirflowNotFoundException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from airflow.sdk import Connection
 
@@ -67,29 +69,40 @@ class Settings:
     namespace: str = ""
     link: str = ""
 
-    def arguments(self) -> dict[str, Any]:
-        """Give the arguments of a client."""
+    def arguments(self, renewed: Callable[[], str | None] | None = None) -> dict[str, Any]:
+        """Give the arguments of a client.
+
+        :param renewed: reads the connection again and gives its password.
+        """
         from dray.client import DISCOVER, Policy
 
         token: TokenSource = DISCOVER
         if self.token:
-            token = self.token
+            token = RenewedToken(self.token, renewed) if renewed is not None else self.token
         elif self.token_file:
-            token = Path(self.token_file)
+            token = _file_token(Path(self.token_file))
         elif "certificate" in self.trust:
             token = None
         policy = Policy(seconds=self.seconds, outage_seconds=self.outage_seconds)
         return {"url": self.url, "token": token, "policy": policy, **self.trust}
+
+    def token_expired_at(self) -> datetime | None:
+        """Say when the token expired; ``None``: it has not, or does not say."""
+        token = self.token or ""
+        if self.token_file:
+            try:
+                token = Path(self.token_file).read_text(encoding="ascii").strip()
+            except (OSError, ValueError):
+                return None
+        return expires_at(token) if is_expired(token) else None
 
     def about(self, what: str) -> str:
         """Say at which endpoint something is, for messages."""
         return f"{what} at {self.url} (connection {self.conn_id!r})"
 
     def link_to(self, id: str) -> str:
-        """Give the address of a transfer: the connection's, or that of the control API."""
-        if self.link:
-            return self.link.replace("{id}", id)
-        return f"https://{self.authority}/v1/transfers/{id}"
+        """Give the address of a transfer's page; nothing where the connection names none."""
+        return self.link.replace("{id}", id)
 
 
 def settings_of(connection: Connection) -> Settings:
@@ -193,6 +206,14 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
     return seconds
 
 
+def _file_token(path: Path) -> TokenSource:
+    """Give what reads the token in a file; one that cannot be read is the client's to report."""
+    try:
+        return FileToken(path)
+    except (OSError, ValueError):
+        return path
+
+
 def _wrong(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
     return bad_input(f"use connection {conn_id!r}", cause, remedy)
 
@@ -236,6 +257,12 @@ class DrayHook(BaseHook):
             self._settings = settings_of(connection)
         return self._settings
 
+    def _renewed_token(self) -> str | None:
+        """Read the connection again, and give its password."""
+        settings = settings_of(self.get_connection(self.dray_conn_id))
+        self._settings = settings
+        return settings.token
+
     async def asettings(self) -> Settings:
         """Await :attr:`settings`; looked up anew each time, for a token may have been renewed."""
         try:
@@ -248,6 +275,8 @@ class DrayHook(BaseHook):
     def get_conn(self) -> Client:
         """Give a blocking client; close it.
 
+        A token that a renewer puts into the connection later is taken with the next request.
+
         :raises DrayTaskFailure: as :attr:`settings`.
         """
         from dray.client import Client
@@ -255,7 +284,7 @@ class DrayHook(BaseHook):
 
         settings = self.settings
         try:
-            return Client(**settings.arguments())
+            return Client(**settings.arguments(self._renewed_token))
         except DrayUsageError as error:
             raise _wrong(settings.conn_id, error.cause, error.remedy) from None
 

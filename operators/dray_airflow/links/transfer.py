@@ -1,20 +1,37 @@
-"""The link from a task's page to its transfer."""
+"""The link from a task's page to its transfer, and what Airflow shows there.
+
+An endpoint has no page for a browser: its control API asks for a token. So the link leads to the
+page that the connection names, or else to the task's own XComs in Airflow, where the transfer's
+standing is kept.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
 
-__all__ = ["DrayTransferLink"]
+    from dray.client import Transfer
+    from dray_airflow.hooks.dray import Settings
+    from dray_airflow.identity import TaskKey
+
+__all__ = ["STANDING_KEY", "DrayTransferLink", "page_of", "publish", "show_command", "standing"]
+
+log = logging.getLogger(__name__)
+
+STANDING_KEY = "dray_transfer"
+"""Of the XCom that holds how the transfer stood when the task looked last."""
 
 
 class DrayTransferLink(BaseOperatorLink):
-    """Leads to the live transfer: where the connection's ``link`` says, or to the control API.
+    """Leads to the transfer: where the connection's ``link`` says, or to the task's XComs.
 
     Airflow asks for it in the task's process when that ends or defers, and keeps the answer.
     """
@@ -25,3 +42,49 @@ class DrayTransferLink(BaseOperatorLink):
         """Give the address; nothing if no transfer was begun."""
         del ti_key
         return str(getattr(operator, "transfer_url", ""))
+
+
+def page_of(key: TaskKey) -> str:
+    """Give the address of a task's XComs in Airflow, without a host: the browser knows it."""
+    from airflow.configuration import conf
+
+    below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    names = {"dags": key.dag_id, "runs": key.run_id, "tasks": key.task_id}
+    path = "".join(f"/{kind}/{quote(name, safe='')}" for kind, name in names.items())
+    index = f"/mapped/{key.map_index}" if key.map_index >= 0 else ""
+    return f"{below}{path}{index}/xcom"
+
+
+def show_command(settings: Settings, id: str) -> str:
+    """Give the command that shows a transfer in a terminal."""
+    return f"dray show {id} --endpoint {settings.authority}"
+
+
+def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
+    """Give how a transfer stands, for people who read it in Airflow."""
+    found: dict[str, Any] = {
+        "id": transfer.id,
+        "endpoint": settings.url,
+        "state": transfer.state,
+        "as_of": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "files_done": transfer.files.done,
+        "files_listed": transfer.files.listed,
+        "bytes_durable": transfer.bytes.durable,
+        "bytes_listed": transfer.bytes.listed,
+        "show": show_command(settings, transfer.id),
+    }
+    if transfer.error is not None:
+        found["error"] = transfer.error.message
+    if transfer.miss is not None:
+        found["deadline_missed"] = transfer.miss.cause
+    if transfer.notices:
+        found["notices"] = list(transfer.notices)
+    return found
+
+
+def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
+    """Keep how a transfer stands where the link leads; a courtesy, that fails no task."""
+    try:
+        context["ti"].xcom_push(key=STANDING_KEY, value=standing(settings, transfer))
+    except Exception as error:
+        log.warning("the task's page does not show transfer %s: %s", transfer.id, error)

@@ -112,6 +112,7 @@ class DrayNotifier(BaseNotifier):
         from dray_airflow.deadlines.callback import RESERVATION_LABEL
         from dray_airflow.errors import DrayTaskFailure
         from dray_airflow.hooks.dray import DrayHook
+        from dray_airflow.links.transfer import show_command
         from dray_airflow.values import label_text
 
         labels = {
@@ -128,11 +129,13 @@ class DrayNotifier(BaseNotifier):
                     for each in client.transfers(labels=labels, limit=10):
                         if RESERVATION_LABEL in (each.request.get("labels") or {}):
                             continue
+                        page = hook.settings.link_to(each.id)
+                        where = page or show_command(hook.settings, each.id)
                         safe, of = each.bytes.durable / 1e9, each.bytes.listed / 1e9
                         said.append(
                             f"transfer {each.id} is {each.state}, {safe:.3g} of {of:.3g} GB are"
                             f" safe and will not be sent again: clear the task to go on from there"
-                            f" ({hook.settings.link_to(each.id)})"
+                            f" ({where})"
                         )
                         break
             except (DrayError, DrayTaskFailure) as error:

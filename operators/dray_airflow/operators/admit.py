@@ -202,7 +202,8 @@ class DrayAdmitOperator(BaseOperator):
         with Clients() as clients:
             try:
                 for conn_id, each_set in sets.items():
-                    with translated(f"the transfers of the run at {conn_id}"):
+                    settings = clients.settings(conn_id)
+                    with translated(f"the transfers of the run at {conn_id}", settings):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue

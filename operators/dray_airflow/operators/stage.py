@@ -276,6 +276,7 @@ class _StageOperator(WaitingOperator):
             priority=values.integer("priority", self.priority),
             deadline=values.time("deadline", self.deadline, begin),
             labels=own_labels(context, self.labels),
+            bound_seconds=self._bound(settings),
         )
         return StagingErrand(
             settings.conn_id,
@@ -301,7 +302,7 @@ class _StageOperator(WaitingOperator):
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> dict[str, Any]:
         self._check(client, transfer)
-        with translated(settings.about(f"transfer {transfer.id}")):
+        with translated(settings.about(f"transfer {transfer.id}"), settings):
             staged = client.staging(transfer.id)
             result = _outcome(staged, transfer)
             self._after(client, staged)
@@ -443,7 +444,7 @@ class DrayEvictOperator(BaseOperator):
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
         with hook.get_conn() as client:
             for id in ids:
-                with translated(hook.settings.about(f"staged copy {id}")):
+                with translated(hook.settings.about(f"staged copy {id}"), hook.settings):
                     if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
                         _unpin(client, (id,))
                     client.evict_staging(id)

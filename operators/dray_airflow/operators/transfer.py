@@ -183,7 +183,7 @@ class DrayTransferOperator(WaitingOperator):
         return Errand(
             sources,
             destination,
-            self._request(context, self._id(context, settings, self.transfer_id)),
+            self._request(context, settings),
             active="source" if self.active == "source" else "destination",
             mark=str(context["ti"].id),
             is_id_own=values.is_empty(self.transfer_id),
@@ -225,7 +225,7 @@ class DrayTransferOperator(WaitingOperator):
         )
         return sources, destination
 
-    def _request(self, context: Context, id: str) -> Request:
+    def _request(self, context: Context, settings: Settings) -> Request:
         from dray.client import Content, Request, Selection
         from dray.errors import DrayUsageError
 
@@ -271,6 +271,8 @@ class DrayTransferOperator(WaitingOperator):
                     f"use one of {', '.join(sorted(fields))}",
                 )
             given[name] = value
+        given.setdefault("bound_seconds", self._bound(settings))
+        id = self._id(context, settings, self.transfer_id)
         try:
             return Request(sources=(), destination="", id=id, **given)
         except (DrayUsageError, TypeError) as error:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from dray.client import Checksum, Client, Entry
+    from dray_airflow.hooks.dray import Settings
     from dray_airflow.lineage import Lineage
 
 __all__ = ["DrayVerifyOperator"]
@@ -44,7 +45,12 @@ class _Tree:
 
     client: Client
     top: str
-    about: str
+    settings: Settings
+
+    @property
+    def about(self) -> str:
+        """What is compared, for messages."""
+        return self.settings.about(self.top)
 
     def entries(self) -> dict[str, Entry]:
         """Give files and links by their paths below the top; of a file, itself."""
@@ -73,7 +79,7 @@ class _Tree:
 
     def sum(self, below: str, algorithm: Literal["adler32", "crc32c"]) -> Checksum:
         """Ask for the sum of a file."""
-        with translated(self.about):
+        with translated(self.about, self.settings):
             return self.client.checksum(self.path(below), algorithm)
 
     def path(self, below: str) -> str:
@@ -150,9 +156,9 @@ class DrayVerifyOperator(BaseOperator):
         with Clients() as clients:
             source = self._tree(clients, "source")
             destination = self._tree(clients, "destination")
-            with translated(source.about):
+            with translated(source.about, source.settings):
                 wanted = source.entries()
-            with translated(destination.about):
+            with translated(destination.about, destination.settings):
                 found = destination.entries()
             wrong = _differences(wanted, found)
             files = [below for below, entry in wanted.items() if entry.type == "file"]
@@ -190,7 +196,7 @@ class DrayVerifyOperator(BaseOperator):
         end = End(conn_id, values.text(name, getattr(self, name)))
         settings = clients.settings(conn_id)
         _, path = end.split(settings)
-        return _Tree(clients.of(conn_id), path, settings.about(path))
+        return _Tree(clients.of(conn_id), path, settings)
 
     def _compare(
         self, source: _Tree, destination: _Tree, pairs: list[str], wrong: dict[str, str]

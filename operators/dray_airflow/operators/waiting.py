@@ -2,12 +2,18 @@
 
 First the task waits itself, for as long as a short transfer takes; then the triggerer does. What
 became of the transfer the task asks the endpoint, not the trigger.
+
+Invariant owned here: a transfer does not outlive its task for longer than its bound. Whoever waits
+asks the endpoint for it, which renews the bound; when nobody waits any more (a task that was ended
+in the instant before its trigger began, a triggerer that is down) the endpoint cancels it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import abstractmethod
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -17,21 +23,26 @@ from dray_airflow.errors import (
     DrayTaskFailure,
     DrayTaskRetry,
     bad_input,
+    is_forsaken,
     of_error,
     of_transfer,
     translated,
 )
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of, transfer_id
-from dray_airflow.links.transfer import DrayTransferLink
+from dray_airflow.links.transfer import DrayTransferLink, page_of, publish
 from dray_airflow.submission import Clients, begin
-from dray_airflow.version_compat import TaskDeferralTimeout, task_state, task_state_store
+from dray_airflow.version_compat import (
+    TaskDeferralTimeout,
+    default_deferrable,
+    task_state,
+    task_state_store,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseSensorOperator, Context
 
     from dray.client import Client, FileOutcome, Transfer
     from dray_airflow.deadlines.dag import TaskDeadline
@@ -45,6 +56,7 @@ __all__ = [
     "reserved_submit",
     "some_failures",
     "story",
+    "time_allowed",
 ]
 
 GRACE_SECONDS = 30.0
@@ -53,6 +65,11 @@ GRACE_SECONDS = 30.0
 TELL_SECONDS = 60.0
 AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
+BOUND_SECONDS = 900
+"""How long a transfer goes on that nobody asks for, at the least: Airflow gives a task up for dead
+after 300 s, and a triggerer may be restarted on another host meanwhile. Guess, revisit."""
+BOUND_RETRY_DELAY_MAX = timedelta(hours=1)
+"""Of a task's ``retry_delay``, which is added: the transfer goes on until the next try attaches."""
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
 ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
@@ -62,8 +79,12 @@ ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
 class WaitingOperator(BaseOperator):
     """Asks for a transfer and waits for it; a base, no operator of its own.
 
-    :param deferrable: hand the waiting to the triggerer, so that no worker is held.
+    :param deferrable: hand the waiting to the triggerer, so that no worker is held. By default as
+        ``[operators] default_deferrable`` says where it is set, else ``True``.
     :param grace_seconds: how long the task waits itself before that.
+    :param bound_seconds: the endpoint cancels the transfer when nobody has asked for it for so
+        long, and keeps what is safe. By default 900, or the connection's ``outage_seconds`` if that
+        is more, and the task's ``retry_delay``. 0: it goes on whatever becomes of the task.
     """
 
     is_dray_transfer: ClassVar[bool] = True
@@ -77,14 +98,20 @@ class WaitingOperator(BaseOperator):
     def __init__(
         self,
         *,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         grace_seconds: float = GRACE_SECONDS,
+        bound_seconds: timedelta | float | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
         """Take what is the same for all; nothing is looked at yet."""
         super().__init__(**kwargs)
-        self.deferrable = deferrable
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.grace_seconds = grace_seconds
+        self.bound_seconds = bound_seconds
+        #: when this try began, before all its deferrals
+        self._begun_at: datetime | None = None
+        #: the endpoint has believed this task's token before
+        self._was_believed = False
         #: connection, id and mark of what this task has begun, for :meth:`on_kill`
         self._begun: tuple[str, str, str] | None = None
         self._is_told_to_end = False
@@ -125,7 +152,7 @@ class WaitingOperator(BaseOperator):
     def _remember(self, context: Context, settings: Settings, id: str) -> None:
         """Know what to cancel when somebody kills the task, and where its page leads."""
         self._begun = (settings.conn_id, id, str(context["ti"].id))
-        self.transfer_url = settings.link_to(id)
+        self.transfer_url = settings.link_to(id) or page_of(key_of(context))
         store = task_state_store(context)
         if store is None:
             return
@@ -192,17 +219,27 @@ class WaitingOperator(BaseOperator):
     def _wait(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Transfer:
-        """Wait in this process, at first; then hand over."""
+        """Wait in this process, at first; then hand over.
+
+        :raises DrayTaskRetry: if ``execution_timeout`` is over; the transfer is cancelled then.
+        """
         id = transfer.id
         if self.deferrable:
-            ended = self._wait_for(client, settings, transfer, self.grace_seconds)
+            left = self._seconds_left()
+            grace = self.grace_seconds if left is None else min(self.grace_seconds, left)
+            ended = self._wait_for(client, settings, transfer, grace)
             if ended is None:
                 self._end_if_told(context, id)
+                left = self._seconds_left()
+                if left is not None and left <= 0:
+                    raise self._timed_out()
                 self.log.info("transfer %s goes on; the triggerer waits for it", id)
                 self.defer(
                     trigger=self._trigger(settings, id),
                     method_name="execute_complete",
-                    timeout=self.execution_timeout,
+                    # Over all deferrals: each gets what the ones before have left.
+                    timeout=None if left is None else timedelta(seconds=left),
+                    kwargs={"begun_at": self._begun_at.isoformat() if self._begun_at else None},
                 )
             return ended
         while True:
@@ -211,11 +248,12 @@ class WaitingOperator(BaseOperator):
                 return ended
             transfer = self._look_for(client, settings, id)
             self.log.info("transfer %s: %s", id, story(transfer))
+            publish(context, settings, transfer)
 
     def _wait_for(
         self, client: Client, settings: Settings, transfer: Transfer, seconds: float
     ) -> Transfer | None:
-        """Wait for so long; ``None``: it goes on, or its endpoint is away, which may be short."""
+        """Wait for so long; ``None``: it goes on, or its endpoint cannot be asked for a while."""
         from dray.errors import DrayError
 
         if transfer.is_terminal:
@@ -225,31 +263,80 @@ class WaitingOperator(BaseOperator):
         try:
             return client.wait(transfer.id, timeout_seconds=seconds)
         except DrayError as error:
-            if error.status == "permanent":
+            if error.status == "permanent" and error.kind != "unauthorized":
                 raise of_error(error, settings.about(f"transfer {transfer.id}")) from None
             if error.kind != "timed_out":
                 self.log.warning("transfer %s cannot be asked for: %s", transfer.id, error)
             return None
 
-    def _look_for(self, client: Client, settings: Settings, id: str) -> Transfer:
-        """Look at a transfer; an endpoint that is away is looked for, ``outage_seconds`` long."""
+    def _look_for(
+        self, client: Client, settings: Settings, id: str, *, is_brief: bool = False
+    ) -> Transfer:
+        """Look at a transfer, and again while it cannot be asked for.
+
+        An endpoint that is away is looked for, ``outage_seconds`` long. A token that is refused is
+        waited for as long as the transfer goes on by itself: a renewer may be late.
+
+        :param is_brief: wait for a token no longer than for an endpoint.
+        """
         from dray.errors import DrayError
 
         lost_at = time.monotonic()
+        patience = settings.outage_seconds if is_brief else float(self._bound(settings) or 0)
         while True:
             try:
                 return client.transfer(id)
             except DrayError as error:
-                is_over = time.monotonic() - lost_at >= settings.outage_seconds
-                if error.status == "permanent" or is_over:
-                    raise of_error(error, settings.about(f"transfer {id}")) from None
+                lost = time.monotonic() - lost_at
+                is_refused = error.kind == "unauthorized"
+                is_over = lost >= (patience if is_refused else settings.outage_seconds)
+                if is_over or (error.status == "permanent" and not is_refused):
+                    raise of_error(error, settings.about(f"transfer {id}"), settings) from None
+                if is_refused:
+                    self.log.warning("transfer %s goes on; its state is not known: %s", id, error)
             time.sleep(AWAY_PAUSE_SECONDS)
 
     def _trigger(self, settings: Settings, id: str) -> DrayTransferTrigger:
         from dray_airflow.triggers.transfer import DrayTransferTrigger
 
         mark = self._begun[2] if self._begun is not None else ""
-        return DrayTransferTrigger(dray_conn_id=settings.conn_id, transfer_id=id, mark=mark)
+        return DrayTransferTrigger(
+            dray_conn_id=settings.conn_id,
+            transfer_id=id,
+            mark=mark,
+            patience_seconds=float(self._bound(settings) or BOUND_SECONDS),
+        )
+
+    def _bound(self, settings: Settings) -> int | None:
+        """Say after how many seconds an endpoint ends a transfer that nobody asks for.
+
+        :returns: ``None``: never.
+        """
+        given = values.seconds("bound_seconds", self.bound_seconds)
+        if given is not None:
+            return given or None
+        delay = values.seconds("retry_delay", min(self.retry_delay, BOUND_RETRY_DELAY_MAX))
+        outage = values.seconds("outage_seconds", settings.outage_seconds)
+        return max(BOUND_SECONDS, outage or 0) + (delay or 0)
+
+    # --- its time ---------------------------------------------------------------------------------
+
+    def _seconds_left(self) -> float | None:
+        """Say what ``execution_timeout`` leaves of this try; ``None``: there is no limit."""
+        limit: timedelta | None = self.execution_timeout
+        if limit is None or self._begun_at is None:
+            return None if limit is None else limit.total_seconds()
+        return (self._begun_at + limit - datetime.now(timezone.utc)).total_seconds()
+
+    def _timed_out(self) -> DrayTaskRetry:
+        """Cancel the transfer, and say why the task fails."""
+        self.on_kill()
+        within: timedelta | None = self.execution_timeout
+        return DrayTaskRetry(
+            f"the transfer did not end within execution_timeout ({within}); what is safe is "
+            "kept, and a retry goes on from there",
+            "timed_out",
+        )
 
     def _time_left(self, context: Context) -> TaskDeadline | None:
         """Give the deadline of the run, carried back to this task, if it has none of its own."""
@@ -270,48 +357,99 @@ class WaitingOperator(BaseOperator):
         :raises DrayTaskFailure: for what will not go away by itself.
         :raises DrayTaskRetry: for the rest.
         """
+        self._begun_at = datetime.now(timezone.utc)
+        with self._believed():
+            return self._ask(context)
+
+    def _ask(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
         settings = DrayHook(self.active_conn_id).settings
         wish = self._wish(context, settings)
         with Clients() as clients:
             self._remember(context, settings, wish.id)
-            begun = begin(wish, clients, self._unreported(context, wish))
-            self._note(context, wish, begun.transfer)
-            self.log.info(
-                "%s %s %s at %s: %s",
-                self.asked_for,
-                wish.id,
-                begun.story,
-                settings.url,
-                story(begun.transfer),
-            )
+            unreported = self._unreported(context, wish)
+            self._was_believed = self._was_believed or unreported is not None
+            begun = begin(wish, clients, unreported)
+            self._was_believed = True
             client = clients.of(wish.conn_id)
-            ended = self._wait(context, client, settings, begun.transfer)
+            while True:
+                self._note(context, wish, begun.transfer)
+                self.log.info(
+                    "%s %s %s at %s: %s",
+                    self.asked_for,
+                    wish.id,
+                    begun.story,
+                    settings.url,
+                    story(begun.transfer),
+                )
+                publish(context, settings, begun.transfer)
+                ended = self._wait(context, client, settings, begun.transfer)
+                if not is_forsaken(ended) or self._is_told_to_end:
+                    break
+                self._tell_forsaken(wish.id)
+                begun = begin(wish, clients)
+            publish(context, settings, ended)
             result = self._complete(context, client, settings, ended)
             self._forget(context)
             return result
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    def _tell_forsaken(self, id: str) -> None:
+        self.log.warning(
+            "transfer %s was cancelled because nobody asked for it within its bound; it is begun"
+            " again and goes on from what is safe (was the triggerer down?)",
+            id,
+        )
+
+    @contextlib.contextmanager
+    def _believed(self) -> Iterator[None]:
+        """Make a refused token a reason to try again once the endpoint has believed this task."""
+        try:
+            yield
+        except DrayTaskFailure as error:
+            if error.kind != "unauthorized" or not self._was_believed:
+                raise
+            raise DrayTaskRetry(
+                f"{error}; the transfer goes on, and a retry attaches to it", error.kind
+            ) from None
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], begun_at: str | None = None
+    ) -> Any:  # noqa: ANN401 - as Airflow's own operators
         """Go on when the trigger has fired: ask the endpoint what became of the transfer.
 
         :param event: where to ask for what.
+        :param begun_at: when the try began, before its deferral.
         """
+        self._begun_at = _time(begun_at) or getattr(context["ti"], "start_date", None)
+        self._was_believed = True
+        with self._believed():
+            transfer = self._after_trigger(context, event)
+            if is_forsaken(transfer):
+                self._tell_forsaken(transfer.id)
+                return self._ask(context)
+            hook = DrayHook(str(event["dray_conn_id"]))
+            publish(context, hook.settings, transfer)
+            with hook.get_conn() as client:
+                result = self._complete(context, client, hook.settings, transfer)
+            self._forget(context)
+            return result
+
+    def _after_trigger(self, context: Context, event: Mapping[str, Any]) -> Transfer:
+        """Give the transfer that the trigger has waited for, which has ended."""
         hook = DrayHook(str(event["dray_conn_id"]))
         id = str(event["transfer_id"])
         self._remember(context, hook.settings, id)
         with hook.get_conn() as client:
             if "error" in event:
                 # The trigger has waited for the endpoint already.
-                with translated(hook.settings.about(f"transfer {id}")):
+                with translated(hook.settings.about(f"transfer {id}"), hook.settings):
                     transfer = client.transfer(id)
             else:
-                transfer = self._look_for(client, hook.settings, id)
-            if not transfer.is_terminal:
-                # The trigger gave up, or somebody began it again: the retry attaches to it.
-                message = event.get("error") or f"it is {transfer.state} again"
-                raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
-            result = self._complete(context, client, hook.settings, transfer)
-            self._forget(context)
-            return result
+                transfer = self._look_for(client, hook.settings, id, is_brief=True)
+        if not transfer.is_terminal:
+            # The trigger gave up, or somebody began it again: the retry attaches to it.
+            message = event.get("error") or f"it is {transfer.state} again"
+            raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
+        return transfer
 
     def _check(self, client: Client, transfer: Transfer) -> None:
         """Raise what the transfer's end means for the task."""
@@ -358,18 +496,23 @@ class WaitingOperator(BaseOperator):
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             self._recall(context)
-            self.on_kill()
-            within: timedelta | None = self.execution_timeout
-            raise DrayTaskRetry(
-                f"the transfer did not end within execution_timeout ({within}); what is safe is "
-                "kept, and a retry goes on from there",
-                "timed_out",
-            ) from None
+            raise self._timed_out() from None
 
     def _recall(self, context: Context) -> None:
         """Know again, in another process, what this task has begun."""
         settings = DrayHook(self.active_conn_id).settings
         self._remember(context, settings, self._id(context, settings, self.transfer_id))
+
+
+def _time(text: str | None) -> datetime | None:
+    """Read a time that was carried through a deferral."""
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def time_allowed(sensor: BaseSensorOperator) -> timedelta:
+    """Say how long a sensor may be deferred: its ``timeout``, or ``execution_timeout`` if less."""
+    limits = [timedelta(seconds=sensor.timeout), sensor.execution_timeout]
+    return min(limit for limit in limits if limit is not None)
 
 
 def some_failures(client: Client, id: str) -> list[FileOutcome]:

@@ -10,7 +10,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from dray_airflow import values
 from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, translated
 from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.operators.waiting import time_allowed
 from dray_airflow.triggers.file import is_settled
+from dray_airflow.version_compat import default_deferrable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +33,8 @@ class DrayFileSensor(BaseSensorOperator):
     :param dray_conn_id: connection of the endpoint.
     :param size_min: bytes it must have, as a number or as ``1GB``.
     :param quiet: how long it must not have changed: seconds or a ``timedelta``.
-    :param deferrable: wait in the triggerer, so that no worker is held.
+    :param deferrable: wait in the triggerer, so that no worker is held; by default as
+        ``[operators] default_deferrable`` says where it is set, else ``True``.
     """
 
     template_fields: Sequence[str] = ("path", "dray_conn_id", "size_min", "quiet")
@@ -44,7 +47,7 @@ class DrayFileSensor(BaseSensorOperator):
         dray_conn_id: str = DrayHook.default_conn_name,
         size_min: int | str | None = None,
         quiet: timedelta | float | str | None = None,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
         """Take what is asked for; it is looked at when the task runs, behind its templates."""
@@ -53,7 +56,7 @@ class DrayFileSensor(BaseSensorOperator):
         self.dray_conn_id = dray_conn_id
         self.size_min = size_min
         self.quiet = quiet
-        self.deferrable = deferrable
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
         """Look once, then wait in the triggerer; or look again and again."""
@@ -77,7 +80,7 @@ class DrayFileSensor(BaseSensorOperator):
                 poll_seconds=self.poke_interval,
             ),
             method_name="execute_complete",
-            timeout=self.timeout,
+            timeout=time_allowed(self),
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -92,7 +95,7 @@ class DrayFileSensor(BaseSensorOperator):
         size_min = values.size("size_min", self.size_min) or 0
         quiet = values.seconds("quiet", self.quiet) or 0
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
-        with hook.get_conn() as client, translated(hook.settings.about(path)):
+        with hook.get_conn() as client, translated(hook.settings.about(path), hook.settings):
             try:
                 entry = client.stat(path)
             except DrayError as error:
@@ -110,7 +113,9 @@ class DrayFileSensor(BaseSensorOperator):
         """
         del context
         if "error" in event:
+            # What was believed at the first look is a token that has expired since.
             is_permanent = event.get("status") == "permanent"
+            is_permanent = is_permanent and event.get("kind") != "unauthorized"
             of = DrayTaskFailure if is_permanent else DrayTaskRetry
             raise of(f"{self.path}: {event['error']}", str(event.get("kind", "other")))
         return {"path": event["path"], "size": event["size"]}

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from dray_airflow import values
-from dray_airflow.errors import DrayTaskRetry, of_transfer, translated
+from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, of_transfer, translated
 from dray_airflow.hooks.dray import DrayHook
-from dray_airflow.links.transfer import DrayTransferLink
+from dray_airflow.identity import key_of
+from dray_airflow.links.transfer import DrayTransferLink, page_of, publish
 from dray_airflow.operators.transfer import outcome
-from dray_airflow.operators.waiting import some_failures
+from dray_airflow.operators.waiting import BOUND_SECONDS, some_failures, time_allowed
+from dray_airflow.version_compat import default_deferrable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,8 @@ class DrayTransferSensor(BaseSensorOperator):
     :param transfer_id: which one.
     :param dray_conn_id: connection of the endpoint that carries it.
     :param is_awaited: wait also while there is no transfer of that id; else that is an error.
-    :param deferrable: wait in the triggerer, so that no worker is held.
+    :param deferrable: wait in the triggerer, so that no worker is held; by default as
+        ``[operators] default_deferrable`` says where it is set, else ``True``.
     """
 
     template_fields: Sequence[str] = ("transfer_id", "dray_conn_id")
@@ -45,7 +48,7 @@ class DrayTransferSensor(BaseSensorOperator):
         transfer_id: str,
         dray_conn_id: str = DrayHook.default_conn_name,
         is_awaited: bool = False,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
         """Take what is asked for; it is looked at when the task runs, behind its templates."""
@@ -53,7 +56,7 @@ class DrayTransferSensor(BaseSensorOperator):
         self.transfer_id = transfer_id
         self.dray_conn_id = dray_conn_id
         self.is_awaited = is_awaited
-        self.deferrable = deferrable
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
         #: for the link on the task's page
         self.transfer_url = ""
 
@@ -71,9 +74,10 @@ class DrayTransferSensor(BaseSensorOperator):
                 dray_conn_id=values.text("dray_conn_id", self.dray_conn_id),
                 transfer_id=values.text("transfer_id", self.transfer_id),
                 is_awaited=self.is_awaited,
+                patience_seconds=float(BOUND_SECONDS),
             ),
             method_name="execute_complete",
-            timeout=self.timeout,
+            timeout=time_allowed(self),
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -81,12 +85,16 @@ class DrayTransferSensor(BaseSensorOperator):
 
         :raises DrayTaskFailure: if it has not ended well.
         """
-        del context
         id = values.text("transfer_id", self.transfer_id)
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
-        self.transfer_url = hook.settings.link_to(id)
-        with hook.get_conn() as client, translated(hook.settings.about(f"transfer {id}")):
+        self.transfer_url = hook.settings.link_to(id) or page_of(key_of(context))
+        with (
+            hook.get_conn() as client,
+            translated(hook.settings.about(f"transfer {id}"), hook.settings),
+        ):
             transfer = client.query([id])[id] if self.is_awaited else client.transfer(id)
+            if transfer is not None:
+                publish(context, hook.settings, transfer)
             if transfer is None or not transfer.is_terminal:
                 return PokeReturnValue(is_done=False)
             return PokeReturnValue(is_done=True, xcom_value=_ended(client, transfer))
@@ -96,7 +104,13 @@ class DrayTransferSensor(BaseSensorOperator):
 
         :param event: why it has.
         """
-        found = self.poke(context)
+        try:
+            found = self.poke(context)
+        except DrayTaskFailure as error:
+            if error.kind != "unauthorized":
+                raise
+            # What was believed at the first look is a token that has expired since.
+            raise DrayTaskRetry(str(error), error.kind) from None
         if not found.is_done:
             message = event.get("error") or "it was begun again"
             raise DrayTaskRetry(

@@ -49,7 +49,8 @@ def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime)
 class DrayFileTrigger(OfFields, BaseTrigger):
     """Fires when a file or folder is there, or cannot be asked for.
 
-    An endpoint that is away is looked for, for the connection's ``outage_seconds``.
+    An endpoint that is away, and a token that is refused, are waited for, for the connection's
+    ``outage_seconds``.
 
     :param dray_conn_id: connection of the endpoint.
     :param path: ``/ROOT/PATH``.
@@ -105,7 +106,9 @@ class DrayFileTrigger(OfFields, BaseTrigger):
                     # A restart is no reason to give up what may be waited for all day.
                     lost_at = lost_at or now_at
                     is_over = now_at - lost_at >= hook.settings.outage_seconds
-                    if error.status == "permanent" or is_over:
+                    # A token may be renewed meanwhile; each look reads the connection again.
+                    is_refused = error.kind == "unauthorized"
+                    if is_over or (error.status == "permanent" and not is_refused):
                         words = {"kind": error.kind, "status": error.status}
                         return {"error": error.message, **words}
                     self.log.warning("%s cannot be looked at: %s", self.path, error)

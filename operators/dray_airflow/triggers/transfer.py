@@ -2,7 +2,7 @@
 
 A pure waiter: it may run twice, or again after the triggerer was killed, and changes nothing. Only
 when a user ends the deferred task the transfer is cancelled, and what is safe is kept; when the
-triggerer stops it goes on.
+triggerer stops it goes on until its bound is over, which each look renews.
 """
 
 from __future__ import annotations
@@ -42,9 +42,18 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
     :param mark: the try that waits; see :mod:`dray_airflow.submission`. Empty: never cancels.
     :param settle_seconds: fire no sooner than so long after the start.
     :param is_awaited: wait also while there is no transfer of that id.
+    :param patience_seconds: how long a token that is refused, or a connection that cannot be read,
+        is waited for: a renewer may be late.
     """
 
-    FIELDS = ("dray_conn_id", "transfer_id", "mark", "settle_seconds", "is_awaited")
+    FIELDS = (
+        "dray_conn_id",
+        "transfer_id",
+        "mark",
+        "settle_seconds",
+        "is_awaited",
+        "patience_seconds",
+    )
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         mark: str = "",
         settle_seconds: float = SETTLE_SECONDS,
         is_awaited: bool = False,
+        patience_seconds: float = 0.0,
     ) -> None:
         """Remember what to wait for."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,6 +71,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         self.mark = mark
         self.settle_seconds = settle_seconds
         self.is_awaited = is_awaited
+        self.patience_seconds = patience_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, through restarts of the endpoint; fire once."""
@@ -79,7 +90,11 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
 
         watch = watch_of(self.dray_conn_id)
         try:
-            transfer = await watch.ended(self.transfer_id, is_awaited=self.is_awaited)
+            transfer = await watch.ended(
+                self.transfer_id,
+                is_awaited=self.is_awaited,
+                patience_seconds=self.patience_seconds,
+            )
         except DrayTaskFailure as error:
             return {"error": str(error), "kind": error.kind}
         except DrayError as error:
@@ -119,7 +134,8 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
             except (DrayError, DrayTaskFailure) as error:
                 is_over = (
                     isinstance(error, DrayTaskFailure)
-                    or error.status == "permanent"
+                    # A token that has expired may be renewed while the endpoint is looked for.
+                    or (error.status == "permanent" and error.kind != "unauthorized")
                     or time.monotonic() - begun >= hook.settings.outage_seconds
                 )
                 if is_over:

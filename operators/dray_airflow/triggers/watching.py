@@ -8,6 +8,7 @@ neither would whoever wants to cancel. So one client asks for all that are waite
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "watch_of"]
 
+log = logging.getLogger(__name__)
+
 POLL_SECONDS = 2.0
 IDS_MAX = 500
 """Transfers in one question, at first; an endpoint answers a thousand if they are small."""
 CALLS_AT_ONCE = 8
 """Calls beside the watch, when a user ends hundreds of tasks at once."""
+REPORT_SECONDS = 60.0
 IDS_A_SECOND = 200
 """Many are asked for more seldom: a thousand every five seconds."""
 
@@ -37,10 +41,12 @@ class _Waiter(NamedTuple):
     """One that waits for a transfer.
 
     :param is_awaited: also while there is none of that id.
+    :param patience_seconds: how long a refused token is waited for.
     """
 
     ended: asyncio.Future[Transfer]
     is_awaited: bool
+    patience_seconds: float
 
 
 def watch_of(conn_id: str) -> Watch:
@@ -62,18 +68,24 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._ids_max = IDS_MAX
+        self._reported_at = float("-inf")
         #: bounds calls beside the watch
         self.gate = asyncio.Semaphore(CALLS_AT_ONCE)
 
-    async def ended(self, id: str, *, is_awaited: bool = False) -> Transfer:
+    async def ended(
+        self, id: str, *, is_awaited: bool = False, patience_seconds: float = 0.0
+    ) -> Transfer:
         """Wait until a transfer has ended, through restarts of the endpoint.
 
         :param is_awaited: wait also while there is none of that id.
+        :param patience_seconds: how long a refused token, or a connection that cannot be read, is
+            waited for; at each look the connection is read again.
         :raises DrayError: if the endpoint was away for longer than the connection's
             ``outage_seconds``, or will not say.
         :raises DrayTaskFailure: if the connection makes no sense.
         """
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), is_awaited)
+        ended = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(ended, is_awaited, patience_seconds)
         self._waiting.setdefault(id, []).append(waiter)
         self._news.set()
         if self._task is None or self._task.done():
@@ -111,17 +123,33 @@ class Watch:
                         await self._look(client)
                         lost_at = None
                         await self._pause()
-            except DrayTaskFailure as error:
-                self._fail(error)
             except DrayError as error:
                 now = time.monotonic()
                 lost_at = lost_at or now
-                if error.status == "permanent":
-                    if error.kind != "unauthorized" or not await self._is_renewed(hook):
-                        self._fail(error)
+                if error.kind == "unauthorized":
+                    why = await self._why_refused(hook, error)
+                    if why is not None:
+                        self._report(why, lost_at)
+                        self._fail(why, now - lost_at)
+                elif error.status == "permanent":
+                    self._fail(error)
                 elif now - lost_at >= hook.settings.outage_seconds:
                     self._fail(error)
                     lost_at = None
+                await self._pause()
+            except DrayTaskFailure as error:
+                # Whoever renews a connection may take it away before it is there again.
+                lost_at = lost_at or time.monotonic()
+                self._report(error, lost_at)
+                self._fail(error, time.monotonic() - lost_at)
+                await self._pause()
+            except Exception as error:
+                # Airflow's own API, which gives the connection, may be away.
+                lost_at = lost_at or time.monotonic()
+                self._report(error, lost_at)
+                self._fail(error, time.monotonic() - lost_at)
+                if not self._waiting_still():
+                    raise
                 await self._pause()
 
     async def _look(self, client: AsyncClient) -> None:
@@ -178,13 +206,42 @@ class Watch:
         # A thousand tasks that defer together are one question, not a thousand.
         await asyncio.sleep(POLL_SECONDS / 10)
 
+    async def _why_refused(self, hook: DrayHook, error: Exception) -> Exception | None:
+        """Give the reason why there is no token that could be believed; ``None``: there may be."""
+        try:
+            return None if await self._is_renewed(hook) else error
+        except Exception as other:
+            # The connection cannot be read again now; Airflow raises what it likes.
+            return other
+
     async def _is_renewed(self, hook: DrayHook) -> bool:
         """Whether the connection has another token by now than the one that was refused."""
         refused = hook.settings.token
         return (await hook.asettings()).token != refused
 
-    def _fail(self, error: Exception) -> None:
+    def _report(self, error: Exception, lost_at: float) -> None:
+        """Log, once in a while, why nothing is known of what is waited for."""
+        now = time.monotonic()
+        if now - self._reported_at < REPORT_SECONDS:
+            return
+        self._reported_at = now
+        log.warning(
+            "connection %s: the endpoint cannot be asked since %.0f s, its transfers go on: %s",
+            self._conn_id,
+            now - lost_at,
+            error,
+        )
+
+    def _waiting_still(self) -> bool:
+        return any(not each.ended.done() for waiters in self._waiting.values() for each in waiters)
+
+    def _fail(self, error: Exception, lost_seconds: float | None = None) -> None:
+        """End waits with an error.
+
+        :param lost_seconds: how long nobody could be asked; who has more patience goes on waiting.
+        """
         for waiters in self._waiting.values():
             for waiter in waiters:
-                if not waiter.ended.done():
+                is_patient = lost_seconds is not None and lost_seconds < waiter.patience_seconds
+                if not waiter.ended.done() and not is_patient:
                     waiter.ended.set_exception(error)

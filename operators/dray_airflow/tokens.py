@@ -1,0 +1,111 @@
+"""A connection's token while it is used: read again when it may have been renewed. Pure of HTTP.
+
+For: a task that waits for hours with a token that lasts for one. A renewer puts a new token into
+the connection, or into the file that it names, and the client takes it with its next request.
+Not for: making tokens, nor judging them: the endpoint does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["FileToken", "RenewedToken", "expires_at", "is_expired"]
+
+log = logging.getLogger(__name__)
+
+READ_AGAIN_SECONDS = 60.0
+"""Between two readings of a connection; of a token that says when it expires only after that."""
+READ_EXPIRED_SECONDS = 5.0
+"""Between two readings of a connection whose token has expired."""
+LEEWAY_SECONDS = 5.0
+"""An endpoint's clock may be ahead of ours by so much."""
+
+
+def expires_at(token: str) -> datetime | None:
+    """Read when a token expires; ``None`` of one that is no JWT, or does not say it.
+
+    Nothing is verified: that is the endpoint's part.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        claims = json.loads(base64.urlsafe_b64decode(padded))
+        return datetime.fromtimestamp(float(claims["exp"]), timezone.utc)
+    except (ValueError, TypeError, KeyError, OverflowError, OSError):
+        return None
+
+
+def is_expired(token: str) -> bool:
+    """Whether a token says that it has expired."""
+    found = expires_at(token)
+    return found is not None and found.timestamp() <= time.time() + LEEWAY_SECONDS
+
+
+class RenewedToken:
+    """Gives a connection's password for one request at a time.
+
+    :param token: as it was read.
+    :param read: reads the connection again and gives its password; may fail.
+    """
+
+    def __init__(self, token: str, read: Callable[[], str | None]) -> None:
+        """Keep the token; nothing is read yet."""
+        self._token = token
+        self._read = read
+        self._read_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def __call__(self) -> str:
+        """Give the token; an old one is looked for again, and kept if there is no other."""
+        with self._lock:
+            age = time.monotonic() - self._read_at
+            limit = READ_EXPIRED_SECONDS if is_expired(self._token) else READ_AGAIN_SECONDS
+            if age >= limit:
+                self._read_at = time.monotonic()
+                try:
+                    self._token = self._read() or self._token
+                except Exception as error:
+                    log.warning("the connection cannot be read again for its token: %s", error)
+            return self._token
+
+
+class FileToken:
+    """Gives the token in a file for one request at a time.
+
+    A renewer may replace the file at any moment: while it cannot be read, the last token is given.
+
+    :param path: of the file.
+    :raises OSError: if it cannot be read now.
+    :raises ValueError: if there is no token in it now.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read it once."""
+        self._path = path
+        self._token = self._read()
+
+    def __call__(self) -> str:
+        """Give the token as it is in the file now."""
+        try:
+            self._token = self._read()
+        except (OSError, ValueError) as error:
+            log.warning("the token in %s cannot be read again: %s", self._path, error)
+        return self._token
+
+    def _read(self) -> str:
+        words = self._path.read_text(encoding="ascii").split()
+        if len(words) != 1:
+            raise ValueError(f"{len(words)} words are in the file, a token is one")
+        return words[0]
