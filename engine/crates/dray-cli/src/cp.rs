@@ -63,7 +63,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {
         Some(id) => id.clone(),
-        None => prepare::new_transfer_id()?,
+        None => prepare::command_id(&places, &cp.what.selection())?,
     };
     signals::watch(
         "stopping; what is safe stays safe (again to stop at once; the same command goes on)",

@@ -40,7 +40,11 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
 
 /// Remote source, local sink.
 pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
-    let open = || prepare::open_folder(run.places, &run.targets, &run.transfer, &run.options);
+    let selection = run.selection();
+    let open = || {
+        let by = (&run.transfer, &selection);
+        prepare::open_folder(run.places, &run.targets, by, &run.options)
+    };
     let mut dial = dial(run, address)?;
     // What is read there is kept here, or dropped here as was asked.
     dial.may_keep_nothing = true;

@@ -234,10 +234,16 @@ impl Carrier {
         place: &Destination,
     ) -> Result<(sink::Destination, dray_store::Capabilities)> {
         let root = self.writable(to)?;
+        let asked = &job.request.selection;
+        let selection = Selection {
+            include: asked.include.clone(),
+            exclude: asked.exclude.clone(),
+            ..Selection::default()
+        };
         self.accounts
             .root(root)?
             .export
-            .destination(within(job, place))
+            .destination_for(within(job, place), &selection)
     }
 
     fn threads(&self, path: &ApiPath) -> Result<Threads> {

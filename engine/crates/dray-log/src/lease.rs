@@ -38,6 +38,46 @@ pub struct LeaseRecord {
     pub boot_id: BootId,
     /// The host it runs on.
     pub host: String,
+    /// What it writes, as [`crate::place::request_mark`] says; 0 when that is not known.
+    pub request: u64,
+    /// What keeps others out while it is held.
+    pub lock: LockKind,
+}
+
+/// What keeps others out of a lease. One kind is not seen by who asks for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LockKind {
+    /// Not said: an older program wrote the record.
+    #[default]
+    Unknown,
+    /// A lock of the operating system on the lease file.
+    System,
+    /// A server's rule that a file has one writer.
+    Server,
+}
+
+impl LockKind {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Unknown => 0,
+            Self::System => 1,
+            Self::Server => 2,
+        }
+    }
+
+    const fn of(number: u32) -> Self {
+        match number {
+            1 => Self::System,
+            2 => Self::Server,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether whoever locks by `self` cannot see a lock of the kind `other`.
+    #[must_use]
+    pub fn is_blind_to(self, other: Self) -> bool {
+        self != other && self != Self::Unknown && other != Self::Unknown
+    }
 }
 
 impl LeaseRecord {
@@ -69,6 +109,8 @@ impl LeaseRecord {
             body.extend_from_slice(&(field.len() as u32).to_le_bytes());
             body.extend_from_slice(field);
         }
+        body.extend_from_slice(&self.request.to_le_bytes());
+        body.extend_from_slice(&self.lock.number().to_le_bytes());
         let mut slot = [0; SLOT_BYTES];
         slot[..8].copy_from_slice(&LEASE_MAGIC);
         slot[8..10].copy_from_slice(&LEASE_VERSION.to_le_bytes());
@@ -143,6 +185,9 @@ fn decode(body: &[u8]) -> Option<LeaseRecord> {
         transfer: TransferId::new(input.text(TransferId::LENGTH_MAX)?).ok()?,
         holder: input.text(NAME_BYTES_MAX.min(TEXT_BYTES_MAX))?,
         host: input.text(NAME_BYTES_MAX)?,
+        // Zeros in the records of older programs.
+        request: input.u64()?,
+        lock: LockKind::of(input.u32()?),
     })
 }
 
@@ -185,7 +230,7 @@ pub fn fenced_error(found: Option<&LeaseRecord>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEASE_BYTES, LeaseRecord, SLOT_BYTES, is_fenced, newest, next_epoch};
+    use super::{LEASE_BYTES, LeaseRecord, LockKind, SLOT_BYTES, is_fenced, newest, next_epoch};
     use crate::record::BootId;
     use dray_core::{ErrorKind, TransferId};
 
@@ -196,6 +241,8 @@ mod tests {
             transfer: TransferId::new("run-1").expect("a good id"),
             boot_id: BootId::new(&[5; 36]).expect("fits"),
             host: "dtn1".into(),
+            request: 7,
+            lock: LockKind::System,
         }
     }
 
@@ -234,6 +281,26 @@ mod tests {
                 file[at] ^= 1 << bit;
             }
         }
+    }
+
+    #[test]
+    fn a_record_without_the_later_fields_is_read() {
+        let mut slot = record(1).encode().expect("short names");
+        let body = 16 + 8 + (4 + 36) + (4 + 5) + (4 + 10) + (4 + 4);
+        slot[body..body + 12].fill(0);
+        let sum = super::slot_crc(&slot);
+        slot[12..16].copy_from_slice(&sum.to_le_bytes());
+        let mut file = vec![0; LEASE_BYTES];
+        file[SLOT_BYTES..].copy_from_slice(&slot);
+        let older = LeaseRecord {
+            request: 0,
+            lock: LockKind::Unknown,
+            ..record(1)
+        };
+        assert_eq!(newest(&file).expect("whole"), Some(older));
+        assert!(LockKind::System.is_blind_to(LockKind::Server));
+        assert!(!LockKind::System.is_blind_to(LockKind::Unknown));
+        assert!(!LockKind::Server.is_blind_to(LockKind::Server));
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod file;
 mod frame;
 pub mod lease;
 mod log;
+pub mod neighbours;
 pub mod place;
 mod record;
 mod recover;
@@ -68,7 +69,7 @@ mod universal;
 pub use codec::{CLAIMS_MAX, HEADER_BYTES_MAX, IDENTITY_BYTES_MAX, OWNER_BYTES_MAX};
 pub use file::{LogFile, MemoryFile};
 pub use frame::{MAGIC, VERSION, VERSION_OLDEST};
-pub use lease::LeaseRecord;
+pub use lease::{LeaseRecord, LockKind};
 pub use log::ObjectLog;
 pub use record::{
     BootId, Ending, FileBegin, FileNumber, Header, LoggedFile, PartialFile, TEXT_BYTES_MAX, Tenure,

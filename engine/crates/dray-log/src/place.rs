@@ -1,12 +1,12 @@
 //! Where things lie. Pure names; who looks for them is the runtime.
 //!
-//! For a destination folder `top` (for a single file: its folder) the log is
+//! For a destination folder `top` (for a single file: its folder) a transfer's log is
 //! `top/.dray-log/<16 hex>.log`, its lease `top/.dray-log/<16 hex>.lease`; the partial file of
 //! `folder/name` is `folder/.dray-<16 hex>.part`. All begin with dray's reserved prefix, so they are
 //! never sent and never taken from a manifest.
 
 use dray_core::path::escape;
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 
 /// Folder beneath a destination's top folder that holds logs and leases.
 pub const LOG_FOLDER: &[u8] = b".dray-log";
@@ -25,20 +25,41 @@ pub fn log_folder_name() -> Result<Name> {
     Name::new(LOG_FOLDER)
 }
 
-/// Name of the log that speaks for `claims`. Order and repetition of the claims do not matter.
+/// Name of the log that `transfer` keeps for `claims`. No two transfers share a log, and one transfer
+/// finds its own again. Order and repetition of the claims do not matter.
 ///
 /// # Errors
 /// None in practice, as above.
-pub fn log_name(claims: &[RelPath]) -> Result<Name> {
-    Name::new(format!("{:016x}.log", claims_hash(claims)).as_bytes())
+pub fn log_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
+    Name::new(format!("{:016x}.log", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Name of the lease beside the log that speaks for `claims`.
+/// Name of the lease beside the log that `transfer` keeps for `claims`.
 ///
 /// # Errors
 /// None in practice, as above.
-pub fn lease_name(claims: &[RelPath]) -> Result<Name> {
-    Name::new(format!("{:016x}.lease", claims_hash(claims)).as_bytes())
+pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
+    Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
+}
+
+/// Marks a request: equal for two transfers that name the same files at the same place by the same
+/// patterns. 0 means that the files are not known beforehand (the contents of some folder).
+#[must_use]
+pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
+    if claims.is_empty() {
+        return 0;
+    }
+    let mut hash = claims_hash(claims);
+    for patterns in [include, exclude] {
+        let mut sorted: Vec<&String> = patterns.iter().collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        hash = fnv(hash, &[0, 0xfe]);
+        for pattern in sorted {
+            hash = fnv(fnv(hash, pattern.as_bytes()), &[0]);
+        }
+    }
+    hash.max(1)
 }
 
 /// Name of the lease beside the log called `log`; `None` when `log` is no log's name.
@@ -104,6 +125,18 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
+/// The name to take when other files have all names by turns: no other log gives it to any file.
+///
+/// # Errors
+/// As [`partial_name`].
+pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
+    // Refuses what is dray's own.
+    partial_name(final_name)?;
+    let hash = fnv(fnv(FNV_BASIS, final_name.as_bytes()), &[0]);
+    let hash = fnv(fnv(hash, &turn.to_le_bytes()), log.as_bytes());
+    Name::new(format!(".dray-{hash:016x}.part").as_bytes())
+}
+
 /// Whether a log with these claims speaks for `path` (relative to the log's top folder).
 #[must_use]
 pub fn covers(claims: &[RelPath], path: &RelPath) -> bool {
@@ -120,6 +153,12 @@ fn claims_hash(claims: &[RelPath]) -> u64 {
         .fold(FNV_BASIS, |hash, claim| fnv(fnv(hash, claim), &[0]))
 }
 
+/// Goes on over what no claim ends with, and the transfer.
+fn log_hash(claims: &[RelPath], transfer: &TransferId) -> u64 {
+    let hash = fnv(claims_hash(claims), &[0, 0xff]);
+    fnv(hash, transfer.as_str().as_bytes())
+}
+
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
@@ -130,9 +169,9 @@ fn fnv(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::{
         covers, fnv, is_partial_name, lease_name, lease_of_log, log_folder_name, log_name, log_of,
-        partial_name, partial_name_at_turn,
+        partial_name, partial_name_at_turn, partial_name_of_log, request_mark,
     };
-    use dray_core::{Name, RelPath};
+    use dray_core::{Name, RelPath, TransferId};
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).expect("a good path")
@@ -152,8 +191,13 @@ mod tests {
 
     #[test]
     fn names_are_fixed_for_ever() {
+        let id = |text: &str| TransferId::new(text).expect("an id");
+        let log_name = |claims: &[RelPath]| log_name(claims, &id("run-1"));
+        let lease_name = |claims: &[RelPath]| lease_name(claims, &id("run-1"));
         let none = log_name(&[]).expect("a name");
-        assert_eq!(none, name("cbf29ce484222325.log"));
+        assert_eq!(none, name("28c62ca582b0a0bb.log"));
+        let another = super::log_name(&[], &id("run-2")).expect("a name");
+        assert_ne!(none, another, "another transfer has another log");
         let one = [path("run1")];
         let two = [path("run2"), path("run1"), path("run1")];
         assert_eq!(
@@ -206,6 +250,40 @@ mod tests {
             partial_name_at_turn(&longest, 2).expect("a name")
         );
         assert!(partial_name(&partial).is_err());
+    }
+
+    #[test]
+    fn names_of_a_log_are_no_other_logs() {
+        let (one, other) = (name("1.log"), name("2.log"));
+        let of = |turn, log| partial_name_of_log(&name("a"), turn, log).expect("a name");
+        assert!(is_partial_name(&of(0, &one)));
+        assert_ne!(of(0, &one), of(0, &other));
+        assert_ne!(of(0, &one), of(1, &one));
+        assert!(partial_name_of_log(&name(".dray-x"), 0, &one).is_err());
+    }
+
+    #[test]
+    fn a_request_is_told_from_others_by_names_and_patterns() {
+        let words = |text: &str| vec![text.to_owned()];
+        let (run, other) = ([path("run")], [path("other")]);
+        assert_eq!(
+            request_mark(&[], &words("a*"), &[]),
+            0,
+            "names are not known"
+        );
+        let plain = request_mark(&run, &[], &[]);
+        assert_ne!(plain, 0);
+        assert_eq!(plain, request_mark(&run, &[], &[]));
+        let marks = [
+            request_mark(&other, &[], &[]),
+            request_mark(&run, &words("a*"), &[]),
+            request_mark(&run, &words("b*"), &[]),
+            request_mark(&run, &[], &words("a*")),
+        ];
+        for (at, mark) in marks.iter().enumerate() {
+            assert_ne!(*mark, plain);
+            assert!(!marks[..at].contains(mark));
+        }
     }
 
     #[test]

@@ -210,13 +210,6 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     if file_bytes == 0 {
         return Ok(None);
     }
-    let mut window = Window {
-        start: 0,
-        bytes: Vec::new(),
-    };
-    let prelude_bytes = file_bytes.min(PRELUDE_BYTES) as usize;
-    let prelude = window.at(file, 0, prelude_bytes, file_bytes)?;
-    check_prelude(prelude.unwrap_or_default())?;
     let (header, first) = read_header(file, file_bytes)?;
 
     let mut walk = Walk::new(header.nonce, first, file_bytes);
@@ -243,7 +236,15 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     }))
 }
 
-fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
+/// The header, and where the first record behind it begins. The prelude is judged first.
+pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
+    let mut window = Window {
+        start: 0,
+        bytes: Vec::new(),
+    };
+    let prelude_bytes = file_bytes.min(PRELUDE_BYTES) as usize;
+    let prelude = window.at(file, 0, prelude_bytes, file_bytes)?;
+    check_prelude(prelude.unwrap_or_default())?;
     // The nonce is in the header, so the header's own head is bound to none.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;

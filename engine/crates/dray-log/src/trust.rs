@@ -1,6 +1,6 @@
 //! What of a log still holds, given what the sink's files say. Pure; when in doubt, send again.
 
-use crate::record::{BootId, LoggedFile, PartialFile};
+use crate::record::{BootId, Header, LoggedFile, PartialFile};
 use crate::recover::Recovery;
 use dray_core::content::ContentKey;
 use dray_core::options::Durability;
@@ -75,7 +75,15 @@ pub enum Verdict {
 /// # Errors
 /// [`ErrorKind::PermissionDenied`] when the log belongs to another owner.
 pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
-    if recovery.header.owner == sink.owner {
+    check_owner_in(&recovery.header, sink)
+}
+
+/// The same, by the log's header alone: before the lease is taken.
+///
+/// # Errors
+/// As [`check_owner`].
+pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
+    if header.owner == sink.owner {
         return Ok(());
     }
     Err(Error::new(
@@ -86,7 +94,7 @@ pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
     .cause(format!(
         "{} belongs to {}, this transfer runs for {}",
         sink.log,
-        escape(&recovery.header.owner),
+        escape(&header.owner),
         escape(sink.owner)
     ))
     .remedy("run it as that owner, or have the owner remove the partial data"))

@@ -176,6 +176,24 @@ impl<F: LogFile> UniversalLog<F> {
         self.file
     }
 
+    /// Writes what was said so far, without a sync: others that read the log see it from now on.
+    ///
+    /// # Errors
+    /// As [`ObjectLog::commit`].
+    pub fn say(&mut self) -> Result<()> {
+        self.usable()?;
+        self.write(false)
+    }
+
+    /// Commits, durable whatever the tenure's durability.
+    ///
+    /// # Errors
+    /// As [`ObjectLog::commit`].
+    pub fn commit_durably(&mut self) -> Result<()> {
+        self.must_sync = true;
+        self.commit()
+    }
+
     /// Writes the log anew, whether worth it or not. Commits first.
     ///
     /// # Errors

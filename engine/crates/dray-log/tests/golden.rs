@@ -10,7 +10,7 @@ use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, RelPath, Sums, Tr
 use dray_log::lease::{LEASE_BYTES, newest};
 use dray_log::place::partial_name;
 use dray_log::{
-    Ending, FileBegin, Header, LeaseRecord, MemoryFile, ObjectLog, PartialFile, Recovery,
+    Ending, FileBegin, Header, LeaseRecord, LockKind, MemoryFile, ObjectLog, PartialFile, Recovery,
     UniversalLog, recover,
 };
 use serde_json::{Value, json};
@@ -278,6 +278,8 @@ fn golden_leases_are_written_and_read_as_ever() {
         transfer: TransferId::new("run-1").expect("a good id"),
         boot_id: common::boot(3),
         host: "dtn1.example".into(),
+        request: 0,
+        lock: LockKind::Unknown,
     };
     let mut two = vec![0; LEASE_BYTES];
     for record in [record(6), record(7)] {

@@ -57,10 +57,6 @@ impl Asked {
         let object_bytes = size("object_size", self.object_size, plan::OBJECT_BYTES_MIN)?;
         let pool_bytes = size("pool_bytes", self.pool_bytes, 1)?.unwrap_or(POOL_BYTES_DEFAULT);
         let rate = size("rate", self.rate, 1)?;
-        let transfer = match self.transfer_id {
-            Some(id) => TransferId::new(id)?,
-            None => prepare::new_transfer_id()?,
-        };
         let links = words::links(&self.links)?;
         let demanded = self.checksum.as_deref().map(words::checksum).transpose()?;
         let options = Options {
@@ -82,15 +78,20 @@ impl Asked {
             about_one_file: demanded.is_some(),
             may_be_null: false,
         })?;
+        let selection = Selection {
+            recursive: self.recursive,
+            include: self.include,
+            exclude: self.exclude,
+            links,
+            ..Selection::default()
+        };
+        let transfer = match self.transfer_id {
+            Some(id) => TransferId::new(id)?,
+            None => prepare::command_id(&places, &selection)?,
+        };
         Ok(Request {
             places,
-            selection: Selection {
-                recursive: self.recursive,
-                include: self.include,
-                exclude: self.exclude,
-                links,
-                ..Selection::default()
-            },
+            selection,
             options,
             content: Content {
                 demanded,

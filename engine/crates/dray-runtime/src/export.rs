@@ -14,7 +14,7 @@ use dray_core::options::{Durability, Links};
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_store::{Capabilities, LinkScope, Store, StoreExt};
-use dray_wire::message::{Connect, Limits, optional};
+use dray_wire::message::{Connect, Limits, Selection, optional};
 use dray_wire::negotiate::Agreed;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -166,11 +166,23 @@ impl Export {
     /// [`ErrorKind::PathEscapes`] and [`ErrorKind::InvalidName`] for a path that cannot be beneath
     /// the root; what making the folder and [`Destination::open`] say.
     pub fn destination(&self, within: Within) -> Result<(Destination, Capabilities)> {
+        self.destination_for(within, &Selection::default())
+    }
+
+    /// The same for a transfer that takes what `selection` says: see [`Destination::open_for`].
+    ///
+    /// # Errors
+    /// As [`Self::destination`].
+    pub fn destination_for(
+        &self,
+        within: Within,
+        selection: &Selection,
+    ) -> Result<(Destination, Capabilities)> {
         let folder = beneath(&within.folder, End::Sink)?.0;
         place::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
         let request = self.request(within, folder)?;
         let can = request.store.capabilities();
-        Ok((Destination::open(request)?, can))
+        Ok((Destination::open_for(request, selection)?, can))
     }
 
     /// Removes what a transfer has left in a folder, and nothing else: see [`Purged`].
@@ -247,13 +259,14 @@ impl Export {
                 .cause("the request names none")
         })?;
         let claims: Result<Vec<_>> = rest.iter().map(|path| RelPath::parse(path)).collect();
-        let (destination, can) = self.destination(Within {
+        let within = Within {
             folder: folder.clone(),
             claims: claims.map_err(|error| error.at(End::Sink))?,
             transfer: connect.transfer.clone(),
             owner,
             durability: connect.options.durability,
-        })?;
+        };
+        let (destination, can) = self.destination_for(within, &connect.selection)?;
         let threads = self.targets.threads;
         sink_of(destination, can, connect, limits, pool, threads)
     }

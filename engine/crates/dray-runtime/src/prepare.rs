@@ -323,7 +323,7 @@ pub fn open_destination(
     folder: &Path,
     places: &Places,
     targets: &Targets,
-    transfer: &TransferId,
+    (transfer, selection): (&TransferId, &Selection),
     options: &Options,
 ) -> Result<(Destination, Capabilities)> {
     let store = targets.open(folder, End::Sink, LinkScope::Never, true)?;
@@ -346,7 +346,7 @@ pub fn open_destination(
         Some(top) => Some((Arc::new(top), place::from_top(folder)?)),
         None => None,
     };
-    let destination = Destination::open(DestinationRequest {
+    let request = DestinationRequest {
         store,
         above,
         claims: places.claims.clone(),
@@ -354,7 +354,8 @@ pub fn open_destination(
         owner: owner(),
         durability: options.durability,
         words: places.words.clone(),
-    })?;
+    };
+    let destination = Destination::open_for(request, selection)?;
     Ok((destination, can))
 }
 
@@ -365,12 +366,12 @@ pub fn open_destination(
 pub fn open_folder(
     places: &Places,
     targets: &Targets,
-    transfer: &TransferId,
+    by: (&TransferId, &Selection),
     options: &Options,
 ) -> Result<(Destination, Capabilities)> {
     match &places.folder {
-        Folder::Local(folder) => open_destination(folder, places, targets, transfer, options),
-        Folder::Xrootd(url) => xrootd::open_destination(url, places, targets, transfer, options),
+        Folder::Local(folder) => open_destination(folder, places, targets, by, options),
+        Folder::Xrootd(url) => xrootd::open_destination(url, places, targets, by, options),
         Folder::Null if options.verify => Err(invalid(
             "a null end cannot be read back",
             "leave --verify out",
@@ -380,7 +381,7 @@ pub fn open_folder(
                 store,
                 above: None,
                 claims: places.claims.clone(),
-                transfer: transfer.clone(),
+                transfer: by.0.clone(),
                 owner: owner(),
                 durability: options.durability,
                 words: places.words.clone(),
@@ -443,7 +444,8 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         let cause = format!("objects of {object_bytes} bytes");
         return Err(invalid(cause, "4 KiB to 64 MiB are allowed"));
     }
-    let (destination, can) = open_folder(places, &request.targets, &request.transfer, options)?;
+    let by = (&request.transfer, &request.selection);
+    let (destination, can) = open_folder(places, &request.targets, by, options)?;
     // What an earlier run cut into larger objects goes on in them.
     let object_bytes = object_bytes
         .max(destination.object_bytes_max())
@@ -497,6 +499,33 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         },
     };
     Ok((source, sink))
+}
+
+/// The name of the transfer that a command makes: the same command of the same user on the same host has
+/// the same one, and so finds what it has left. It tells what a command is, not that nobody else has said it.
+///
+/// # Errors
+/// None in practice: it is made of letters and digits.
+pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> {
+    let user = rustix::process::geteuid().as_raw();
+    let host = crate::sink::host_name();
+    let words = format!(
+        "{user}\0{host}\0{:?}\0{:?}\0{:?}\0{:?}\0{:?}",
+        places.sources, places.folder, places.rename, places.claims, selection
+    );
+    id_of(words.as_bytes())
+}
+
+/// A transfer's name that follows from `words`, which tell it from others.
+///
+/// # Errors
+/// None in practice: it is made of letters and digits.
+pub fn id_of(words: &[u8]) -> Result<TransferId> {
+    // Fowler, Noll and Vo's hash, as of names of logs: spread is all that is needed.
+    let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    TransferId::new(format!("{hash:016x}"))
 }
 
 /// A new transfer's name.

@@ -1,5 +1,6 @@
 //! The sink's conductor: looks, writes, syncs, logs and publishes what its machine says.
 
+mod adopt;
 mod chores;
 mod clear;
 mod destination;
@@ -11,6 +12,7 @@ mod log_file;
 mod look;
 mod many;
 mod names;
+mod neighbours;
 mod other_logs;
 mod peek;
 pub mod sweep;
@@ -18,6 +20,7 @@ mod sync;
 mod turns;
 mod write;
 
+pub(crate) use destination::host_name;
 pub use destination::{Destination, DestinationRequest};
 pub use handles::OpenFile;
 pub use log_file::StoredLog;
@@ -73,7 +76,11 @@ pub fn run(
     let _batch = Batch::begin();
     let mut config = setup.machine;
     config.claims.clone_from(&setup.destination.claims);
-    let space = Space::new(setup.destination, config.options.clone());
+    let space = Space::new(
+        setup.destination,
+        config.options.clone(),
+        config.buffer_bytes,
+    );
     let writers = config.writers.first();
     let machine = Sink::new(config);
     let ran = caught("run the sink", || {

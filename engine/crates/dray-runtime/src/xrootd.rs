@@ -8,13 +8,14 @@ use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 use dray_store::{Capabilities, ReadOnly, Store};
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
+use dray_wire::message::Selection;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Whose a log at such a server is. A number of a user here says nothing there: whom the server lets open the
 /// log, by its credentials, goes on with it.
-const OWNER: &[u8] = b"xrootd";
+pub const OWNER: &[u8] = b"xrootd";
 
 /// A file or folder of an XRootD server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +125,7 @@ pub(crate) fn open_destination(
     url: &Url,
     places: &Places,
     targets: &Targets,
-    transfer: &TransferId,
+    (transfer, selection): (&TransferId, &Selection),
     options: &Options,
 ) -> Result<(Destination, Capabilities)> {
     if options.durability == Durability::None {
@@ -150,7 +151,7 @@ pub(crate) fn open_destination(
         refuse_early(stands, name, format!("{url}/{name}"), places, options)?;
     }
     let can = store.capabilities();
-    let destination = Destination::open(DestinationRequest {
+    let request = DestinationRequest {
         store,
         above: Some((Arc::new(above), url.path().clone())),
         claims: places.claims.clone(),
@@ -159,7 +160,8 @@ pub(crate) fn open_destination(
         durability: options.durability,
         // The URL's parameters may be secret.
         words: url.to_string(),
-    })?;
+    };
+    let destination = Destination::open_for(request, selection)?;
     Ok((destination, can))
 }
 

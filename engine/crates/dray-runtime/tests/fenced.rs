@@ -3,7 +3,7 @@
 mod local_common;
 
 use dray_core::{End, Error, ErrorKind, TransferId};
-use dray_log::{BootId, LeaseRecord};
+use dray_log::{BootId, LeaseRecord, LockKind};
 use dray_runtime::local;
 use dray_session::{Event, Outcome};
 use dray_store::wrap::{Around, Call, Hook, Operation};
@@ -74,6 +74,8 @@ fn take_over(to: &Path) {
         transfer: TransferId::new("other").expect("an id"),
         boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
         host: "elsewhere".to_owned(),
+        request: 0,
+        lock: LockKind::System,
     };
     for entry in fs::read_dir(to.join(".dray-log")).expect("a folder") {
         let path = entry.expect("an entry").path();

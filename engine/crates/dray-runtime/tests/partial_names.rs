@@ -123,7 +123,8 @@ fn copy_in_part(from: &Path, to: &Path, options: &Options) {
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
 }
 
-/// The log of an inner folder speaks of a partial file; a copy of the whole tree comes by.
+/// The log of an inner folder speaks of a partial file; a copy of the whole tree, in which the file has
+/// another content, comes by.
 #[test]
 fn a_partial_file_that_another_log_speaks_of_stays() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -143,9 +144,12 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     };
     let inode = fs::metadata(before).expect("a state").ino();
 
-    let (ends, events) = copy(&from, &to, &options);
+    let other = scratch.path().join("other");
+    fs::create_dir_all(other.join("inner")).expect("a folder");
+    fs::write(other.join("inner/large"), bytes(4, 4_000_000)).expect("a file");
+    let (ends, events) = copy(&other, &to, &options);
     assert!(matches!(ends.sink.0, Outcome::Done(_)), "{events:?}");
-    assert!(picture(&from)["inner/large"] == picture(&to)["inner/large"]);
+    assert!(picture(&other)["inner/large"] == picture(&to)["inner/large"]);
     assert_eq!(
         partial_files(&to.join("inner")),
         std::slice::from_ref(before)
@@ -157,6 +161,26 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     let (wanted, got) = (picture(&from), picture(&to));
     assert!(wanted["inner/large"] == got["inner/large"]);
     assert!(wanted.len() == got.len(), "left over: {:?}", got.keys());
+}
+
+/// The same content is gone on with, whatever folder the log lies in.
+#[test]
+fn a_partial_file_of_an_inner_log_is_taken_over_by_a_copy_of_the_tree() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(from.join("inner")).expect("a folder");
+    fs::write(from.join("inner/large"), bytes(3, 5_000_000)).expect("a file");
+    let options = Options {
+        durability: Durability::Object,
+        rate: Some(2_000_000),
+        ..options()
+    };
+    copy_in_part(&from.join("inner"), &to.join("inner"), &options);
+    assert_eq!(partial_files(&to.join("inner")).len(), 1);
+    let (ends, events) = copy(&from, &to, &options);
+    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{events:?}");
+    assert!(ends.source.1.objects_resumed > 0, "{:?}", ends.source.1);
+    assert!(picture(&from) == picture(&to), "left over");
 }
 
 /// What nobody speaks of any more is in nobody's way.

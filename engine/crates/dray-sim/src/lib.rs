@@ -29,6 +29,7 @@ pub mod source_host;
 pub mod timing;
 pub mod workload;
 pub mod world;
+pub mod writers;
 
 use mutants::Mutant;
 use world::{Report, Violation, World};

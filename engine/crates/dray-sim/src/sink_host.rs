@@ -11,11 +11,11 @@ use crate::workload::{Setup, metadata};
 use dray_core::options::Durability;
 use dray_core::{
     BufferId, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, Metadata,
-    ModifiedTime, RelPath, Result, Sums,
+    ModifiedTime, RelPath, Result, Sums, TransferId,
 };
 use dray_log::{
-    BootId, Ending, FileNumber, Header, LeaseRecord, ObjectLog, Recovery, Tenure, UniversalLog,
-    lease, place, recover, trust,
+    BootId, Ending, FileNumber, Header, LeaseRecord, LockKind, ObjectLog, Recovery, Tenure,
+    UniversalLog, lease, place, recover, trust,
 };
 use dray_sched::draw::Draw;
 use dray_session::sink::{
@@ -68,6 +68,10 @@ pub struct SinkHost {
     draw: Draw,
 }
 
+fn transfer() -> Result<TransferId> {
+    TransferId::new("sim")
+}
+
 /// The log's place; one transfer, one claim: the whole tree.
 ///
 /// # Errors
@@ -75,13 +79,13 @@ pub struct SinkHost {
 pub fn log_path() -> Result<RelPath> {
     RelPath::root()
         .join(&place::log_folder_name()?)?
-        .join(&place::log_name(&[])?)
+        .join(&place::log_name(&[], &transfer()?)?)
 }
 
 fn lease_path() -> Result<RelPath> {
     RelPath::root()
         .join(&place::log_folder_name()?)?
-        .join(&place::lease_name(&[])?)
+        .join(&place::lease_name(&[], &transfer()?)?)
 }
 
 fn wrong(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
@@ -117,13 +121,15 @@ impl SinkHost {
         let boot_id = BootId::new(format!("{boot:032}").as_bytes())?;
         let held = read_lease(disk)?;
         let log_epoch = recovery.as_ref().map(|found| found.tenure.epoch);
-        let transfer = dray_core::TransferId::new("sim")?;
+        let transfer = transfer()?;
         let record = LeaseRecord {
             epoch: lease::next_epoch(held.as_ref(), log_epoch)?,
             holder: format!("session {session}"),
             transfer: transfer.clone(),
             boot_id: boot_id.clone(),
             host: "sink".into(),
+            request: 0,
+            lock: LockKind::System,
         };
         write_lease(disk, &record)?;
         let tenure = Tenure {

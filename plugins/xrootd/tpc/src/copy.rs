@@ -15,6 +15,7 @@ use dray_runtime::place;
 use dray_runtime::prepare::{self, Buffers, Content, ThreadCount, Threads};
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
+use dray_runtime::xrootd;
 use dray_store::wrap::Around;
 use dray_store::{PosixOptions, PosixStore, ReadOnly, ReadState, Store};
 use dray_store_xrootd::{Authorised, Url, XrootdOptions, XrootdStore, set_substreams};
@@ -242,15 +243,11 @@ pub(crate) fn carry(
     let size = gate.size();
     let store: Arc<dyn Store> = Arc::new(Around::new(Arc::new(store), gate));
     let transfer = prepare::new_transfer_id()?;
-    let open_destination = || {
-        open_destination(
-            &folder,
-            target.local_root,
-            Arc::clone(&store),
-            &path,
-            &transfer,
-        )
-    };
+    // The same copy asked for again finds what it has left.
+    let at = [folder.as_os_str().as_bytes(), name.as_bytes()].join(&b'/');
+    let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
+    let open_destination =
+        || open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at);
     let destination = open_destination()?;
     placeholder.clear(target.destination)?;
     // Somebody has written to the server's own empty file meanwhile, or it was never that.
@@ -411,15 +408,17 @@ fn open_destination(
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));
     let below = RelPath::parse(below.as_os_str().as_bytes())?;
-    Destination::open(DestinationRequest {
+    let request = DestinationRequest {
         store,
         above: top.map(|top| (Arc::new(top) as Arc<dyn Store>, below)),
         claims: vec![path.clone()],
         transfer: transfer.clone(),
-        owner: prepare::owner(),
+        // As of whoever writes there by the server's own protocol.
+        owner: xrootd::OWNER.to_vec(),
         durability: Options::default().durability,
         words: path.to_string(),
-    })
+    };
+    Destination::open_for(request, &Selection::default())
 }
 
 #[cfg(test)]
@@ -494,12 +493,8 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).expect("links");
         let name = link.join("in/a");
         std::fs::write(&name, b"").expect("writes");
-        // A copy of the whole folder is under way, its log above.
-        let store = PosixStore::open(&real, End::Sink, PosixOptions::default()).expect("opens");
-        let whole = RelPath::parse(b"in").expect("good");
-        let transfer = prepare::new_transfer_id().expect("an id");
-        let held = open_destination(&real, Some(&link), Arc::new(store), &whole, &transfer);
-        let held = held.expect("free");
+        // Another copy of the file is under way.
+        let held = lease(&real.join("in/a"), &real).expect("free");
         for is_there in [true, false] {
             let error = lease(&name, &link).map(drop).expect_err("held");
             assert_eq!(error.kind, ErrorKind::LeaseHeld, "placeholder: {is_there}");

@@ -101,7 +101,8 @@ impl House {
         });
         begun.expect("begun");
         log.commit().expect("committed");
-        let log_name = place::log_name(&[]).expect("a name").to_string();
+        let id = TransferId::new(transfer).expect("an id");
+        let log_name = place::log_name(&[], &id).expect("a name").to_string();
         std::fs::write(
             top.join(".dray-log").join(log_name),
             log.into_file().bytes(),

@@ -60,7 +60,17 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                     let found = fenced(space.inspect(item))?;
                     Ok((index, found.unwrap_or_else(Inspected::Failed)))
                 };
-                each_held(space, items, look).map_or_else(Input::LeaseLost, Input::Inspected)
+                let met = space.meet(&items);
+                let inspected = match met {
+                    Ok(()) => each_held(space, items, look),
+                    Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
+                    // Of none of them it is known who else writes it.
+                    Err(error) => Ok(items
+                        .iter()
+                        .map(|item| (item.index, Inspected::Failed(error.clone())))
+                        .collect()),
+                };
+                inspected.map_or_else(Input::LeaseLost, Input::Inspected)
             }
             Chore::Prepare {
                 index,

@@ -125,14 +125,12 @@ impl Space {
         self.check_lease()?;
         let mut destination = self.destination()?;
         let met = lock(&self.met);
-        // A log that covers more than this request speaks for others too; and what could not be
-        // listed was not met. Only what is known to be of no use goes.
-        let all_is_ours = destination.is_own_log && is_listed;
+        // The log is this transfer's alone, but what could not be listed was not met.
         self.drop_files(&mut destination, |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);
             // One of which nothing is safe is kept in vain.
-            !is_kept && (all_is_ours || is_met) || is_met && file.done.bytes() == 0
+            !is_kept && (is_listed || is_met) || is_met && file.done.bytes() == 0
         })?;
         self.remove_if_empty(&mut destination)
     }
@@ -146,22 +144,28 @@ impl Space {
         }
     }
 
-    /// Removes all partial data and the log. What another transfer held before, and this one has
-    /// gone on with no file of, is the other's.
+    /// Removes all partial data and the log. What another transfer has left, and this one has gone on with
+    /// no file of, is the other's.
     pub(super) fn purge(&self) -> Result<()> {
         self.clear_small();
         self.check_lease()?;
+        let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
-        let (met, is_own) = (lock(&self.met), destination.is_own_log);
-        let before = destination.found.as_ref().map(|log| &log.tenure.transfer);
-        let ours = &destination.log.tenure().transfer;
-        if let Some(other) = before.filter(|other| *other != ours && met.is_empty()) {
-            return Err(Error::new(ErrorKind::LeaseHeld, End::Sink, "purge")
+        let other = match neighbours.as_mut() {
+            Some(neighbours) if destination.found.is_none() && lock(&self.met).is_empty() => {
+                neighbours.look_again();
+                neighbours.same_claims(&destination.owner, &destination.claims)?
+            }
+            _ => None,
+        };
+        self.drop_files(&mut destination, |_, _| true)?;
+        self.remove_if_empty(&mut destination)?;
+        match other {
+            None => Ok(()),
+            Some(other) => Err(Error::new(ErrorKind::LeaseHeld, End::Sink, "purge")
                 .cause(format!("transfer {other} went on with the partial data"))
-                .remedy("cancel that one with purge"));
+                .remedy("cancel that one with purge")),
         }
-        self.drop_files(&mut destination, |path, _| is_own || met.contains(path))?;
-        self.remove_if_empty(&mut destination)
     }
 
     fn drop_files(

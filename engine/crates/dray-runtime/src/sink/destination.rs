@@ -1,21 +1,26 @@
-//! The destination: finds or makes the object log that speaks for it, and takes its lease.
+//! The destination: finds or makes the transfer's own object log, and takes its lease.
+//!
+//! Not for: the logs of other transfers (`neighbours`, `adopt`).
 
 use crate::offered::Offer;
 use crate::sink::hold::{FRESH, Lease, read_slots};
 use crate::sink::log_file::StoredLog;
-use crate::sink::look::{LogPlace, find, refuse_others};
+use crate::sink::look::{LogPlace, own_place, refuse_same_request};
+use crate::sink::neighbours::{Neighbours, lock_kind};
 use crate::sink::other_logs::OtherLogs;
 use dray_core::options::Durability;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
+use dray_log::neighbours::Follower;
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
     place, recover, trust,
 };
 use dray_store::errno::too_many_open;
 use dray_store::{Capabilities, ControlFile, ControlMode, Store};
+use dray_wire::message::Selection;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a holder may take to end: one whose source has just died is still making durable what it
 /// has, and the same command again must find it gone.
@@ -93,14 +98,16 @@ pub struct Destination {
     pub(super) prefix: RelPath,
     /// See [`DestinationRequest::claims`].
     pub(super) claims: Vec<RelPath>,
-    /// Whether the log was made for this very request, not for one that covers it.
-    pub(super) is_own_log: bool,
     pub(super) owner: Vec<u8>,
     pub(super) boot_id: BootId,
     pub(super) durability: Durability,
     pub(super) notices: Vec<Error>,
     /// Whose partial files are not ours to remove.
     pub(super) others: Option<OtherLogs>,
+    /// Other transfers' logs, and what may be taken over of them.
+    pub(super) neighbours: Option<Neighbours>,
+    /// The largest object of what may be taken over.
+    left_object_bytes: u64,
     place: Option<LogPlace>,
     /// Whether the log was removed: nothing more is to be said in it.
     pub(super) is_log_removed: bool,
@@ -108,39 +115,51 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Finds the log that covers the claims, in the destination folder or above it, or makes one;
-    /// takes its lease.
+    /// Finds the transfer's log or makes it; takes its lease.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseHeld`] names the transfer that is writing there; `LogVersion` and
-    /// `LogDamaged` for logs that cannot be read; what the store says.
+    /// [`ErrorKind::LeaseHeld`] names the session of this transfer that is writing there;
+    /// `PermissionDenied` when the log is another owner's; `LogVersion` and `LogDamaged` for a log that
+    /// cannot be read; what the store says.
     pub fn open(request: DestinationRequest) -> Result<Self> {
+        Self::open_marked(request, 0)
+    }
+
+    /// The same for a transfer that takes what `selection` says. It is refused as a whole while another
+    /// transfer writes the same names by the same selection.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for(request: DestinationRequest, selection: &Selection) -> Result<Self> {
+        let (include, exclude) = (&selection.include, &selection.exclude);
+        let mark = place::request_mark(&request.claims, include, exclude);
+        Self::open_marked(request, mark)
+    }
+
+    fn open_marked(request: DestinationRequest, mark: u64) -> Result<Self> {
         let boot_id = boot_id()?;
         if !request.store.capabilities().can_hold_log {
             return Self::without_log(request, boot_id);
         }
-        let place = find(&request)?;
-        let lease_name = place::lease_of_log(&place.log).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
-        })?;
-        let lease_path = place.folder.join(&lease_name)?;
-        let log_path = place.folder.join(&place.log)?;
-        let (file, record) = lock(&place, &lease_path, &request, &boot_id)?;
+        let place = own_place(&request)?;
+        refuse_owner(&place, &request, &boot_id)?;
+        refuse_same_request(&place, &request.words, mark, None)?;
+        let (store, transfer) = (place.store.as_ref(), &request.transfer);
+        let record = |epoch| record_of(store, transfer, &boot_id, epoch, mark);
+        let (file, record) = lock_lease(&place, &record, &request.words, HOLDER_PATIENCE)?;
         let lease = Lease::new(file, record);
-        let log_words = format!("the log {log_path} of {}", request.words);
-        Self::open_log(place, lease, log_words, request, boot_id)
+        Self::open_log(place, lease, request, boot_id)
     }
 
     /// Reads or makes the log whose lease is held. If that fails, what was made here goes.
     fn open_log(
         place: LogPlace,
         mut lease: Lease,
-        log_words: String,
         request: DestinationRequest,
         boot_id: BootId,
     ) -> Result<Self> {
-        let is_own_log = place.prefix.is_root() && place.log == place::log_name(&request.claims)?;
         let log_path = place.folder.join(&place.log)?;
+        let log_words = format!("the log {log_path} of {}", request.words);
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
         let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
@@ -149,14 +168,7 @@ impl Destination {
         };
         // The lease may have been lost and begun anew; the log's holders count as well.
         let logged = recovery.as_ref().map(|recovery| recovery.tenure.epoch);
-        let record = &mut lease.record;
-        if logged.is_some_and(|logged| logged >= record.epoch) {
-            record.epoch = lease::next_epoch(Some(record), logged)?;
-            lease
-                .file
-                .write_at(record.slot_offset(), &record.encode()?)?;
-        }
-        lease.file.sync()?;
+        raise_epoch(&mut lease, logged)?;
         let tenure = tenure(&request, &boot_id, lease.record.epoch, &lease.record);
         let mut notices = Vec::new();
         let (log, found) = match recovery {
@@ -184,10 +196,18 @@ impl Destination {
                 )
             }
         };
-        // Somebody whose claims overlap ours may have begun since we looked. Now that our log can be
-        // seen, whoever made the later one sees the other's.
-        refuse_others(&place, &request)?;
+        // Another transfer of the same request may have begun since we looked. Now that our lease can be
+        // seen, whoever came later sees the other's.
+        refuse_same_request(
+            &place,
+            &request.words,
+            lease.record.request,
+            Some(&place.log),
+        )?;
+        let mut neighbours = Neighbours::new(&request, Some(log_path.clone()));
         Ok(Self {
+            left_object_bytes: neighbours.object_bytes_max(&request.owner)?,
+            neighbours: Some(neighbours),
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
             is_log_removed: false,
             offer: None,
@@ -199,7 +219,6 @@ impl Destination {
             log_words,
             prefix: place.prefix.clone(),
             claims: request.claims,
-            is_own_log,
             owner: request.owner,
             boot_id,
             durability: request.durability,
@@ -210,12 +229,15 @@ impl Destination {
 
     /// For a store that keeps no files: the log lives as long as this process.
     fn without_log(request: DestinationRequest, boot_id: BootId) -> Result<Self> {
-        let record = record(&request, &boot_id, 1);
+        let store = request.store.as_ref();
+        let record = record_of(store, &request.transfer, &boot_id, 1, 0);
         let tenure = tenure(&request, &boot_id, 1, &record);
         let header = header(&request, request.claims.clone(), tenure);
         let file: Box<dyn LogFile + Send> = Box::new(MemoryFile::new());
         Ok(Self {
             others: None,
+            neighbours: None,
+            left_object_bytes: 0,
             is_log_removed: false,
             offer: None,
             store: request.store,
@@ -226,7 +248,6 @@ impl Destination {
             log_words: "the log in memory".to_owned(),
             prefix: RelPath::root(),
             claims: request.claims,
-            is_own_log: true,
             owner: request.owner,
             boot_id,
             durability: request.durability,
@@ -265,15 +286,13 @@ impl Destination {
         self.can().keeps_nothing
     }
 
-    /// The largest object that an unfinished file was cut into; a resume goes on in it, so buffers
-    /// should be no smaller. 0 when nothing is unfinished.
+    /// The largest object that an unfinished file was cut into, here or by a transfer that left it; a
+    /// resume goes on in it, so buffers should be no smaller. 0 when nothing is unfinished.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let files = self.log.files();
-        files
-            .map(|(_, file)| file.object_bytes.get())
-            .max()
-            .unwrap_or(0)
+        let own = files.map(|(_, file)| file.object_bytes.get()).max();
+        own.unwrap_or(0).max(self.left_object_bytes)
     }
 
     /// Whether device numbers in the log are of this boot: those it was found with are of its last
@@ -300,14 +319,58 @@ impl Destination {
     }
 }
 
-fn record(request: &DestinationRequest, boot_id: &BootId, epoch: u64) -> LeaseRecord {
+/// What stands in a lease that this process takes in `store`.
+pub(super) fn record_of(
+    store: &dyn Store,
+    transfer: &TransferId,
+    boot_id: &BootId,
+    epoch: u64,
+    request: u64,
+) -> LeaseRecord {
     LeaseRecord {
         epoch,
         holder: holder(std::process::id()),
-        transfer: request.transfer.clone(),
+        transfer: transfer.clone(),
         boot_id: boot_id.clone(),
         host: host_name(),
+        request,
+        lock: lock_kind(store),
     }
+}
+
+/// Raises a lease's epoch above that of its log: the lease may have been lost and begun anew.
+pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> {
+    let record = &mut lease.record;
+    if logged.is_some_and(|logged| logged >= record.epoch) {
+        record.epoch = lease::next_epoch(Some(record), logged)?;
+        lease
+            .file
+            .write_at(record.slot_offset(), &record.encode()?)?;
+    }
+    lease.file.sync()
+}
+
+/// Refuses when the log is another owner's. Before the lease is taken: nothing of it is changed.
+fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -> Result<()> {
+    let log = at.folder.join(&at.log)?;
+    let opened = at.store.open_control(&log, ControlMode::ReadOnly);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // What cannot be read is told once the lease is ours.
+    let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file)) else {
+        return Ok(());
+    };
+    let words = format!("the log {log} of {}", request.words);
+    let judge = trust::Sink {
+        log: &words,
+        owner: &request.owner,
+        boot_id,
+        durability: request.durability,
+    };
+    trust::check_owner_in(found.header(), &judge)
 }
 
 /// This program, and the process that it is.
@@ -390,28 +453,34 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     }
 }
 
-/// Takes the lease and notes ourselves in it.
-fn lock(
+/// Takes the lease of a log, notes in it what `record` says for an epoch, and waits until calls of who had
+/// it before can do nothing more.
+pub(super) fn lock_lease(
     place: &LogPlace,
-    path: &RelPath,
-    request: &DestinationRequest,
-    boot_id: &BootId,
+    record: &dyn Fn(u64) -> LeaseRecord,
+    words: &str,
+    patience: Duration,
 ) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
-    let patience = Instant::now() + HOLDER_PATIENCE;
+    let patience = Instant::now() + patience;
+    let name = place::lease_of_log(&place.log).ok_or_else(|| {
+        Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
+    })?;
+    let path = place.folder.join(&name)?;
+    let store = place.store.as_ref();
     loop {
-        let file = place.store.open_control(path, ControlMode::Create)?;
-        if file.try_lock()? {
+        let file = store.open_control(&path, ControlMode::Create)?;
+        // The lock alone does not tell: a holder of another kind is not kept out by it.
+        if !is_at_work(store, &path, file.as_ref())? && file.try_lock()? {
             let before = read_lease(file.as_ref())?;
-            let epoch = lease::next_epoch(before.as_ref(), None)?;
-            let record = record(request, boot_id, epoch);
+            let record = record(lease::next_epoch(before.as_ref(), None)?);
             file.write_at(record.slot_offset(), &record.encode()?)?;
-            if is_named(place.store.as_ref(), path, &record)? {
+            if is_named(store, &path, &record)? {
                 if let Some(before) = &before {
                     // It was not given back: where locks do not reach, its holder may still work on what it
                     // saw last, and a call of its may still be on the way.
                     let late = match is_gone(before, &record) {
                         true => Duration::ZERO,
-                        false => place.store.capabilities().late_calls,
+                        false => store.capabilities().late_calls,
                     };
                     std::thread::sleep(late.max(FRESH));
                 }
@@ -419,10 +488,43 @@ fn lock(
             }
         }
         if Instant::now() >= patience {
-            return Err(held(file.as_ref(), &request.words));
+            return Err(held(file.as_ref(), words));
         }
         std::thread::sleep(HOLDER_PAUSE);
     }
+}
+
+/// How long a holder whose lock cannot be seen is taken for alive after its lease or its log was written
+/// last. Transfers write their logs every few seconds; one that stalls for longer is fenced, and loses
+/// nothing.
+const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
+
+/// Whether a holder whose kind of lock `store` does not see may still be at work.
+pub(super) fn is_at_work(
+    store: &dyn Store,
+    path: &RelPath,
+    file: &dyn ControlFile,
+) -> Result<bool> {
+    let Some(record) = read_lease(file)? else {
+        return Ok(false);
+    };
+    if !lock_kind(store).is_blind_to(record.lock) {
+        return Ok(false);
+    }
+    let log = path
+        .parent()
+        .zip(path.name().as_ref().and_then(place::log_of));
+    let log = log.map(|(folder, log)| folder.join(&log)).transpose()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    for path in log.iter().chain([path]) {
+        let changed = store.stat(path)?.map(|state| state.modified.seconds);
+        let age = changed.map(|changed| now.saturating_sub(changed).unsigned_abs());
+        if age.is_some_and(|age| age < UNSEEN_ALIVE.as_secs()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the file that was locked is still the one of that name. Between opening and locking it, a
@@ -453,7 +555,7 @@ pub(super) fn boot_id() -> Result<BootId> {
     BootId::new(text.trim().as_bytes())
 }
 
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -465,7 +567,7 @@ pub(super) fn host_name() -> String {
 mod tests {
     use super::{holder, host_name, is_gone};
     use dray_core::TransferId;
-    use dray_log::{BootId, LeaseRecord};
+    use dray_log::{BootId, LeaseRecord, LockKind};
 
     fn record(process: u32, host: &str) -> LeaseRecord {
         LeaseRecord {
@@ -474,6 +576,8 @@ mod tests {
             transfer: TransferId::new("test").expect("an id"),
             boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
             host: host.to_owned(),
+            request: 0,
+            lock: LockKind::System,
         }
     }
 

@@ -3,12 +3,14 @@
 use crate::extent::Extent;
 use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
+use crate::sink::adopt::Others;
 use crate::sink::clear::{below, id_of};
 use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::hold::Lease;
 use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
+use crate::sink::neighbours::Neighbours;
 use crate::sink::peek;
 use dray_core::checksum::Summer;
 use dray_core::maps::{HashMap, HashSet};
@@ -51,8 +53,13 @@ pub(super) struct Space {
     /// Partial files that have their final names, by path, whose end in the log is not committed:
     /// until then their old names are not free.
     ended: Mutex<Vec<(RelPath, Name)>>,
-    /// Unfinished files of the log that this transfer has met. Others may be another request's.
+    /// Unfinished files of the log that this transfer has met.
     pub(super) met: Mutex<HashSet<RelPath>>,
+    /// Other transfers' logs; none at a store that keeps no logs. Locked before the destination.
+    pub(super) neighbours: Mutex<Option<Neighbours>>,
+    pub(super) others: Mutex<Others>,
+    /// The largest object that this session's buffers take.
+    pub(super) object_bytes_max: u64,
 }
 
 /// How a name is given.
@@ -77,8 +84,13 @@ pub(super) fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> 
 }
 
 impl Space {
-    pub(super) fn new(mut destination: Destination, options: Options) -> Self {
+    pub(super) fn new(
+        mut destination: Destination,
+        options: Options,
+        object_bytes_max: u64,
+    ) -> Self {
         let others = destination.others.take();
+        let neighbours = destination.neighbours.take();
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
             // One whose path cannot be told is nobody's in this transfer.
@@ -100,6 +112,9 @@ impl Space {
             folders: Folders::default(),
             touched: Mutex::new(HashSet::default()),
             met: Mutex::new(HashSet::default()),
+            neighbours: Mutex::new(neighbours),
+            others: Mutex::default(),
+            object_bytes_max,
         }
     }
 
@@ -134,6 +149,10 @@ impl Space {
     ) -> Result<Arc<OpenFile>> {
         self.check_lease()?;
         let open = self.begin(path, key, object_bytes, resume)?;
+        if !resume && let Err(error) = self.settle_claim(path) {
+            self.discard(&open);
+            return Err(error);
+        }
         self.take_space(&open)?;
         Ok(open)
     }
@@ -192,7 +211,7 @@ impl Space {
         self.touch(folder_of(path));
         let id = partial.id();
         lock(&self.met).insert(path.clone());
-        let begun = destination.log.begin_file(FileBegin {
+        let begin = FileBegin {
             path: logged_path,
             key,
             object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
@@ -202,6 +221,11 @@ impl Space {
                 inode: id.inode,
                 born: id.born,
             },
+        };
+        // Said at once: whoever else is about to begin the file looks into our log.
+        let begun = destination.log.begin_file(begin).and_then(|number| {
+            destination.log.say()?;
+            Ok(number)
         });
         match begun {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
@@ -487,7 +511,7 @@ mod tests {
             durability: options.durability,
             words: "the destination".to_owned(),
         });
-        let space = Space::new(destination.expect("free"), options);
+        let space = Space::new(destination.expect("free"), options, 1 << 20);
         let path = RelPath::parse(b"large").expect("a good path");
         let key = ContentKey {
             size: 5,

@@ -78,7 +78,7 @@ impl Lease {
 }
 
 /// Time that goes on while the host sleeps: somebody else may take over meanwhile.
-fn since_boot() -> Duration {
+pub(super) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(
         u64::try_from(now.tv_sec).unwrap_or_default(),
@@ -102,7 +102,7 @@ pub(super) fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) 
 mod tests {
     use super::{FRESH, Lease};
     use dray_core::{End, ErrorKind, RelPath, TransferId};
-    use dray_log::{BootId, LeaseRecord};
+    use dray_log::{BootId, LeaseRecord, LockKind};
     use dray_store::{ControlMode, PosixOptions, PosixStore, Store};
     use std::thread;
 
@@ -113,6 +113,8 @@ mod tests {
             transfer: TransferId::new("test").expect("an id"),
             boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
             host: "here".to_owned(),
+            request: 0,
+            lock: LockKind::System,
         }
     }
 

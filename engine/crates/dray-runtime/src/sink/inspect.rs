@@ -3,7 +3,7 @@
 
 use crate::lock::lock;
 use crate::sink::files::{Space, folder_of, how, unless};
-use crate::sink::{look, peek};
+use crate::sink::peek;
 use dray_core::maps::HashSet;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -23,6 +23,13 @@ pub(super) struct Folders {
     fresh: Mutex<HashSet<RelPath>>,
     /// Could not be made, or may not be entered.
     refused: Mutex<HashSet<RelPath>>,
+}
+
+impl Folders {
+    /// Whether this transfer made the folder.
+    pub(super) fn is_fresh(&self, folder: &RelPath) -> bool {
+        lock(&self.fresh).contains(folder)
+    }
 }
 
 fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
@@ -74,18 +81,9 @@ impl Space {
             MadeDir::Existed => {
                 // A run that died may have made it, and its entry may not be durable yet.
                 self.touch(folder_of(path));
-                self.refuse_foreign_log(path)?;
             }
         }
         Ok(())
-    }
-
-    /// A folder that was there may have a log of its own, of a transfer that is running.
-    fn refuse_foreign_log(&self, path: &RelPath) -> Result<()> {
-        if self.lease.is_none() {
-            return Ok(());
-        }
-        look::refuse_logs_in(self.store.as_ref(), path)
     }
 
     fn make_symlink(&self, path: &RelPath, target: &[u8], metadata: &Metadata) -> Result<()> {
@@ -140,10 +138,13 @@ impl Space {
     /// Whether only this transfer has put anything where `path` lies.
     fn is_in_fresh_folder(&self, path: &RelPath) -> bool {
         path.parent()
-            .is_some_and(|folder| lock(&self.folders.fresh).contains(&folder))
+            .is_some_and(|folder| self.folders.is_fresh(&folder))
     }
 
     fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
+        if let Some(error) = self.refused(path) {
+            return Err(error);
+        }
         let existing = if self.is_in_fresh_folder(path) {
             None
         } else {
@@ -157,6 +158,9 @@ impl Space {
     }
 
     fn resume(&self, path: &RelPath, key: &ContentKey) -> Result<Option<Result<Resume, Error>>> {
+        if let Some(resume) = self.adopted(path) {
+            return Ok(Some(Ok(resume)));
+        }
         let mut guard = self.destination()?;
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;

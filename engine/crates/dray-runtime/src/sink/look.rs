@@ -1,16 +1,17 @@
-//! Looks for logs: one that speaks for the destination, and others whose writers may be at work on the
-//! same files, beside it, above it and below it.
+//! Looks for logs by their claims, and at leases.
 //!
-//! One writer: a log is made first and the others are looked for then, upward here and downward when
-//! a folder is entered; so of two that begin at once at least one sees the other.
+//! Not for: files that other logs speak of (`neighbours`).
 
-use super::destination::{DestinationRequest, HOLDER_PATIENCE, HOLDER_PAUSE, held, read_lease};
+use super::destination::{
+    DestinationRequest, HOLDER_PATIENCE, HOLDER_PAUSE, held, is_at_work, read_lease,
+};
 use super::log_file::StoredLog;
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_log::{place, recover};
+use dray_core::{ErrorKind, Name, RelPath, Result};
+use dray_log::neighbours::Follower;
+use dray_log::place;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Where a log lies.
 #[derive(Clone)]
@@ -53,85 +54,36 @@ pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>>
     Ok(found)
 }
 
-/// Where logs that concern the claims may lie: beside the destination, then upward to the root.
-fn levels(request: &DestinationRequest) -> Result<Vec<LogPlace>> {
-    let log = place::log_name(&request.claims)?;
-    let mut levels = vec![LogPlace {
+/// Where the transfer's own log lies: in the destination folder.
+pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
+    Ok(LogPlace {
         store: Arc::clone(&request.store),
         folder: log_folder(&RelPath::root())?,
-        log: log.clone(),
+        log: place::log_name(&request.claims, &request.transfer)?,
         prefix: RelPath::root(),
-    }];
+    })
+}
+
+/// Looks for a log whose claims cover those of the request, whoever made it: in the destination folder,
+/// then upward to the root.
+pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPlace>> {
+    let mut levels = vec![own_place(request)?];
     if let Some((store, top)) = &request.above {
         for (folder, prefix) in folders_above(top)? {
             levels.push(LogPlace {
                 store: Arc::clone(store),
                 folder: log_folder(&folder)?,
-                log: log.clone(),
                 prefix,
+                ..levels[0].clone()
             });
         }
     }
-    Ok(levels)
-}
-
-/// Looks for a log that covers the claims; without one, says where it would be made.
-pub(super) fn find(request: &DestinationRequest) -> Result<LogPlace> {
-    let levels = levels(request)?;
     for level in &levels {
-        if let Some(found) = look_in(level, request, None)? {
-            return Ok(found);
+        if let Some(found) = look_in(level, request)? {
+            return Ok(Some(found));
         }
     }
-    levels.into_iter().next().ok_or_else(|| {
-        Error::new(ErrorKind::Internal, End::Sink, "find the log").cause("no place for it")
-    })
-}
-
-/// Refuses when another transfer that may write what we claim holds its log, in the destination
-/// folder or above. The deeper log gives way, and of two in one folder the one of the greater name:
-/// the other waits until it has. What lies below is looked at before it is entered.
-pub(super) fn refuse_others(own: &LogPlace, request: &DestinationRequest) -> Result<()> {
-    for level in levels(request)? {
-        let is_here = level.prefix == own.prefix;
-        let look = Others {
-            own: is_here.then_some(&own.log),
-        };
-        look_in(&level, request, Some(look))?;
-    }
-    Ok(())
-}
-
-/// A log that is there.
-pub(super) struct FoundLog {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) log: RelPath,
-    pub(super) lease: RelPath,
-    /// The destination folder as seen from the log's top.
-    pub(super) prefix: RelPath,
-}
-
-/// The log that a transfer to this destination would go on with, if there is one.
-pub(super) fn find_existing(request: &DestinationRequest) -> Result<Option<FoundLog>> {
-    let at = find(request)?;
-    let names = at.store.list_control(&at.folder)?;
-    let lease = place::lease_of_log(&at.log).filter(|_| names.contains(&at.log));
-    let Some(lease) = lease else {
-        return Ok(None);
-    };
-    Ok(Some(FoundLog {
-        log: at.folder.join(&at.log)?,
-        lease: at.folder.join(&lease)?,
-        store: at.store,
-        prefix: at.prefix,
-    }))
-}
-
-/// A look that is not for a log to go on with.
-#[derive(Clone, Copy)]
-struct Others<'a> {
-    /// Our own log, in the folder where it is.
-    own: Option<&'a Name>,
+    Ok(None)
 }
 
 /// One rule for what this user may not open, wherever it lies: it is another's, can neither be gone
@@ -151,15 +103,9 @@ pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The log in one folder that covers the claims, if one is wanted. One that overlaps them, and is not
-/// to be gone on with, must not be in use.
-fn look_in(
-    at: &LogPlace,
-    request: &DestinationRequest,
-    others: Option<Others<'_>>,
-) -> Result<Option<LogPlace>> {
+/// The log in one folder that covers the claims.
+fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let names = reachable(at.store.list_control(&at.folder))?.unwrap_or_default();
-    let own = others.and_then(|others| others.own);
     let mine: Vec<RelPath> = if request.claims.is_empty() {
         vec![at.prefix.clone()]
     } else {
@@ -169,59 +115,54 @@ fn look_in(
             .map(|claim| at.prefix.join_path(claim));
         below.collect::<Result<_>>()?
     };
-    for name in names {
-        let Some(lease_name) = place::lease_of_log(&name).filter(|_| own != Some(&name)) else {
+    for log in names {
+        if place::lease_of_log(&log).is_none() {
             continue;
-        };
-        let path = at.folder.join(&name)?;
+        }
+        let path = at.folder.join(&log)?;
         let Some(file) = reachable(at.store.open_control(&path, ControlMode::ReadOnly))? else {
             continue;
         };
-        let lease = at.folder.join(&lease_name)?;
-        let recovery = match recover(&mut StoredLog::new(file)) {
-            Ok(Some(recovery)) => recovery,
-            Ok(None) => continue,
-            Err(error) if others.is_none() => return Err(error.file(&path)),
-            // It may speak of what we write; its holder would know.
-            Err(_) => {
-                refuse_if_held(at.store.as_ref(), &lease, &request.words, Duration::ZERO)?;
-                continue;
-            }
-        };
-        let theirs = &recovery.header.claims;
-        let covers = mine.iter().all(|claim| place::covers(theirs, claim));
-        if covers && others.is_none() {
-            return Ok(Some(LogPlace {
-                store: Arc::clone(&at.store),
-                folder: at.folder.clone(),
-                log: name,
-                prefix: at.prefix.clone(),
-            }));
-        }
-        let overlaps = mine.iter().any(|claim| {
-            place::covers(theirs, claim) || theirs.iter().any(|other| other.starts_with(claim))
-        });
-        if overlaps {
-            let gives_way = own.is_some_and(|own| *own < name);
-            let patience = if gives_way {
-                HOLDER_PATIENCE
-            } else {
-                Duration::ZERO
-            };
-            refuse_if_held(at.store.as_ref(), &lease, &request.words, patience)?;
+        let found =
+            Follower::begin(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
+        let Some(found) = found else { continue };
+        let theirs = &found.header().claims;
+        if mine.iter().all(|claim| place::covers(theirs, claim)) {
+            return Ok(Some(LogPlace { log, ..at.clone() }));
         }
     }
     Ok(None)
 }
 
-/// Refuses a transfer below whose folder another one writes. That one gives way if it began just
-/// now: it finds the log above its own.
-pub(super) fn refuse_logs_in(store: &dyn Store, folder: &RelPath) -> Result<()> {
-    let logs = log_folder(folder)?;
-    for name in reachable(store.list_control(&logs))?.unwrap_or_default() {
-        if let Some(lease) = place::lease_of_log(&name) {
-            let lease = logs.join(&lease)?;
-            refuse_if_held(store, &lease, &folder.to_string(), HOLDER_PATIENCE)?;
+/// Refuses while another transfer of the same request holds its log beside ours: the two would meet at
+/// every file. Of two that begin at once the log of the greater name, `own`, gives way; the other waits.
+pub(super) fn refuse_same_request(
+    at: &LogPlace,
+    words: &str,
+    mark: u64,
+    own: Option<&Name>,
+) -> Result<()> {
+    if mark == 0 {
+        return Ok(());
+    }
+    let until = Instant::now() + HOLDER_PATIENCE;
+    for log in reachable(at.store.list_control(&at.folder))?.unwrap_or_default() {
+        let is_another = log != at.log;
+        let Some(lease) = place::lease_of_log(&log).filter(|_| is_another) else {
+            continue;
+        };
+        let lease = at.folder.join(&lease)?;
+        let gives_way = own.is_some_and(|own| *own > log);
+        while let Some(Lookup::Held(file)) = reachable(look_at_lease(at.store.as_ref(), &lease))? {
+            let record = read_lease(file.as_ref())?;
+            if record.is_none_or(|record| record.request != mark) {
+                break;
+            }
+            if gives_way || Instant::now() >= until {
+                return Err(held(file.as_ref(), words));
+            }
+            drop(file);
+            std::thread::sleep(HOLDER_PAUSE);
         }
     }
     Ok(())
@@ -245,32 +186,12 @@ pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<Lookup>
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(Lookup::Free(0)),
         Err(error) => return Err(error),
     };
-    if !file.try_lock()? {
+    if is_at_work(store, path, file.as_ref())? || !file.try_lock()? {
         return Ok(Lookup::Held(file));
     }
     let last = read_lease(file.as_ref());
     file.unlock()?;
     Ok(Lookup::Free(last?.map_or(0, |record| record.epoch)))
-}
-
-/// Refuses when the lease at `path` is held by anybody, and for so long.
-///
-/// # Errors
-/// [`ErrorKind::LeaseHeld`] names the holder.
-pub(super) fn refuse_if_held(
-    store: &dyn Store,
-    path: &RelPath,
-    words: &str,
-    patience: Duration,
-) -> Result<()> {
-    let until = Instant::now() + patience;
-    while let Some(Lookup::Held(file)) = reachable(look_at_lease(store, path))? {
-        if Instant::now() >= until {
-            return Err(held(file.as_ref(), words));
-        }
-        std::thread::sleep(HOLDER_PAUSE);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::other_logs::{OtherLogs, Place};
 use crate::lock::lock;
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_log::place::partial_name_at_turn;
+use dray_log::place::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +23,8 @@ pub(super) struct Names {
     taken: Mutex<HashSet<Place>>,
     /// None at a store that keeps no logs.
     others: Mutex<Option<OtherLogs>>,
+    /// This transfer's log.
+    own_log: Option<Name>,
 }
 
 fn place_of(path: &RelPath, name: &Name) -> Place {
@@ -34,7 +36,23 @@ impl Names {
         Self {
             store,
             taken: Mutex::new(HashSet::default()),
+            own_log: others.as_ref().and_then(OtherLogs::own_name),
             others: Mutex::new(others),
+        }
+    }
+
+    /// The name of this transfer's log; none at a store that keeps none.
+    pub(super) const fn own_log(&self) -> Option<&Name> {
+        self.own_log.as_ref()
+    }
+
+    /// Names for a partial file, one after the other: those that everybody arrives at, then, for as many
+    /// writers as there may be, those of this transfer alone.
+    fn name_at(&self, final_name: &Name, turn: u32) -> Result<Option<Name>> {
+        match (turn.checked_sub(TURNS_MAX), &self.own_log) {
+            (None, _) => partial_name_at_turn(final_name, turn).map(Some),
+            (Some(turn), Some(log)) => partial_name_of_log(final_name, turn, log).map(Some),
+            (Some(_), None) => Ok(None),
         }
     }
 
@@ -70,8 +88,10 @@ impl Names {
     ) -> Result<(Name, T)> {
         let wrong = |kind| Error::new(kind, End::Sink, "name the partial file").file(path);
         let final_name = path.name().ok_or_else(|| wrong(ErrorKind::InvalidName))?;
-        for turn in 0..TURNS_MAX {
-            let name = partial_name_at_turn(&final_name, turn)?;
+        for turn in 0..2 * TURNS_MAX {
+            let Some(name) = self.name_at(&final_name, turn)? else {
+                break;
+            };
             if !self.take(path, &name) {
                 continue;
             }

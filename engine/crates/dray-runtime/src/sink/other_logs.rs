@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Logs whose content is remembered (guess, revisit); past it they are read again.
-const KNOWN_MAX: usize = 16;
+const KNOWN_MAX: usize = 64;
 
 /// A partial file: the folder it lies in, and its name there.
 pub(super) type Place = (RelPath, Name);
@@ -69,6 +69,11 @@ impl OtherLogs {
             own: None,
             known: HashMap::new(),
         }
+    }
+
+    /// The name of this transfer's own log.
+    pub(super) fn own_name(&self) -> Option<Name> {
+        self.own.as_ref().and_then(|(_, log)| log.name())
     }
 
     /// Whether one of them speaks of the partial file, or may be about to: then it is not ours to
@@ -203,7 +208,7 @@ mod tests {
     /// A transfer that breaks off with one file begun; returns the name of its partial file.
     fn broken_off(store: &Arc<dyn Store>, file: &str) -> Name {
         let destination = Destination::open(request(store, "theirs")).expect("free");
-        let space = Space::new(destination, Options::default());
+        let space = Space::new(destination, Options::default(), 1 << 20);
         let key = ContentKey {
             size: 5,
             demanded: None,

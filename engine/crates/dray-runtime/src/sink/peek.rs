@@ -4,44 +4,48 @@
 use super::destination::{self, DestinationRequest};
 use super::log_file::StoredLog;
 use super::look;
+use super::neighbours::{Neighbours, Speaker};
+use crate::lock::lock;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
 use dray_log::{BootId, LoggedFile, Recovery, recover};
 use dray_session::sink::{Existing, Facts, Resume};
 use dray_store::{ControlMode, FileKind, Store};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-/// A destination and its log as they are now; no lease is taken and nothing is made.
+/// A destination and the logs around it as they are now; no lease is taken and nothing is made.
 pub struct Peek {
     request: DestinationRequest,
     boot_id: BootId,
-    /// The log that speaks for the claims, the destination as seen from its top, its name.
-    log: Option<(Recovery, RelPath, String)>,
+    /// None at a store that keeps no logs.
+    neighbours: Option<Mutex<Neighbours>>,
+    /// Logs that were read whole, for one file after the other.
+    read: Mutex<HashMap<RelPath, Arc<Recovery>>>,
 }
+
+/// Logs that are kept in mind by a look (guess, revisit).
+const LOGS_MAX: usize = 16;
 
 impl Peek {
     /// Looks.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes there now; `LogVersion` and
-    /// `LogDamaged` for a log that cannot be read, `PermissionDenied` for one of another owner.
+    /// When this host's boot id cannot be read.
     pub fn open(request: DestinationRequest) -> Result<Self> {
-        let boot_id = destination::boot_id()?;
-        let log = match request.store.capabilities().can_hold_log {
-            true => read_log(&request, &boot_id)?,
-            false => None,
-        };
+        let has_logs = request.store.capabilities().can_hold_log;
         Ok(Self {
+            boot_id: destination::boot_id()?,
+            neighbours: has_logs.then(|| Mutex::new(Neighbours::new(&request, None))),
+            read: Mutex::default(),
             request,
-            boot_id,
-            log,
         })
     }
 
     /// What is known of one file.
     ///
     /// # Errors
-    /// What the store says; `PermissionDenied` when the log belongs to somebody else.
+    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes the file now; what the store says.
     pub fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
         let store = self.request.store.as_ref();
         Ok(Facts {
@@ -56,22 +60,63 @@ impl Peek {
         path: &RelPath,
         key: &ContentKey,
     ) -> Result<Option<Result<Resume, dray_core::Error>>> {
-        let Some((recovery, prefix, words)) = &self.log else {
+        let Some(neighbours) = &self.neighbours else {
             return Ok(None);
         };
-        let logged_path = prefix.join_path(path)?;
-        let Some(file) = recovery.files.get(&logged_path) else {
+        let mut neighbours = lock(neighbours);
+        neighbours.look_again();
+        let mut best: Option<Result<Resume, dray_core::Error>> = None;
+        for speaker in neighbours.speaking_of(path, &|_| false)? {
+            if let Some(error) = neighbours.refusal(&speaker, path)? {
+                return Err(error);
+            }
+            if speaker.owner != self.request.owner {
+                continue;
+            }
+            let Some(log) = self.read(&speaker)? else {
+                continue;
+            };
+            let Some(file) = log.files.get(&speaker.path) else {
+                continue;
+            };
+            let words = format!("the log {} of {}", speaker.log(), self.request.words);
+            let sink = trust::Sink {
+                log: &words,
+                owner: &self.request.owner,
+                boot_id: &self.boot_id,
+                durability: self.request.durability,
+            };
+            let store = self.request.store.as_ref();
+            let judged = judge(store, path, key, &log, (&speaker.path, file), &sink)?;
+            let judged = judged.map(resume_of);
+            let bytes = |one: &Result<Resume, _>| one.as_ref().map_or(0, |one| one.done.bytes());
+            if best
+                .as_ref()
+                .is_none_or(|best| bytes(best) < bytes(&judged))
+            {
+                best = Some(judged);
+            }
+        }
+        Ok(best)
+    }
+
+    fn read(&self, speaker: &Speaker) -> Result<Option<Arc<Recovery>>> {
+        let mut read = lock(&self.read);
+        if let Some(known) = read.get(speaker.log()) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let store = &speaker.place.store;
+        let opened = look::reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
+        let Some(file) = opened else { return Ok(None) };
+        let Ok(Some(recovery)) = recover(&mut StoredLog::new(file)) else {
             return Ok(None);
         };
-        let sink = trust::Sink {
-            log: words,
-            owner: &self.request.owner,
-            boot_id: &self.boot_id,
-            durability: self.request.durability,
-        };
-        let store = self.request.store.as_ref();
-        let judged = judge(store, path, key, recovery, (&logged_path, file), &sink)?;
-        Ok(Some(judged.map(resume_of)))
+        if read.len() >= LOGS_MAX {
+            read.clear();
+        }
+        let recovery = Arc::new(recovery);
+        read.insert(speaker.log().clone(), Arc::clone(&recovery));
+        Ok(Some(recovery))
     }
 }
 
@@ -102,36 +147,6 @@ pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
         done: trusted.done,
         object_bytes: trusted.object_bytes.get(),
     }
-}
-
-fn read_log(
-    request: &DestinationRequest,
-    boot_id: &BootId,
-) -> Result<Option<(Recovery, RelPath, String)>> {
-    let Some(found) = look::find_existing(request)? else {
-        return Ok(None);
-    };
-    look::refuse_if_held(
-        found.store.as_ref(),
-        &found.lease,
-        &request.words,
-        Duration::ZERO,
-    )?;
-    let file = found
-        .store
-        .open_control(&found.log, ControlMode::ReadOnly)?;
-    let words = format!("the log {} of {}", found.log, request.words);
-    let Some(recovery) = recover(&mut StoredLog::new(file))? else {
-        return Ok(None);
-    };
-    let judge = trust::Sink {
-        log: &words,
-        owner: &request.owner,
-        boot_id,
-        durability: request.durability,
-    };
-    trust::check_owner(&recovery, &judge)?;
-    Ok(Some((recovery, found.prefix, words)))
 }
 
 /// Where a file would lie. A folder that is still to be made lies where the one above it does.

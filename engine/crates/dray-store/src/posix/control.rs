@@ -18,6 +18,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
 
+/// How often the folder of control files is made for one file (guess, revisit).
+const FOLDER_TRIES: u32 = 100;
+
 /// Added to a control file's name while its next content is written.
 const NEXT_SUFFIX: &[u8] = b".next";
 
@@ -38,12 +41,16 @@ impl PosixStore {
                 rustix::fs::openat(folder.fd(), name, flags, PRIVATE_FILE)
             })
         };
-        let opened = match open() {
-            Err(Errno::NOENT) if is_made => self
+        let mut opened = open();
+        // Whoever is the last to end removes the folder, also one that was made a moment ago.
+        for _ in 0..FOLDER_TRIES {
+            if !is_made || !matches!(opened, Err(Errno::NOENT)) {
+                break;
+            }
+            opened = self
                 .make_control_folder(split(path.as_bytes()).0)
-                .and_then(|()| open()),
-            other => other,
-        };
+                .and_then(|()| open());
+        }
         let file = opened.map_err(|errno| place.error("open the control file", errno))?;
         Ok(PosixControl {
             file: RwLock::new(Arc::new(file)),

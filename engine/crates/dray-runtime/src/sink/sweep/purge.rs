@@ -1,18 +1,21 @@
 //! Removes what one transfer has left at its destination, and nothing else.
 //!
-//! A log belongs to the transfer that held it last: whoever goes on with another's partial data makes
-//! it its own, and the other has no more to say about it. So a purge takes the log that was made for
-//! this very destination, if this transfer held it last and this owner's it is, with all that it
-//! speaks of; it leaves what another transfer went on with, what is another owner's, and the log of a
-//! larger request, which speaks for other files as well.
+//! A transfer's partial data is what its own log speaks of. Whoever goes on with a file takes it over into
+//! its own log, and the other has no more to say about it. So a purge takes the log that this transfer has
+//! made for this very destination, if this owner's it is, with all that it speaks of; of other logs that
+//! cover the destination it only tells.
 
 use super::super::destination::DestinationRequest;
-use super::super::look::{LogPlace, find};
+use super::super::log_file::StoredLog;
+use super::super::look::{LogPlace, find_covering, own_place, reachable};
 use super::remove::{clear, remove_remnant, take};
 use super::survey::{self, survey};
 use super::{Found, What};
-use dray_core::{ErrorKind, Result, TransferId};
+use dray_core::{ErrorKind, RelPath, Result, TransferId};
+use dray_log::neighbours::Follower;
 use dray_log::place;
+use dray_store::ControlMode;
+use std::collections::BTreeSet;
 
 /// What became of a transfer's partial data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,18 +44,24 @@ impl DestinationRequest {
     /// `LeaseHeld` while somebody writes there; `LogVersion` and `LogDamaged` for a log that cannot be
     /// read; of the store: then some of it may be gone.
     pub fn purge(&self) -> Result<Purged> {
-        let at = find(self)?;
-        if !at.store.list_control(&at.folder)?.contains(&at.log) {
-            self.clear_remnant(&at)?;
-            return Ok(Purged::Nothing);
-        }
+        let own = own_place(self)?;
+        let at = match own.store.list_control(&own.folder)?.contains(&own.log) {
+            true => own,
+            false => match find_covering(self)? {
+                Some(at) => at,
+                None => {
+                    self.clear_remnant(&own)?;
+                    return Ok(Purged::Nothing);
+                }
+            },
+        };
         let look = |lease| survey(&at.store, &at.folder, &at.log, lease);
         let Some(found) = look(survey::Lease::Ask)?.filter(|found| found.found.what == What::Log)
         else {
             return Ok(Purged::Nothing);
         };
-        let is_own = self.is_own(&at)?;
-        if let Some(stays) = self.stays(&found.found, is_own) {
+        let is_ours = self.is_for_this(&at)?;
+        if let Some(stays) = self.stays(&found.found, is_ours) {
             return Ok(stays);
         }
         let lease_name = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
@@ -68,7 +77,7 @@ impl DestinationRequest {
             remove_remnant(&at, &lease)?;
             return Ok(Purged::Nothing);
         };
-        if let Some(stays) = self.stays(&survey.found, is_own) {
+        if let Some(stays) = self.stays(&survey.found, is_ours) {
             return Ok(stays);
         }
         clear(&at, &lease, &survey)?;
@@ -81,9 +90,6 @@ impl DestinationRequest {
     /// A purge that was broken off behind the log has left the lease, or the folder alone: nobody's data,
     /// and nobody else comes for it within the hour.
     fn clear_remnant(&self, at: &LogPlace) -> Result<()> {
-        if !self.is_own(at)? {
-            return Ok(());
-        }
         let lease_name = place::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
         if !at.store.list_control(&at.folder)?.contains(&lease_name) {
             // Only an empty folder goes so.
@@ -101,17 +107,26 @@ impl DestinationRequest {
         remove_remnant(at, &lease)
     }
 
-    /// Whether a log there is made for this very destination.
-    fn is_own(&self, at: &LogPlace) -> Result<bool> {
-        Ok(at.prefix.is_root() && at.log == place::log_name(&self.claims)?)
+    /// Whether a log there is made for this very destination, by whichever transfer.
+    fn is_for_this(&self, at: &LogPlace) -> Result<bool> {
+        let log = at.folder.join(&at.log)?;
+        let opened = reachable(at.store.open_control(&log, ControlMode::ReadOnly))?;
+        let header = match opened {
+            Some(file) => Follower::begin(&mut StoredLog::new(file))?,
+            None => None,
+        };
+        let wanted: BTreeSet<&RelPath> = self.claims.iter().collect();
+        Ok(at.prefix.is_root()
+            && header
+                .is_some_and(|log| log.header().claims.iter().collect::<BTreeSet<_>>() == wanted))
     }
 
     /// Why a log stays, if it does.
-    fn stays(&self, found: &Found, is_own: bool) -> Option<Purged> {
+    fn stays(&self, found: &Found, is_ours: bool) -> Option<Purged> {
         if found.owner.as_ref() != Some(&self.owner) {
             return Some(Purged::NotOurs);
         }
-        if !is_own {
+        if !is_ours {
             return Some(Purged::Larger);
         }
         let holder = found.transfer.as_ref();

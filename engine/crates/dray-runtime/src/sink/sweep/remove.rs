@@ -8,6 +8,7 @@
 use super::super::destination::{boot_id, held, host_name, is_named, read_lease};
 use super::super::hold::Lease;
 use super::super::look::LogPlace;
+use super::super::neighbours::lock_kind;
 use super::survey::{self, Survey, survey};
 use super::{Found, Place, What, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
@@ -165,6 +166,8 @@ pub(super) fn take(
         transfer: TransferId::new(TRANSFER)?,
         boot_id: boot_id()?,
         host: host_name(),
+        request: 0,
+        lock: lock_kind(store),
     };
     file.write_at(record.slot_offset(), &record.encode()?)?;
     match is_named(store, path, &record)? {

@@ -1,0 +1,316 @@
+//! Takes over what other transfers have left of the files that this one writes, and keeps away from what
+//! they are writing.
+//!
+//! Invariants owned here: a file of which a held log speaks is not touched; what is taken over is durable in
+//! our log before the other one forgets it; of another transfer nothing else is removed.
+
+use super::clear::id_of;
+use super::destination::{
+    Destination, HOLDER_PATIENCE, HOLDER_PAUSE, lock_lease, raise_epoch, record_of,
+};
+use super::files::Space;
+use super::hold::Lease;
+use super::log_file::StoredLog;
+use super::neighbours::{Neighbours, Speaker};
+use super::peek;
+use crate::lock::lock;
+use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
+use dray_log::neighbours::{Claim, adopt, claim};
+use dray_log::{
+    Ending, FileNumber, LogFile, LoggedFile, ObjectLog, Recovery, Tenure, UniversalLog, recover,
+    trust,
+};
+use dray_session::sink::{InspectItem, InspectTask, Resume};
+use dray_store::{ControlMode, StoreExt, SyncItem};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+/// What is known of others' claims on the files that are at hand.
+#[derive(Default)]
+pub(super) struct Others {
+    /// Files that another transfer writes.
+    refused: HashMap<RelPath, dray_core::Error>,
+    /// What was taken over of files, until it is told.
+    adopted: HashMap<RelPath, Resume>,
+    /// Holders that were waited for.
+    waited: HashSet<(bool, RelPath)>,
+}
+
+/// A file that is wanted, and how another log names it.
+struct Wanted<'a> {
+    path: &'a RelPath,
+    key: &'a ContentKey,
+    theirs: RelPath,
+}
+
+impl Space {
+    pub(super) fn neighbours(&self) -> Option<MutexGuard<'_, Option<Neighbours>>> {
+        let guard = lock(&self.neighbours);
+        guard.is_some().then_some(guard)
+    }
+
+    /// Before these entries are looked at: notes which of them others write, and takes over what nobody
+    /// goes on with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`], and what leaves our log in doubt.
+    pub(super) fn meet(&self, items: &[InspectItem]) -> Result<()> {
+        let Some(mut guard) = self.neighbours() else {
+            return Ok(());
+        };
+        let Some(neighbours) = guard.as_mut() else {
+            return Ok(());
+        };
+        let mut others = lock(&self.others);
+        (others.refused, others.adopted) = (HashMap::new(), HashMap::new());
+        neighbours.look_again();
+        let mut free: BTreeMap<(bool, RelPath), (Speaker, Vec<Wanted<'_>>)> = BTreeMap::new();
+        for item in items {
+            let InspectTask::File(key) = &item.task else {
+                continue;
+            };
+            let path = &item.path;
+            for speaker in neighbours.speaking_of(path, &|folder| self.is_fresh(folder))? {
+                let refusal = self.wait_for(neighbours, &mut others, &speaker, path)?;
+                if let Some(refusal) = refusal {
+                    others.refused.insert(path.clone(), refusal);
+                } else if speaker.owner == self.destination()?.owner {
+                    let theirs = speaker.path.clone();
+                    let entry = free.entry(speaker.id());
+                    let (_, wanted) = entry.or_insert_with(|| (speaker, Vec::new()));
+                    wanted.push(Wanted { path, key, theirs });
+                }
+            }
+        }
+        for (_, (speaker, mut wanted)) in free {
+            wanted.retain(|one| !others.refused.contains_key(one.path));
+            if !wanted.is_empty() {
+                self.check_lease()?;
+                self.take_over(&speaker, &wanted, &mut others)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A holder that is about to end is waited for, once.
+    fn wait_for(
+        &self,
+        neighbours: &Neighbours,
+        others: &mut Others,
+        speaker: &Speaker,
+        path: &RelPath,
+    ) -> Result<Option<dray_core::Error>> {
+        let first = others.waited.insert(speaker.id());
+        let patience = if first {
+            HOLDER_PATIENCE
+        } else {
+            Duration::ZERO
+        };
+        let until = Instant::now() + patience;
+        loop {
+            let refusal = neighbours.refusal(speaker, path)?;
+            if refusal.is_none() || Instant::now() >= until {
+                return Ok(refusal);
+            }
+            std::thread::sleep(HOLDER_PAUSE);
+        }
+    }
+
+    /// Why another transfer's file is not touched, if it is one.
+    pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
+        lock(&self.others).refused.get(path).cloned()
+    }
+
+    /// What was taken over of a file a moment ago.
+    pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
+        lock(&self.others).adopted.remove(path)
+    }
+
+    /// Takes over files of a log that nobody holds. One that somebody takes meanwhile is left, and what of
+    /// it cannot be trusted stays where it is.
+    fn take_over(&self, from: &Speaker, wanted: &[Wanted<'_>], others: &mut Others) -> Result<()> {
+        let Some((lease, file, recovery)) = self.take_log(from)? else {
+            return Ok(());
+        };
+        let mut guard = self.destination()?;
+        let destination = &mut *guard;
+        let mut ends = Vec::new();
+        for one in wanted {
+            let Some(theirs) = recovery.files.get(&one.theirs) else {
+                continue;
+            };
+            if let Some(resume) = self.take_file(destination, &recovery, one, theirs)? {
+                ends.push(theirs.number);
+                lock(&self.met).insert(one.path.clone());
+                others.adopted.insert(one.path.clone(), resume);
+            }
+        }
+        if ends.is_empty() {
+            return Ok(());
+        }
+        destination.log.commit_durably()?;
+        self.end_theirs(from, &lease, (file, recovery), &ends, destination)
+    }
+
+    /// The log's lease and what it says; none when somebody else has it, or it has gone.
+    #[expect(clippy::type_complexity, reason = "used once, where it is taken apart")]
+    fn take_log(
+        &self,
+        from: &Speaker,
+    ) -> Result<Option<(Lease, Box<dyn LogFile + Send>, Recovery)>> {
+        let (store, words) = (&from.place.store, from.log().to_string());
+        let (transfer, boot_id) = {
+            let destination = self.destination()?;
+            let transfer = destination.log.tenure().transfer.clone();
+            (transfer, destination.boot_id.clone())
+        };
+        let record = |epoch| record_of(store.as_ref(), &transfer, &boot_id, epoch, 0);
+        let mut taken = match lock_lease(&from.place, &record, &words, Duration::ZERO) {
+            Ok((file, record)) => Lease::new(file, record),
+            Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let opened = store.open_control(from.log(), ControlMode::Existing);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                // Whoever held it has removed it; the lease was made by us.
+                from.place.remove()?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(file));
+        let Ok(Some(recovery)) = recover(&mut file) else {
+            return Ok(None);
+        };
+        raise_epoch(&mut taken, Some(recovery.tenure.epoch))?;
+        Ok(Some((taken, file, recovery)))
+    }
+
+    /// Says in our log what another says of a file, if it can be trusted; what may be resumed.
+    fn take_file(
+        &self,
+        destination: &mut Destination,
+        recovery: &Recovery,
+        one: &Wanted<'_>,
+        theirs: &LoggedFile,
+    ) -> Result<Option<Resume>> {
+        let (store, path) = (self.store.as_ref(), one.path);
+        let sink = trust::Sink {
+            log: &destination.log_words,
+            owner: &destination.owner,
+            boot_id: &destination.boot_id,
+            durability: destination.durability,
+        };
+        let judged = peek::judge(store, path, one.key, recovery, (&one.theirs, theirs), &sink)?;
+        let Some(found) = peek::found_partial(store, path, theirs)? else {
+            return Ok(None);
+        };
+        let Ok(trusted) = judged else { return Ok(None) };
+        if trusted.object_bytes.get() > self.object_bytes_max {
+            return Ok(None);
+        }
+        let own_path = destination.prefix.join_path(path)?;
+        if let Some(ours) = destination.log.file(&own_path) {
+            // A run that died in the middle of this has left it in both.
+            let is_same = ours.partial.inode == theirs.partial.inode
+                && ours.partial.name == theirs.partial.name;
+            if !is_same {
+                return Ok(None);
+            }
+            if ours.done.bytes() >= theirs.done.bytes() {
+                return Ok(Some(Resume {
+                    done: ours.done.clone(),
+                    object_bytes: ours.object_bytes.get(),
+                }));
+            }
+            let number = ours.number;
+            destination.log.end_file(number, Ending::Dropped)?;
+            destination.log.commit_durably()?;
+        }
+        if trusted.must_sync {
+            let name = &theirs.partial.name;
+            store.sync_all(&[SyncItem::Partial { path, name }])?;
+        }
+        self.names.take(path, &theirs.partial.name);
+        self.touch(path.parent().unwrap_or_else(RelPath::root));
+        adopt(
+            &mut destination.log,
+            &own_path,
+            theirs,
+            id_of(&found).device,
+        )?;
+        Ok(Some(peek::resume_of(trusted)))
+    }
+
+    /// Ends in their log what ours speaks of now, and removes a log that says nothing more.
+    fn end_theirs(
+        &self,
+        from: &Speaker,
+        lease: &Lease,
+        (file, recovery): (Box<dyn LogFile + Send>, Recovery),
+        ends: &[FileNumber],
+        destination: &Destination,
+    ) -> Result<()> {
+        let tenure = Tenure {
+            epoch: lease.record.epoch,
+            holder: lease.record.holder.clone(),
+            // What stays in it is still the other transfer's.
+            transfer: recovery.tenure.transfer.clone(),
+            boot_id: destination.boot_id.clone(),
+            durability: recovery.tenure.durability,
+        };
+        let mut log = UniversalLog::resume(file, recovery, tenure)?;
+        for number in ends {
+            log.end_file(*number, Ending::Dropped)?;
+        }
+        log.commit_durably()?;
+        if log.files().next().is_none() {
+            lease.check()?;
+            from.place.remove()?;
+        }
+        Ok(())
+    }
+
+    /// After a file was begun and said in our log: whether it is ours. Of two that begin one file at once
+    /// one stays at the most.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseHeld`] names who writes it.
+    pub(super) fn settle_claim(&self, path: &RelPath) -> Result<()> {
+        let until = Instant::now() + HOLDER_PATIENCE;
+        loop {
+            let (held, own) = {
+                let Some(mut guard) = self.neighbours() else {
+                    return Ok(());
+                };
+                let Some(neighbours) = guard.as_mut() else {
+                    return Ok(());
+                };
+                neighbours.look_again();
+                let mut held = Vec::new();
+                for one in neighbours.speaking_of(path, &|folder| self.is_fresh(folder))? {
+                    if let Some(error) = neighbours.refusal(&one, path)? {
+                        held.push((one.place.log, error));
+                    }
+                }
+                (held, self.names.own_log().cloned())
+            };
+            let names: Vec<&Name> = held.iter().map(|(log, _)| log).collect();
+            let claim = own.map_or(Claim::Ours, |own| claim(&own, names));
+            let Some((_, error)) = held.into_iter().next() else {
+                return Ok(());
+            };
+            if claim == Claim::Theirs || Instant::now() >= until {
+                return Err(error);
+            }
+            std::thread::sleep(HOLDER_PAUSE);
+        }
+    }
+
+    fn is_fresh(&self, folder: &RelPath) -> bool {
+        self.folders.is_fresh(folder)
+    }
+}

@@ -1,0 +1,343 @@
+//! Logs of other transfers around a destination: those of the same folder, of the folders above it up to
+//! the exported root, and of the folders in it. For a file they tell who speaks of it, and who of those is
+//! at work.
+//!
+//! Not for: partial files whose names meet (`other_logs`), taking files over (`adopt`).
+
+use super::destination::{DestinationRequest, held};
+use super::hold::since_boot;
+use super::log_file::StoredLog;
+use super::look::{LogPlace, Lookup, folders_above, log_folder, look_at_lease, reachable};
+use dray_core::{Error, ErrorKind, Name, RelPath, Result};
+use dray_log::neighbours::{Follower, Spoken};
+use dray_log::{LockKind, place};
+use dray_store::{ControlMode, FileKind, FileState, Store};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Logs that are remembered; of more, the first by name are (guess, revisit). What is forgotten is sent
+/// again, and partial files are exclusive all the same.
+const LOGS_MAX: usize = 256;
+
+/// Unfinished files that are remembered of one log (guess, revisit).
+const FILES_MAX: usize = 1 << 16;
+
+/// How long a list of logs is believed where each look is a round trip. A transfer that begins meanwhile
+/// sees us.
+const REMOTE_FRESH: Duration = Duration::from_secs(1);
+
+/// Which store a log lies in: the destination's, or the one that reaches above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum At {
+    Destination,
+    Above,
+}
+
+/// A log by its place.
+type Key = (At, RelPath);
+
+struct Neighbour {
+    state: FileState,
+    /// None for what cannot be read: empty yet, damaged, of another version.
+    follower: Option<Follower>,
+}
+
+/// A log that speaks of a file.
+pub(super) struct Speaker {
+    key: Key,
+    /// Where the log lies, `prefix` being the destination as its top sees it.
+    pub(super) place: LogPlace,
+    /// The file as the log names it.
+    pub(super) path: RelPath,
+    pub(super) spoken: Spoken,
+    /// Whom the log belongs to.
+    pub(super) owner: Vec<u8>,
+}
+
+impl Speaker {
+    /// The log's path in its store.
+    pub(super) const fn log(&self) -> &RelPath {
+        &self.key.1
+    }
+
+    /// Tells logs apart.
+    pub(super) fn id(&self) -> (bool, RelPath) {
+        (self.key.0 == At::Above, self.key.1.clone())
+    }
+}
+
+/// See the module's head.
+pub(super) struct Neighbours {
+    store: Arc<dyn Store>,
+    /// The store of the exported root, and the destination in it.
+    above: Option<(Arc<dyn Store>, RelPath)>,
+    /// This transfer's own log, which is none of them.
+    own: Option<RelPath>,
+    words: String,
+    known: HashMap<Key, Neighbour>,
+    listed: HashMap<Key, (Duration, Vec<Name>)>,
+    looked: HashSet<Key>,
+}
+
+impl Neighbours {
+    /// Those around the destination of `request`; `own` is its own log, if it has one.
+    pub(super) fn new(request: &DestinationRequest, own: Option<RelPath>) -> Self {
+        Self {
+            store: Arc::clone(&request.store),
+            above: request.above.clone(),
+            own,
+            words: request.words.clone(),
+            known: HashMap::new(),
+            listed: HashMap::new(),
+            looked: HashSet::new(),
+        }
+    }
+
+    fn store(&self, at: At) -> &Arc<dyn Store> {
+        match (at, &self.above) {
+            (At::Above, Some((above, _))) => above,
+            _ => &self.store,
+        }
+    }
+
+    /// What was read before this counts no longer.
+    pub(super) fn look_again(&mut self) {
+        let is_remote = !self.store.capabilities().late_calls.is_zero();
+        let now = since_boot();
+        let is_fresh = |since: Duration| is_remote && now.saturating_sub(since) < REMOTE_FRESH;
+        self.listed.retain(|_, (since, _)| is_fresh(*since));
+        self.looked.clear();
+    }
+
+    /// The logs that speak of the file at `path`, as of the last [`Self::look_again`]. Folders that
+    /// `is_fresh` were made by this transfer, so no older log lies in them.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn speaking_of(
+        &mut self,
+        path: &RelPath,
+        is_fresh: &dyn Fn(&RelPath) -> bool,
+    ) -> Result<Vec<Speaker>> {
+        let mut tops = Vec::new();
+        for (top, seen) in folders_above(path)? {
+            if !is_fresh(&top) {
+                tops.push((At::Destination, top, seen, RelPath::root()));
+            }
+        }
+        if let Some((_, destination)) = &self.above {
+            for (top, seen) in folders_above(destination)? {
+                let path = seen.join_path(path)?;
+                tops.push((At::Above, top, path, seen));
+            }
+        }
+        let mut found = Vec::new();
+        for (at, top, seen, prefix) in tops {
+            self.speaking_in(at, &top, &seen, &prefix, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn speaking_in(
+        &mut self,
+        at: At,
+        top: &RelPath,
+        path: &RelPath,
+        prefix: &RelPath,
+        found: &mut Vec<Speaker>,
+    ) -> Result<()> {
+        let folder = log_folder(top)?;
+        for log in self.logs_in(at, &folder)? {
+            let key = (at, folder.join(&log)?);
+            if at == At::Destination && self.own.as_ref() == Some(&key.1) {
+                continue;
+            }
+            self.read(&key)?;
+            let follower = self.known.get(&key).and_then(|one| one.follower.as_ref());
+            let Some((follower, spoken)) = follower.and_then(|one| Some((one, one.file(path)?)))
+            else {
+                continue;
+            };
+            found.push(Speaker {
+                place: LogPlace {
+                    store: Arc::clone(self.store(at)),
+                    folder: folder.clone(),
+                    log,
+                    prefix: prefix.clone(),
+                },
+                path: path.clone(),
+                spoken: spoken.clone(),
+                owner: follower.header().owner.clone(),
+                key,
+            });
+        }
+        Ok(())
+    }
+
+    /// The names of the logs in one folder.
+    fn logs_in(&mut self, at: At, folder: &RelPath) -> Result<Vec<Name>> {
+        let key = (at, folder.clone());
+        if let Some((_, names)) = self.listed.get(&key) {
+            return Ok(names.clone());
+        }
+        let names = reachable(self.store(at).list_control(folder))?.unwrap_or_default();
+        let mut names: Vec<Name> = names
+            .into_iter()
+            .filter(|name| place::lease_of_log(name).is_some())
+            .collect();
+        names.sort_unstable();
+        names.truncate(LOGS_MAX);
+        self.listed.insert(key, (since_boot(), names.clone()));
+        Ok(names)
+    }
+
+    /// Reads what was appended to a log since it was read last.
+    fn read(&mut self, key: &Key) -> Result<()> {
+        if !self.looked.insert(key.clone()) {
+            return Ok(());
+        }
+        let store = Arc::clone(self.store(key.0));
+        let state = reachable(store.stat(&key.1))?.flatten();
+        let Some(state) = state.filter(|state| state.kind == FileKind::File) else {
+            self.known.remove(key);
+            return Ok(());
+        };
+        let known = self.known.get(key);
+        if known.is_some_and(|known| known.state == state) {
+            return Ok(());
+        }
+        let opened = reachable(store.open_control(&key.1, ControlMode::ReadOnly))?;
+        let Some(file) = opened else {
+            self.known.remove(key);
+            return Ok(());
+        };
+        let mut file = StoredLog::new(file);
+        let known = self.known.remove(key).and_then(|one| one.follower);
+        let follower = match known {
+            Some(mut follower) => match follower.follow(&mut file, FILES_MAX) {
+                Ok(true) => Some(follower),
+                _ => begin(&mut file),
+            },
+            None => begin(&mut file),
+        };
+        if self.known.len() < LOGS_MAX {
+            let neighbour = Neighbour { state, follower };
+            self.known.insert(key.clone(), neighbour);
+        }
+        Ok(())
+    }
+
+    /// Why the file is another's, if whoever holds `speaker` is still at it.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn refusal(&self, speaker: &Speaker, path: &RelPath) -> Result<Option<Error>> {
+        let Some(error) = holder(&speaker.place, &self.words)? else {
+            return Ok(None);
+        };
+        // It has its name already, and its end was not written yet.
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        let partial = folder.join(&speaker.spoken.partial.name)?;
+        let there = self.store.stat(&partial)?;
+        let is_there = there.is_some_and(|there| there.inode == speaker.spoken.partial.inode);
+        Ok(is_there.then(|| error.file(path)))
+    }
+
+    /// The largest object of what `owner` has left around the destination, which may be taken over.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn object_bytes_max(&mut self, owner: &[u8]) -> Result<u64> {
+        let mut tops = vec![(At::Destination, RelPath::root(), RelPath::root())];
+        if let Some((_, destination)) = &self.above {
+            for (top, seen) in folders_above(destination)? {
+                tops.push((At::Above, top, seen));
+            }
+        }
+        let mut most = 0;
+        for (at, top, prefix) in tops {
+            let folder = log_folder(&top)?;
+            for log in self.logs_in(at, &folder)? {
+                let key = (at, folder.join(&log)?);
+                self.read(&key)?;
+                let follower = self.known.get(&key).and_then(|one| one.follower.as_ref());
+                let ours = follower.filter(|one| one.header().owner == owner);
+                let files = ours.into_iter().flat_map(Follower::files);
+                let here = files.filter(|file| file.path.starts_with(&prefix));
+                most = here
+                    .map(|file| file.object_bytes)
+                    .max()
+                    .unwrap_or(0)
+                    .max(most);
+            }
+        }
+        Ok(most)
+    }
+
+    /// Another transfer of `owner` whose log in the destination's own folder has these very claims and
+    /// unfinished files.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub(super) fn same_claims(
+        &mut self,
+        owner: &[u8],
+        claims: &[RelPath],
+    ) -> Result<Option<dray_core::TransferId>> {
+        let folder = log_folder(&RelPath::root())?;
+        let wanted: HashSet<&RelPath> = claims.iter().collect();
+        for log in self.logs_in(At::Destination, &folder)? {
+            let key = (At::Destination, folder.join(&log)?);
+            if self.own.as_ref() == Some(&key.1) {
+                continue;
+            }
+            self.read(&key)?;
+            let follower = self.known.get(&key).and_then(|one| one.follower.as_ref());
+            let Some(follower) = follower else { continue };
+            let header = follower.header();
+            let is_same = header.claims.iter().collect::<HashSet<_>>() == wanted;
+            if is_same && header.owner == owner && follower.files().next().is_some() {
+                return Ok(Some(follower.tenure().transfer.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads a log from its begin; none for one that cannot be read.
+fn begin(file: &mut StoredLog) -> Option<Follower> {
+    let mut follower = Follower::begin(file).ok()??;
+    let is_read = follower.follow(file, FILES_MAX).ok()?;
+    is_read.then_some(follower)
+}
+
+/// What keeps others out of a lease in `store`.
+pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
+    match store.capabilities().late_calls.is_zero() {
+        true => LockKind::System,
+        false => LockKind::Server,
+    }
+}
+
+/// Who holds a log, if anybody does.
+///
+/// # Errors
+/// Of the store.
+pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
+    let Some(lease) = place::lease_of_log(&at.log) else {
+        return Ok(None);
+    };
+    let lease = at.folder.join(&lease)?;
+    match reachable(look_at_lease(at.store.as_ref(), &lease)) {
+        Ok(Some(Lookup::Held(file))) => Ok(Some(held(file.as_ref(), words))),
+        Ok(_) => Ok(None),
+        // Its program is a newer one, which may be at work.
+        Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
+            Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
+                .cause(format!("a newer program's transfer writes to {words}"))
+                .remedy("wait for it, or cancel it"),
+        )),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,178 @@
+//! Several transfers write one destination at a time, each with a log and a lease of its own: the rules of
+//! neighbours (docs/design/object-log.md) as they ship, on the simulated disk, step by step in any order,
+//! with kills and crashes in between.
+//!
+//! Not for: one transfer's session (`world`).
+
+mod checks;
+mod host;
+
+pub use host::Writer;
+
+use crate::disk::Disk;
+use crate::world::Violation;
+use dray_core::{RelPath, Result};
+use dray_sched::draw::Draw;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Bytes of an object.
+pub const OBJECT_BYTES: u64 = 8;
+
+/// Steps after which a world does not come to an end.
+const STEPS_MAX: u64 = 6_000;
+
+/// A planted defect that a checker has to notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// A transfer that ends removes what all logs speak of that nobody holds.
+    CleansAll,
+    /// Nobody looks again after it has begun a file.
+    NoSecondLook,
+    /// Of two that begin a file the smaller name writes at once.
+    DoesNotWait,
+    /// The other log forgets the file before our own is durable.
+    EndsFirst,
+    /// What a held log speaks of is taken over too.
+    TakesHeld,
+    /// Nothing is taken over.
+    NeverAdopts,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::CleansAll,
+        Self::NoSecondLook,
+        Self::DoesNotWait,
+        Self::EndsFirst,
+        Self::TakesHeld,
+        Self::NeverAdopts,
+    ];
+}
+
+/// What all writers share.
+pub struct Place {
+    /// The destination's disk.
+    pub disk: Rc<RefCell<Disk>>,
+    /// The files, by path, as they must arrive.
+    pub files: BTreeMap<RelPath, Vec<u8>>,
+    /// Logs whose lease is held, and by which transfer.
+    pub held: BTreeMap<RelPath, usize>,
+    /// Transfers that may write a file now.
+    pub writing: BTreeMap<RelPath, BTreeSet<usize>>,
+    /// Objects that some log has made durable, of files without a final name.
+    pub durable: BTreeSet<(RelPath, u64)>,
+    /// The sink host's boot.
+    pub boot: u64,
+    /// Planted defect, if any.
+    pub mutant: Option<Mutant>,
+    /// The first broken promise.
+    pub violation: Option<Violation>,
+    /// How often what another has left was taken over, and how often a file was refused.
+    pub adopted: u64,
+    /// See [`Self::adopted`].
+    pub refused: u64,
+}
+
+impl Place {
+    /// Notes the first broken promise.
+    pub fn violate(&mut self, checker: &'static str, detail: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { checker, detail });
+        }
+    }
+}
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct Report {
+    /// The broken promise, if any.
+    pub violation: Option<Violation>,
+    /// Files that were taken over from another transfer.
+    pub adopted: u64,
+    /// Files that were refused because another transfer wrote them.
+    pub refused: u64,
+    /// Transfers that were killed in the middle.
+    pub kills: u64,
+}
+
+/// Runs one seed: two to four transfers of overlapping files, killed now and then, until all have ended.
+#[must_use]
+pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
+    let mut draw = Draw::new(seed ^ 0x3a17_e750);
+    let mut kills = 0;
+    let mut place = Place {
+        disk: Rc::default(),
+        files: BTreeMap::new(),
+        held: BTreeMap::new(),
+        writing: BTreeMap::new(),
+        durable: BTreeSet::new(),
+        boot: 1,
+        mutant,
+        violation: None,
+        adopted: 0,
+        refused: 0,
+    };
+    if let Err(error) = run(&mut place, &mut draw, &mut kills) {
+        place.violate("no_panic", error.to_string());
+    }
+    Report {
+        violation: place.violation,
+        adopted: place.adopted,
+        refused: place.refused,
+        kills,
+    }
+}
+
+fn run(place: &mut Place, draw: &mut Draw, kills: &mut u64) -> Result<()> {
+    let count = 2 + draw.below(4);
+    for number in 0..count {
+        let path = RelPath::parse(format!("f{number}").as_bytes())?;
+        let objects = 1 + draw.below(6);
+        let bytes = (0..objects * OBJECT_BYTES).map(|_| draw.next() as u8);
+        let bytes = bytes.collect();
+        place.files.insert(path, bytes);
+    }
+    host::prepare(place)?;
+    let mut writers = Vec::new();
+    for number in 0..2 + draw.below(3) as usize {
+        let mut wanted: Vec<RelPath> = place.files.keys().cloned().collect();
+        wanted.retain(|_| draw.below(3) > 0);
+        // In another order than the others.
+        let turn = draw.below(wanted.len().max(1) as u64) as usize;
+        wanted.rotate_left(turn);
+        writers.push(Writer::new(number, wanted)?);
+    }
+    let mut faults = draw.below(16);
+    for step in 0..STEPS_MAX {
+        let at = draw.below(writers.len() as u64) as usize;
+        if faults > 0 && draw.below(12) == 0 {
+            faults -= 1;
+            *kills += 1;
+            if draw.below(4) == 0 {
+                place.disk.borrow_mut().crash(draw);
+                place.boot += 1;
+                for writer in &mut writers {
+                    writer.die(place, draw.below(60));
+                }
+            } else {
+                writers[at].die(place, draw.below(200));
+            }
+            continue;
+        }
+        writers[at].step(place, draw)?;
+        if place.violation.is_some() {
+            return Ok(());
+        }
+        if writers.iter().all(Writer::is_done) {
+            return checks::at_the_end(place, &writers);
+        }
+        if step + 1 == STEPS_MAX {
+            let left: Vec<_> = writers.iter().filter(|one| !one.is_done()).collect();
+            place.violate("session_ends", format!("never: {left:?}"));
+        }
+    }
+    Ok(())
+}

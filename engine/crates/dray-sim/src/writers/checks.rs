@@ -1,0 +1,69 @@
+//! What must hold of many writers, looked at from outside.
+
+use super::host::{Writer, logs};
+use super::{OBJECT_BYTES, Place};
+use crate::disk::Node;
+use dray_core::{RelPath, Result};
+
+/// A transfer is about to write an object of a file.
+pub(super) fn at_write(place: &mut Place, who: usize, path: &RelPath, object: u64) {
+    let others = place.writing.get(path).into_iter().flatten();
+    if let Some(other) = others.copied().find(|other| *other != who) {
+        let detail = format!("{path}: transfer {who} writes it beside transfer {other}");
+        place.violate("one_writer_per_file", detail);
+    }
+    if place.durable.contains(&(path.clone(), object)) {
+        let detail = format!("{path}: transfer {who} sends object {object} again");
+        place.violate("what_was_durable_is_not_sent_again", detail);
+    }
+}
+
+/// A transfer is about to remove a partial file.
+pub(super) fn at_removal(
+    place: &mut Place,
+    who: usize,
+    own_log: &RelPath,
+    inode: u64,
+) -> Result<()> {
+    for (log, found) in logs(place)? {
+        let speaks = found.files.values().any(|file| file.partial.inode == inode);
+        if speaks && log != *own_log {
+            let detail = format!("transfer {who} removes a partial file that {log} speaks of");
+            place.violate("nothing_of_another_is_removed", detail);
+        }
+    }
+    Ok(())
+}
+
+/// All transfers have ended well.
+pub(super) fn at_the_end(place: &mut Place, writers: &[Writer]) -> Result<()> {
+    let disk = std::rc::Rc::clone(&place.disk);
+    let disk = disk.borrow();
+    let wanted: Vec<RelPath> = writers.iter().flat_map(Writer::wanted).cloned().collect();
+    for path in &wanted {
+        let found = match disk.look(path) {
+            Some(Node::File(inode, _)) => disk.bytes(*inode),
+            _ => &[],
+        };
+        if place.files.get(path).map(Vec::as_slice) != Some(found) {
+            let detail = format!("{path}: {} bytes arrived", found.len());
+            place.violate("sink_tree_equals_source_tree", detail);
+        }
+    }
+    let left: Vec<String> = disk
+        .names()
+        .filter(|(_, node)| matches!(node, Node::File(..)))
+        .map(|(path, _)| path.to_string())
+        // A crash forgets what was begun and not yet synced: its partial file is the sweep's.
+        .filter(|path| path.ends_with(".log") || path.ends_with(".part") && place.boot == 1)
+        .collect();
+    if !left.is_empty() {
+        place.violate("nothing_is_left", format!("{left:?}"));
+    }
+    Ok(())
+}
+
+/// The objects of a file of so many bytes.
+pub(super) const fn objects(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(OBJECT_BYTES)
+}

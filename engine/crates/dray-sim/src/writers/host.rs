@@ -1,0 +1,635 @@
+//! One transfer's sink among others: looks, takes over, begins, writes, publishes and cleans up, one step
+//! at a time.
+
+use super::{Mutant, OBJECT_BYTES, Place, checks};
+use crate::disk::Node;
+use crate::log_file::DiskFile;
+use crate::workload::metadata;
+use dray_core::options::Durability;
+use dray_core::{
+    ByteRange, ContentKey, Metadata, ModifiedTime, Name, RelPath, Result, Sums, TransferId,
+};
+use dray_log::neighbours::{Claim, Follower, adopt, claim};
+use dray_log::trust::{FoundPartial, Sink, Verdict, judge};
+use dray_log::{
+    BootId, Ending, FileBegin, FileNumber, Header, LoggedFile, ObjectLog, PartialFile, Recovery,
+    Tenure, UniversalLog, place, recover,
+};
+use dray_sched::draw::Draw;
+use std::num::NonZeroU64;
+
+const OWNER: &[u8] = b"user";
+
+/// Looks at a contended file before its writer gives way.
+const PATIENCE: u32 = 3;
+
+type Log = UniversalLog<DiskFile>;
+
+/// What a transfer does next with its file.
+#[derive(Debug, Clone)]
+enum Doing {
+    Nothing,
+    /// Nobody else has it, as far as was seen.
+    Beginning {
+        path: RelPath,
+    },
+    /// A file was taken over and is still in the other log.
+    Adopted {
+        log: RelPath,
+        path: RelPath,
+    },
+    /// It was begun, and is not known to be ours.
+    Claiming {
+        path: RelPath,
+        looks: u32,
+    },
+    /// Its next object.
+    Writing {
+        path: RelPath,
+        number: FileNumber,
+        inode: u64,
+    },
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Writer {
+    number: usize,
+    transfer: TransferId,
+    log_path: RelPath,
+    wanted: Vec<RelPath>,
+    /// Files of this session that are still to be dealt with.
+    todo: Vec<RelPath>,
+    /// Files that were refused in this session.
+    refused: u64,
+    log: Option<Log>,
+    doing: Doing,
+    is_done: bool,
+    /// Turns that a killed one lets pass before it comes again.
+    rests: u64,
+}
+
+fn folder() -> Result<RelPath> {
+    RelPath::root().join(&place::log_folder_name()?)
+}
+
+/// Makes the folder of logs.
+///
+/// # Errors
+/// None; names are constants.
+pub(super) fn prepare(at: &Place) -> Result<()> {
+    let mut disk = at.disk.borrow_mut();
+    disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
+    let now = disk.now();
+    disk.sync_folder(&RelPath::root(), now)
+}
+
+/// All logs that lie there, as they can be read now.
+pub(super) fn logs(at: &Place) -> Result<Vec<(RelPath, Recovery)>> {
+    let mut found = Vec::new();
+    for path in log_paths(at) {
+        if let Ok(Some(recovery)) = recover(&mut DiskFile::open(&at.disk, &path)) {
+            found.push((path, recovery));
+        }
+    }
+    Ok(found)
+}
+
+fn log_paths(at: &Place) -> Vec<RelPath> {
+    let disk = at.disk.borrow();
+    let is_log = |path: &&RelPath| {
+        path.name()
+            .is_some_and(|name| place::lease_of_log(&name).is_some())
+    };
+    disk.names()
+        .map(|(path, _)| path)
+        .filter(is_log)
+        .cloned()
+        .collect()
+}
+
+impl Writer {
+    /// The transfer of that number.
+    ///
+    /// # Errors
+    /// None; names are constants.
+    pub fn new(number: usize, wanted: Vec<RelPath>) -> Result<Self> {
+        let transfer = TransferId::new(format!("t{number}"))?;
+        Ok(Self {
+            log_path: folder()?.join(&place::log_name(&[], &transfer)?)?,
+            number,
+            transfer,
+            wanted,
+            todo: Vec::new(),
+            refused: 0,
+            log: None,
+            doing: Doing::Nothing,
+            is_done: false,
+            rests: 0,
+        })
+    }
+
+    /// Whether it has ended well.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Its files.
+    pub fn wanted(&self) -> impl Iterator<Item = &RelPath> {
+        self.wanted.iter()
+    }
+
+    /// It is killed: what it had in mind is gone, and its lease is free. It comes again after a while.
+    pub fn die(&mut self, at: &mut Place, rests: u64) {
+        self.rests = rests;
+        self.log = None;
+        self.doing = Doing::Nothing;
+        at.held.retain(|_, holder| *holder != self.number);
+        for writing in at.writing.values_mut() {
+            writing.remove(&self.number);
+        }
+    }
+
+    fn tenure(&self, at: &Place, epoch: u64) -> Result<Tenure> {
+        Ok(Tenure {
+            epoch,
+            holder: "a writer".to_owned(),
+            transfer: self.transfer.clone(),
+            boot_id: BootId::new(format!("{:032}", at.boot).as_bytes())?,
+            durability: Durability::Object,
+        })
+    }
+
+    /// Does one thing.
+    ///
+    /// # Errors
+    /// What disk and log say: a defect of the model.
+    pub fn step(&mut self, at: &mut Place, draw: &mut Draw) -> Result<()> {
+        if self.is_done {
+            return Ok(());
+        }
+        if self.rests > 0 {
+            self.rests -= 1;
+            return Ok(());
+        }
+        if self.log.is_none() {
+            return self.open(at, draw);
+        }
+        match self.doing.clone() {
+            Doing::Adopted { log, path } => self.end_theirs(at, &log, &path),
+            Doing::Claiming { path, looks } => self.settle(at, &path, looks),
+            Doing::Writing {
+                path,
+                number,
+                inode,
+            } => self.write(at, &path, number, inode),
+            Doing::Beginning { path } => self.go_on(at, &path),
+            Doing::Nothing => match self.todo.pop() {
+                Some(path) => self.meet(at, &path),
+                None => self.finish(at),
+            },
+        }
+    }
+
+    fn open(&mut self, at: &mut Place, draw: &mut Draw) -> Result<()> {
+        if at.held.contains_key(&self.log_path) {
+            return Ok(());
+        }
+        at.held.insert(self.log_path.clone(), self.number);
+        let mut file = DiskFile::open(&at.disk, &self.log_path);
+        self.log = Some(match recover(&mut file)? {
+            Some(found) => {
+                let tenure = self.tenure(at, found.tenure.epoch + 1)?;
+                UniversalLog::resume(file, found, tenure)?
+            }
+            None => {
+                let tenure = self.tenure(at, 1)?;
+                let header = Header::new(Vec::new(), OWNER.to_vec(), draw.next(), "sim", tenure);
+                UniversalLog::create(file, header)?
+            }
+        });
+        self.todo = self.wanted.clone();
+        self.refused = 0;
+        Ok(())
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log.as_mut().expect("it was opened")
+    }
+
+    /// The other logs that speak of a file, and whether each is held. What is begun and said counts.
+    fn speaking(&self, at: &Place, path: &RelPath) -> Vec<(RelPath, bool)> {
+        let mut found = Vec::new();
+        for log in log_paths(at)
+            .into_iter()
+            .filter(|log| *log != self.log_path)
+        {
+            let mut file = DiskFile::open(&at.disk, &log);
+            let Ok(Some(mut follower)) = Follower::begin(&mut file) else {
+                continue;
+            };
+            let is_read = follower.follow(&mut file, 64).unwrap_or(false);
+            if let Some(spoken) = follower.file(path).filter(|_| is_read) {
+                let is_there = self.found(at, &spoken.partial.name).is_some();
+                let is_held = at.held.contains_key(&log) && is_there;
+                found.push((log, is_held));
+            }
+        }
+        found
+    }
+
+    fn found(&self, at: &Place, name: &Name) -> Option<FoundPartial> {
+        let disk = at.disk.borrow();
+        match disk.look(&RelPath::root().join(name).ok()?) {
+            Some(Node::File(inode, _)) => Some(FoundPartial {
+                device: 1,
+                inode: *inode,
+                born: *inode,
+                size: disk.bytes(*inode).len() as u64,
+            }),
+            _ => None,
+        }
+    }
+
+    fn key(at: &Place, path: &RelPath) -> ContentKey {
+        ContentKey {
+            size: at.files.get(path).map_or(0, Vec::len) as u64,
+            demanded: None,
+            modified: ModifiedTime::default(),
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        }
+    }
+
+    fn is_trusted(
+        &self,
+        at: &Place,
+        log: &Recovery,
+        path: &RelPath,
+        file: &LoggedFile,
+    ) -> Result<bool> {
+        let boot_id = self.tenure(at, 1)?.boot_id;
+        let sink = Sink {
+            log: "the log",
+            owner: OWNER,
+            boot_id: &boot_id,
+            durability: Durability::Object,
+        };
+        let found = self.found(at, &file.partial.name);
+        let verdict = judge(log, path, file, &sink, found.as_ref(), &Self::key(at, path));
+        Ok(matches!(verdict, Verdict::Trusted(_)))
+    }
+
+    /// A file's turn has come: it is there, or another's, or left by another, or to be begun.
+    fn meet(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+        if matches!(at.disk.borrow().look(path), Some(Node::File(..))) {
+            return Ok(());
+        }
+        for (log, is_held) in self.speaking(at, path) {
+            if is_held && at.mutant != Some(Mutant::TakesHeld) {
+                at.refused += 1;
+                self.refused += 1;
+                return Ok(());
+            }
+            if at.mutant != Some(Mutant::NeverAdopts) && self.take_over(at, &log, path)? {
+                return Ok(());
+            }
+        }
+        self.doing = Doing::Beginning { path: path.clone() };
+        Ok(())
+    }
+
+    /// Says in our log what another says of a file. The other one ends it in a step of its own.
+    fn take_over(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<bool> {
+        let Ok(Some(found)) = recover(&mut DiskFile::open(&at.disk, log)) else {
+            return Ok(false);
+        };
+        let Some(theirs) = found.files.get(path).cloned() else {
+            return Ok(false);
+        };
+        if !self.is_trusted(at, &found, path, &theirs)? {
+            return Ok(false);
+        }
+        if at.mutant == Some(Mutant::EndsFirst) {
+            self.forget(at, log, path)?;
+        }
+        at.adopted += 1;
+        at.held.entry(log.clone()).or_insert(self.number);
+        self.doing = Doing::Adopted {
+            log: log.clone(),
+            path: path.clone(),
+        };
+        if at.mutant == Some(Mutant::EndsFirst) {
+            // Half way: a kill here finds it in neither.
+            return Ok(true);
+        }
+        self.adopt(path, &theirs)?;
+        Ok(true)
+    }
+
+    fn adopt(&mut self, path: &RelPath, theirs: &LoggedFile) -> Result<()> {
+        let own = self.log().file(path).cloned();
+        if let Some(own) = own {
+            if own.done.bytes() >= theirs.done.bytes() || own.partial.inode != theirs.partial.inode
+            {
+                return Ok(());
+            }
+            self.log().end_file(own.number, Ending::Dropped)?;
+            self.log().commit_durably()?;
+        }
+        adopt(self.log(), path, theirs, 1)?;
+        self.log().commit_durably()
+    }
+
+    /// Ends a file in another's log, under its lease, and gives that back.
+    fn end_theirs(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<()> {
+        self.forget(at, log, path)?;
+        if at.held.get(log) == Some(&self.number) {
+            at.held.remove(log);
+        }
+        self.doing = Doing::Nothing;
+        self.todo.push(path.clone());
+        Ok(())
+    }
+
+    fn forget(&self, at: &Place, log: &RelPath, path: &RelPath) -> Result<()> {
+        let mut file = DiskFile::open(&at.disk, log);
+        let Ok(Some(found)) = recover(&mut file) else {
+            return Ok(());
+        };
+        let Some(number) = found.files.get(path).map(|file| file.number) else {
+            return Ok(());
+        };
+        let own = self.log.as_ref().and_then(|log| log.file(path));
+        let theirs = found.files.get(path).map(|file| file.partial.inode);
+        if own.map(|own| own.partial.inode) != theirs && at.mutant != Some(Mutant::EndsFirst) {
+            return Ok(());
+        }
+        let tenure = Tenure {
+            transfer: found.tenure.transfer.clone(),
+            ..self.tenure(at, found.tenure.epoch + 1)?
+        };
+        let mut theirs = UniversalLog::resume(file, found, tenure)?;
+        theirs.end_file(number, Ending::Dropped)?;
+        theirs.commit_durably()?;
+        let is_empty = theirs.files().next().is_none();
+        if is_empty {
+            remove(at, log)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with our own record, or begins the file.
+    fn go_on(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+        self.doing = Doing::Nothing;
+        let logged = self.log().file(path).cloned();
+        if let Some(logged) = logged {
+            let found = self.found(at, &logged.partial.name);
+            if found.is_some_and(|found| logged.partial.is(&found, true)) {
+                self.start(at, path, logged.number, logged.partial.inode);
+                return Ok(());
+            }
+            self.log().end_file(logged.number, Ending::Dropped)?;
+            self.log().commit()?;
+        }
+        let Some(name) = self.free_name(at, path)? else {
+            self.refused += 1;
+            return Ok(());
+        };
+        let inode = {
+            let mut disk = at.disk.borrow_mut();
+            let inode = disk.create()?;
+            disk.put_name(
+                &RelPath::root().join(&name)?,
+                Node::File(inode, Metadata::default()),
+            )?;
+            inode
+        };
+        let begin = FileBegin {
+            path: path.clone(),
+            key: Self::key(at, path),
+            object_bytes: NonZeroU64::new(OBJECT_BYTES).unwrap_or(NonZeroU64::MIN),
+            partial: PartialFile {
+                name,
+                device: 1,
+                inode,
+                born: inode,
+            },
+        };
+        self.log().begin_file(begin)?;
+        self.log().say()?;
+        self.doing = Doing::Claiming {
+            path: path.clone(),
+            looks: 0,
+        };
+        Ok(())
+    }
+
+    /// A name that nothing has; one that no log speaks of is left over, and goes.
+    fn free_name(&self, at: &mut Place, path: &RelPath) -> Result<Option<Name>> {
+        let Some(final_name) = path.name() else {
+            return Ok(None);
+        };
+        for turn in 0..8 {
+            let name = place::partial_name_at_turn(&final_name, turn)?;
+            let Some(found) = self.found(at, &name) else {
+                return Ok(Some(name));
+            };
+            let is_spoken_of = logs(at)?.iter().any(|(_, log)| {
+                log.files
+                    .values()
+                    .any(|file| file.partial.inode == found.inode)
+            });
+            // Whoever holds a log may be about to speak of it.
+            let others = at.held.keys().any(|log| *log != self.log_path);
+            if !is_spoken_of && !others {
+                at.disk
+                    .borrow_mut()
+                    .remove_name(&RelPath::root().join(&name)?)?;
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// After it was said: whether the file is ours.
+    fn settle(&mut self, at: &mut Place, path: &RelPath, looks: u32) -> Result<()> {
+        let speaking = self.speaking(at, path);
+        let held: Vec<Name> = speaking
+            .iter()
+            .filter(|(_, is_held)| *is_held)
+            .filter_map(|(log, _)| log.name())
+            .collect();
+        let own = self.log_path.name();
+        let mut judged = own.map_or(Claim::Ours, |own| claim(&own, &held));
+        if at.mutant == Some(Mutant::NoSecondLook)
+            || at.mutant == Some(Mutant::DoesNotWait) && judged == Claim::Contended
+        {
+            judged = Claim::Ours;
+        }
+        let Some((number, inode)) = self
+            .log()
+            .file(path)
+            .map(|file| (file.number, file.partial.inode))
+        else {
+            return Ok(());
+        };
+        match judged {
+            Claim::Ours => self.start(at, path, number, inode),
+            Claim::Contended if looks < PATIENCE => {
+                self.doing = Doing::Claiming {
+                    path: path.clone(),
+                    looks: looks + 1,
+                };
+            }
+            Claim::Contended | Claim::Theirs => {
+                at.refused += 1;
+                self.refused += 1;
+                self.drop_file(at, path)?;
+                self.doing = Doing::Nothing;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, at: &mut Place, path: &RelPath, number: FileNumber, inode: u64) {
+        at.writing
+            .entry(path.clone())
+            .or_default()
+            .insert(self.number);
+        self.doing = Doing::Writing {
+            path: path.clone(),
+            number,
+            inode,
+        };
+    }
+
+    fn write(
+        &mut self,
+        at: &mut Place,
+        path: &RelPath,
+        number: FileNumber,
+        inode: u64,
+    ) -> Result<()> {
+        let bytes = at.files.get(path).cloned().unwrap_or_default();
+        let done = self
+            .log()
+            .file(path)
+            .map(|file| file.done.clone())
+            .unwrap_or_default();
+        let range = |object: u64| {
+            let end = ((object + 1) * OBJECT_BYTES).min(bytes.len() as u64);
+            ByteRange::between(object * OBJECT_BYTES, end)
+        };
+        let next = (0..checks::objects(bytes.len())).find(|at| !done.contains(range(*at)));
+        let Some(object) = next else {
+            return self.publish(at, path, number, inode);
+        };
+        checks::at_write(at, self.number, path, object);
+        let range = range(object);
+        let data = &bytes[range.offset as usize..range.end() as usize];
+        {
+            let mut disk = at.disk.borrow_mut();
+            disk.write(inode, range.offset, data)?;
+            let now = disk.now();
+            disk.sync(inode, now)?;
+            disk.sync_folder(&RelPath::root(), now)?;
+        }
+        self.log().done(number, range, Sums::of(data))?;
+        self.log().commit()?;
+        at.durable.insert((path.clone(), object));
+        Ok(())
+    }
+
+    fn publish(
+        &mut self,
+        at: &mut Place,
+        path: &RelPath,
+        number: FileNumber,
+        inode: u64,
+    ) -> Result<()> {
+        let name = self.log().file(path).map(|file| file.partial.name.clone());
+        if let Some(name) = name {
+            let mut disk = at.disk.borrow_mut();
+            let node = Node::File(inode, metadata(ModifiedTime::default()));
+            disk.rename(&RelPath::root().join(&name)?, path, node)?;
+            let now = disk.now();
+            disk.sync_folder(&RelPath::root(), now)?;
+        }
+        self.log().end_file(number, Ending::Published)?;
+        self.log().commit()?;
+        if let Some(writing) = at.writing.get_mut(path) {
+            writing.remove(&self.number);
+        }
+        at.durable.retain(|(done, _)| done != path);
+        self.doing = Doing::Nothing;
+        Ok(())
+    }
+
+    fn drop_file(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+        let Some(file) = self.log().file(path).cloned() else {
+            return Ok(());
+        };
+        self.log().end_file(file.number, Ending::Dropped)?;
+        self.log().commit()?;
+        let found = self.found(at, &file.partial.name);
+        if found.is_some_and(|found| file.partial.is(&found, true)) {
+            checks::at_removal(at, self.number, &self.log_path, file.partial.inode)?;
+            at.disk
+                .borrow_mut()
+                .remove_name(&RelPath::root().join(&file.partial.name)?)?;
+        }
+        Ok(())
+    }
+
+    /// Everything was dealt with: cleans up after itself, and comes again for what was refused.
+    fn finish(&mut self, at: &mut Place) -> Result<()> {
+        if at.mutant == Some(Mutant::CleansAll) {
+            self.clean_all(at)?;
+        }
+        let own: Vec<RelPath> = self.log().files().map(|(path, _)| path.clone()).collect();
+        let is_done = self.refused == 0;
+        for path in own {
+            // What was refused may be gone on with by the next try.
+            if is_done {
+                self.drop_file(at, &path)?;
+            }
+        }
+        let is_empty = self.log().files().next().is_none();
+        if is_empty {
+            remove(at, &self.log_path)?;
+        }
+        self.die(at, 0);
+        self.is_done = is_done;
+        Ok(())
+    }
+
+    fn clean_all(&self, at: &mut Place) -> Result<()> {
+        for (log, found) in logs(at)? {
+            if at.held.contains_key(&log) {
+                continue;
+            }
+            for file in found.files.values() {
+                let place = RelPath::root().join(&file.partial.name)?;
+                let inode = self.found(at, &file.partial.name).map(|found| found.inode);
+                if inode == Some(file.partial.inode) {
+                    checks::at_removal(at, self.number, &self.log_path, file.partial.inode)?;
+                    at.disk.borrow_mut().remove_name(&place)?;
+                }
+            }
+            remove(at, &log)?;
+        }
+        Ok(())
+    }
+}
+
+fn remove(at: &Place, log: &RelPath) -> Result<()> {
+    let mut disk = at.disk.borrow_mut();
+    if disk.look(log).is_some() {
+        disk.remove_name(log)?;
+        let now = disk.now();
+        disk.sync_folder(&folder()?, now)?;
+    }
+    Ok(())
+}
