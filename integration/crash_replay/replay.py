@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-SECTOR = 512
+#: what a disk writes whole. With torn blocks of 512 bytes XFS cannot replay its own journal.
+SECTOR = 4096
 #: writes between two flushes from which there are subsets worth trying
 WIDE = 3
 #: how a subset of the writes after the last flush is drawn
