@@ -191,8 +191,10 @@ def judge_exit(ended: Ended, *, killed: bool) -> Ran:
     with contextlib.suppress(ValueError, IndexError, AssertionError):
         report: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
         kind = (report.get("error") or {}).get("kind") or report.get("state") or ""
-        if not kind and report.get("files_failed"):
-            kind = report["files_failed"][0]["error"]["kind"]
+        failed = {each["kind"] for each in report.get("files_failed", ())}
+        if "internal" in failed:
+            faults.append("an internal error")
+        kind = LEASE_HELD if LEASE_HELD in failed else kind
     if kind == "internal":
         faults.append("an internal error")
     return Ran(ended.code, kind, ended.words.strip(), ended.seconds, tuple(faults))
@@ -445,8 +447,10 @@ class ThirdParty:
                 time.sleep(0.2)
                 continue
             if found.state in ("done", "incomplete", "failed", "cancelled"):
-                said = [str(found.error or ""), *(str(each.error) for each in found.failures)]
-                return found.state, "; ".join(filter(None, [*said, *found.notices]))
+                errors = [found.error, *(each.error for each in found.failures)]
+                said = [str(each) for each in errors if each is not None]
+                is_held = any(each.kind == LEASE_HELD for each in errors if each is not None)
+                return LEASE_HELD if is_held else found.state, "; ".join([*said, *found.notices])
             time.sleep(0.02)
         found = client.transfer(id)
         return "hang", f"{found.state}: {found.error}"
@@ -458,7 +462,7 @@ class ThirdParty:
     def rerun(self) -> Ran:
         """Submit another one of the same files."""
         self._revive()
-        return self._submit()
+        return _until_free(self._submit)
 
     def end(self) -> None:
         """Remove the destination."""
