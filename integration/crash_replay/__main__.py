@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from integration.crash_replay.record import OPTIONS, SIZES, Copier, Data, record
 from integration.crash_replay.replay import WAYS, points, replay
-from integration.harness import fuse_block
+from integration.harness import fuse_block, host
 from integration.harness.program import Bench, find_program
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def lose_power(
 def main() -> int:
     """Replay; exit code 1 if an image came to a fault."""
     given = arguments()
+    host.clean_up_when_ended()
     ways = [way for way in WAYS if given.way is None or str(way) in given.way]
     for kind in sorted({way.kind for way in ways}):
         reason = fuse_block.reason_to_skip(kind)

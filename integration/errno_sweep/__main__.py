@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from integration.errno_sweep import cases
 from integration.errno_sweep.scenes import SCENES
 from integration.errno_sweep.sweep import sweep
+from integration.harness import host
 from integration.harness.program import Bench, find_program
 from integration.harness.supervise import reason_to_skip
 
@@ -77,6 +78,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
 def main() -> int:
     """Sweep; exit code 1 if a case came to a fault."""
     given = arguments()
+    host.clean_up_when_ended()
     if given.list:
         print("\n".join(SCENES))
         return 0

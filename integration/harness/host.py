@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+def clean_up_when_ended() -> None:
+    """Let SIGTERM unwind this program as Ctrl-C does: it ends its processes and mounts."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 def is_root() -> bool:

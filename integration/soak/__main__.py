@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dray.testing.endpoints import Endpoint
+from integration.harness import host
 from integration.harness.program import find_program
 from integration.soak.verdict import HEAD, QUANTITIES, Slope, Watched, fit, sample
 from integration.soak.work import KINDS, WORKERS, Pair, Worker
@@ -130,6 +131,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Soak; exit code 1 if something grows or failed."""
     given = arguments()
+    host.clean_up_when_ended()
     program = (given.program or find_program()).resolve()
     with tempfile.TemporaryDirectory(
         prefix="dray-soak-", dir=os.environ.get("DRAY_TEST_DIR")
