@@ -2,6 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::names::Capitals;
+use crate::pause::{Patience, Pauses, is_busy, read_retry_after};
 use crate::place::Place;
 use crate::url::Origin;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
@@ -84,6 +85,7 @@ pub(crate) struct Client {
     direct: ureq::Agent,
     home: Origin,
     credentials: Credentials,
+    pauses: Pauses,
     end: End,
 }
 
@@ -119,6 +121,7 @@ impl Client {
             direct: agent(None),
             home,
             credentials,
+            pauses: Pauses::default(),
             end,
         }
     }
@@ -141,8 +144,10 @@ impl Client {
         once: &mut dyn FnMut(&Ask<'_>, Place) -> Result<Answer>,
     ) -> Result<Answer> {
         let mut place = ask.place.clone();
+        let mut patience = Patience::default();
         for _ in 0..=REDIRECTS_MAX {
-            let answer = once(ask, place)?;
+            let answer = self.patiently(ask, place, &mut patience, once)?;
+            self.refuse_coded(ask, &answer)?;
             if answer.is_of_xrootd() && answer.place.named().contains(&b'?') {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
@@ -201,6 +206,48 @@ impl Client {
             .fault(ErrorKind::LimitExceeded, ask)
             .cause(format!("more than {REDIRECTS_MAX} redirects"))
             .remedy("name the file where it lies"))
+    }
+
+    /// Asks one place, and again while it says that it is busy and patience lasts.
+    fn patiently(
+        &self,
+        ask: &Ask<'_>,
+        place: Place,
+        patience: &mut Patience,
+        once: &mut dyn FnMut(&Ask<'_>, Place) -> Result<Answer>,
+    ) -> Result<Answer> {
+        loop {
+            self.pauses.sit_out(&place.origin);
+            let answer = once(ask, place.clone())?;
+            if !is_busy(answer.status) {
+                return Ok(answer);
+            }
+            let asked = answer.header("retry-after");
+            let asked = asked.and_then(|text| read_retry_after(text, answer.header("date")));
+            let Some(wait) = patience.next(asked) else {
+                let wish = asked.map(|asked| format!("; it wants {} s", asked.as_secs()));
+                let mut error = self.refused(ask, answer).status(Status::Exhausted);
+                error.cause.push_str(&wish.unwrap_or_default());
+                return Err(error);
+            };
+            self.pauses.begin(&place.origin, wait);
+        }
+    }
+
+    /// Refuses content in a coding: its bytes are not the file's, and nobody asked for one.
+    fn refuse_coded(&self, ask: &Ask<'_>, answer: &Answer) -> Result<()> {
+        let coding = answer.header("content-encoding").unwrap_or_default().trim();
+        let is_plain = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
+        if is_plain || !matches!(answer.status, 200 | 206 | 207) {
+            return Ok(());
+        }
+        Err(self
+            .fault(ErrorKind::Unsupported, ask)
+            .cause(format!(
+                "{} sends it coded as {coding:?}, asked for its plain bytes",
+                answer.place.origin
+            ))
+            .remedy("have the server not code this file, or fetch it with another program"))
     }
 
     /// A request to `place`, with the credentials that belong there.

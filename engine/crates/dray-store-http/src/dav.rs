@@ -147,9 +147,15 @@ pub(crate) fn strong(text: &str) -> Option<String> {
     is_quoted.then(|| text.to_owned())
 }
 
+/// An entity tag, weak or strong, without the mark of a weak one.
+pub(crate) fn opaque(text: &str) -> Option<String> {
+    let text = text.trim();
+    strong(text.strip_prefix("W/").unwrap_or(text))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Found, read, strong};
+    use super::{Found, opaque, read, strong};
     use dray_core::{ModifiedTime, RelPath};
 
     const HEAD: &str = "<?xml version=\"1.0\"?><a:multistatus xmlns:a='DAV:' xmlns:x='other'>";
@@ -219,5 +225,8 @@ mod tests {
         assert_eq!(strong("W/\"a\""), None);
         assert_eq!(strong(""), None);
         assert_eq!(strong("\""), None);
+        assert_eq!(opaque("W/\"a\""), Some("\"a\"".to_owned()));
+        assert_eq!(opaque("\"a\""), Some("\"a\"".to_owned()));
+        assert_eq!(opaque("a"), None);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! [`HttpStore::put`] sends one file the other way, for third-party copies.
 //!
-//! Non-goals: retries, caches, writing in pieces. Files that nobody can tell the changes of are refused.
+//! Non-goals: retries (but for servers that say "not now"), caches, writing in pieces. Files that nobody can tell the changes of are refused.
 //!
 //! Invariant owned here: bytes of two versions of a file are never taken for one. Every answer is
 //! compared with what was known when the file was opened; where answers say nothing of the version,
@@ -18,6 +18,7 @@ mod credentials;
 mod dav;
 mod list;
 mod names;
+mod pause;
 mod place;
 mod put;
 mod read;

@@ -74,6 +74,19 @@ impl Place {
                 target: location.to_owned(),
             });
         }
+        if !has_scheme(location) && !location.starts_with("//") {
+            return self.relative(location);
+        }
+        let scheme = if self.origin.is_secure {
+            "https:"
+        } else {
+            "http:"
+        };
+        let whole = match location.starts_with("//") {
+            true => format!("{scheme}{location}"),
+            false => location.to_owned(),
+        };
+        let location = whole.as_str();
         let url = HttpUrl::read(location.as_bytes()).ok()??;
         let rest = location.split_once("://")?.1;
         let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -86,6 +99,60 @@ impl Place {
             },
         })
     }
+}
+
+impl Place {
+    /// Where a location without a server and without a slash before it leads (RFC 3986, section 5.2).
+    fn relative(&self, location: &str) -> Option<Self> {
+        let location = location.split('#').next().unwrap_or_default();
+        let path = self.target.split('?').next().unwrap_or_default();
+        let target = match location.split_once('?') {
+            None if location.is_empty() => return None,
+            Some(("", _)) => format!("{path}{location}"),
+            found => {
+                let (named, query) = found.map_or((location, None), |(a, b)| (a, Some(b)));
+                let folder = &path[..=path.rfind('/')?];
+                let named = without_dots(&format!("{folder}{named}"));
+                query.map_or_else(|| named.clone(), |query| format!("{named}?{query}"))
+            }
+        };
+        Some(Self {
+            origin: self.origin.clone(),
+            target,
+        })
+    }
+}
+
+/// Whether an address names its scheme.
+fn has_scheme(location: &str) -> bool {
+    let head = location.split(['/', '?', '#']).next().unwrap_or_default();
+    head.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    })
+}
+
+/// A path without `.` and `..`; above the root is the root.
+fn without_dots(path: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut parts = path.trim_start_matches('/').split('/').peekable();
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        match part {
+            "." | ".." => {
+                if part == ".." {
+                    kept.pop();
+                }
+                if is_last {
+                    kept.push("");
+                }
+            }
+            part => kept.push(part),
+        }
+    }
+    format!("/{}", kept.join("/"))
 }
 
 /// Where the path begins in an address.
@@ -135,6 +202,32 @@ mod tests {
     }
 
     #[test]
+    fn a_relative_redirect_is_resolved_against_what_was_asked() {
+        let url = HttpUrl::read(b"https://h:1/a/b/c?q")
+            .expect("good")
+            .expect("web");
+        let place = Place::new(&url.origin, &url.path, url.query.as_deref());
+        for (location, wanted) in [
+            ("d", "https://h:1/a/b/d"),
+            ("./d?x#y", "https://h:1/a/b/d?x"),
+            ("../d/", "https://h:1/a/d/"),
+            ("../../../d", "https://h:1/d"),
+            ("..", "https://h:1/a/"),
+            ("?x", "https://h:1/a/b/c?x"),
+            ("d:e/f", ""),
+            ("./d:e", "https://h:1/a/b/d:e"),
+            ("//i:2/d", "https://i:2/d"),
+            ("mailto:a", ""),
+            ("#d", ""),
+            ("", ""),
+        ] {
+            let next = place.redirected(location);
+            let next = next.map(|next| format!("{}{}", next.origin, next.target));
+            assert_eq!(next.unwrap_or_default(), wanted, "{location}");
+        }
+    }
+
+    #[test]
     fn a_redirect_leads_to_a_server_or_another_path() {
         let url = HttpUrl::read(b"https://h:1/a/b?q")
             .expect("good")
@@ -150,7 +243,7 @@ mod tests {
             Some("http://i/c%20d?x")
         );
         assert_eq!(to("http://i?x").as_deref(), Some("http://i/?x"));
-        for nowhere in ["", "c", "//i/c", "ftp://i/c", "http://", "http://u@i/"] {
+        for nowhere in ["", "ftp://i/c", "http://", "http://u@i/"] {
             assert_eq!(to(nowhere), None, "{nowhere}");
         }
         assert_eq!(place.into_folder().target, "/a/b/?q");

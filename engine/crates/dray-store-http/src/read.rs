@@ -2,7 +2,7 @@
 
 use crate::client::{Answer, Ask};
 use crate::place::Place;
-use crate::store::{Known, Server};
+use crate::store::{Known, Said, Server};
 use dray_core::{ByteRange, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::{ReadHandle, ReadState};
 use std::io::Read;
@@ -127,6 +127,12 @@ impl HttpFile {
         {
             return Err(self.changed("its entity tag is another than when it was opened"));
         }
+        // A weak tag proves nothing while it is the same; another one is another version.
+        if !self.server.is_as_said(&self.path, &Said::of_answer(answer)) {
+            return Err(
+                self.changed("its entity tag or digest is another than in an answer before")
+            );
+        }
         if seen.modified.is_some() && seen.modified != self.known.modified {
             return Err(self.changed("it was changed at another time than when it was opened"));
         }
@@ -172,6 +178,7 @@ impl HttpFile {
             return Ok(0);
         }
         let end = offset + wanted as u64;
+        let mut told = wanted;
         let answer = self.get(&format!("bytes={offset}-{}", end - 1))?;
         let place = answer.place.clone();
         let ask = self.ask(&place);
@@ -195,6 +202,9 @@ impl HttpFile {
                     );
                     return Err(fault.cause(cause).remedy("look at the server"));
                 }
+                told = usize::try_from(last - first + 1)
+                    .unwrap_or(wanted)
+                    .min(wanted);
             }
             // The whole file is what was asked for.
             200 if offset == 0 && end == self.known.size => {
@@ -220,6 +230,9 @@ impl HttpFile {
         }
         self.note(&answer, self.known.size)?;
         let announced = answer.length();
+        let is_whole = answer.status == 200;
+        // Nothing is taken of what goes beyond the range that the answer is said to hold.
+        let buffer = &mut buffer[..told];
         let mut body = answer.into_body();
         let mut filled = 0;
         while filled < buffer.len() {
@@ -240,7 +253,10 @@ impl HttpFile {
             return Err(fault.cause(cause).remedy("look at the server"));
         }
         // Its end must be read for the connection to be kept.
-        let _ = body.read(&mut [0]);
+        let more = body.read(&mut [0]);
+        if is_whole && (matches!(more, Ok(1)) || filled < buffer.len()) {
+            return Err(self.changed("it has another size than when it was opened"));
+        }
         Ok(filled)
     }
 }
@@ -323,261 +339,4 @@ pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Asked, HttpFile, read_content_range};
-    use crate::store::Known;
-    use crate::{Credentials, HttpStore, HttpUrl};
-    use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
-    use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::{Duration, Instant};
-
-    const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-    const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
-
-    /// A server of a file of two bytes, which answers each question by the next of these heads.
-    fn serve(heads: Vec<String>) -> HttpStore {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let port = listener.local_addr().expect("an address").port();
-        std::thread::spawn(move || {
-            for head in heads {
-                let (mut socket, _) = listener.accept().expect("accepts");
-                let asked = BufReader::new(socket.try_clone().expect("clones"));
-                for line in asked.lines() {
-                    if line.expect("reads").is_empty() {
-                        break;
-                    }
-                }
-                let body = match head.starts_with("206") {
-                    true => "x",
-                    false => "",
-                };
-                let length = body.len();
-                write!(
-                    socket,
-                    "HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-                )
-                .expect("writes");
-            }
-        });
-        let url = format!("http://127.0.0.1:{port}/");
-        let url = HttpUrl::read(url.as_bytes()).expect("good").expect("web");
-        HttpStore::new(&url, Credentials::none(), End::Source)
-    }
-
-    /// One byte of two, of the version of that time.
-    fn part(at: u64, more: &str) -> String {
-        format!("206 Part\r\nContent-Range: bytes {at}-{at}/2{more}")
-    }
-
-    /// The file of that server as it was listed: old.
-    fn open(store: &HttpStore) -> Box<dyn ReadHandle> {
-        let path = RelPath::parse(b"a").expect("good");
-        let known = Known {
-            size: 2,
-            modified: Some(ModifiedTime {
-                seconds: 784_111_777,
-                nanoseconds: 0,
-            }),
-            tag: None,
-        };
-        store.server().remember(&path, known);
-        store
-            .open_read(&path, ReadPurpose::Transfer)
-            .expect("opens")
-    }
-
-    #[test]
-    fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
-        let modified = |time| format!("\r\nLast-Modified: {time}");
-        let store = serve(vec![part(0, &modified(NEW)), part(1, &modified(OLD))]);
-        let file = open(&store);
-        let error = file.read_at(0, &mut [0]).expect_err("of the new one");
-        assert_eq!(error.kind, ErrorKind::SourceChanged);
-        // Another thread's answer, on its way since before the change.
-        assert_eq!(file.read_at(1, &mut [0]).expect("of the old one"), 1);
-        assert_eq!(file.state().expect("known").modified.seconds, 784_111_777);
-    }
-
-    #[test]
-    fn who_answers_without_a_version_is_asked_whatever_others_say() {
-        let modified = |time| format!("\r\nLast-Modified: {time}");
-        let store = serve(vec![
-            part(0, ""),
-            part(1, &modified(OLD)),
-            // No PROPFIND, and no HEAD: the first byte tells.
-            "405 No".to_owned(),
-            "405 No".to_owned(),
-            part(0, &modified(NEW)),
-        ]);
-        let file = open(&store);
-        assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
-        assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
-        assert_eq!(file.state().expect("asked").modified.seconds, 784_111_778);
-        // Nor is it opened as the old one again.
-        assert_eq!(
-            store.server().recall(&RelPath::parse(b"a").expect("good")),
-            None
-        );
-    }
-
-    #[test]
-    fn who_answers_without_a_version_is_asked_once_after_the_last_read() {
-        let no = || "405 No".to_owned();
-        let first = |time| part(0, &format!("\r\nLast-Modified: {time}"));
-        let store = serve(vec![
-            part(0, ""),
-            // No PROPFIND; then HEAD is refused each time, and the first byte tells.
-            no(),
-            no(),
-            first(OLD),
-            part(1, ""),
-            no(),
-            first(NEW),
-        ]);
-        let file = open(&store);
-        let modified = || file.state().expect("known").modified.seconds;
-        assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
-        // The second needs no answer.
-        assert_eq!((modified(), modified()), (784_111_777, 784_111_777));
-        assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
-        // Nor does what has changed become what it was.
-        assert_eq!((modified(), modified()), (784_111_778, 784_111_778));
-    }
-
-    #[test]
-    fn an_empty_file_behind_an_address_for_reading_alone_is_asked_for_whole() {
-        let store = serve(vec![
-            "405 No".to_owned(),
-            "403 No".to_owned(),
-            "416 Range\r\nContent-Range: bytes */0".to_owned(),
-            format!("200 Good\r\nLast-Modified: {OLD}"),
-        ]);
-        let path = RelPath::parse(b"a").expect("good");
-        let found = store.server().look(&path, "open the file").expect("found");
-        let seconds = found.modified.map(|time| time.seconds);
-        assert_eq!((found.size, seconds), (Some(0), Some(784_111_777)));
-    }
-
-    #[test]
-    fn a_whole_answer_of_another_length_is_another_version() {
-        let store = serve(vec![format!("200 Good\r\nLast-Modified: {OLD}")]);
-        let read = open(&store).read_at(0, &mut [0; 2]);
-        let error = read.expect_err("of another length");
-        assert_eq!(error.kind, ErrorKind::SourceChanged);
-    }
-
-    /// Reads the head of the next request; gives where it is answered, and the head.
-    fn asked(listener: &TcpListener) -> (TcpStream, String) {
-        let (socket, _) = listener.accept().expect("accepts");
-        let lines = BufReader::new(socket.try_clone().expect("clones")).lines();
-        let lines = lines.map(|line| line.expect("reads"));
-        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-        (socket, head.join("\n").to_ascii_lowercase())
-    }
-
-    #[test]
-    fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
-        let bind = || TcpListener::bind("127.0.0.1:0").expect("binds");
-        let (home, there) = (bind(), bind());
-        let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
-        let url = format!("http://127.0.0.1:{}/", port(&home));
-        let place = format!("http://127.0.0.1:{}/b", port(&there));
-        let redirected = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&redirected);
-        std::thread::spawn(move || {
-            loop {
-                let (mut socket, _) = asked(&home);
-                counted.fetch_add(1, Ordering::SeqCst);
-                // Long enough for the others to ask as well.
-                std::thread::sleep(Duration::from_millis(50));
-                let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close";
-                write!(socket, "{head}\r\nLocation: {place}\r\n\r\n").expect("writes");
-            }
-        });
-        std::thread::spawn(move || {
-            loop {
-                let (mut socket, head) = asked(&there);
-                let at = u64::from(!head.contains("bytes=0-0"));
-                let head = part(at, &format!("\r\nLast-Modified: {OLD}"));
-                let more = "Content-Length: 1\r\nConnection: close";
-                write!(socket, "HTTP/1.1 {head}\r\n{more}\r\n\r\nx").expect("writes");
-            }
-        });
-        let url = HttpUrl::read(url.as_bytes()).expect("good").expect("web");
-        let file = open(&HttpStore::new(&url, Credentials::none(), End::Source));
-        std::thread::scope(|scope| {
-            for number in 0..6 {
-                let file = &file;
-                scope.spawn(move || {
-                    assert_eq!(file.read_at(number % 2, &mut [0]).expect("reads"), 1)
-                });
-            }
-        });
-        assert_eq!(redirected.load(Ordering::SeqCst), 1);
-    }
-
-    #[test]
-    fn while_others_read_the_last_word_is_enough() {
-        let store = serve(vec![
-            "405 No".to_owned(),
-            "405 No".to_owned(),
-            part(0, &format!("\r\nLast-Modified: {OLD}")),
-        ]);
-        let path = RelPath::parse(b"a").expect("good");
-        let known = store.server().look(&path, "open the file").expect("known");
-        let known = store
-            .server()
-            .as_file(known, "open the file")
-            .expect("a file");
-        let opened = ReadState {
-            size: known.size,
-            modified: known.modified.expect("known"),
-        };
-        let file = HttpFile::new(Arc::clone(store.server()), path, known);
-        let asked = |ago: u64| {
-            let at = Instant::now().checked_sub(Duration::from_millis(ago));
-            Some(Asked {
-                state: opened,
-                at: at.expect("the host runs longer"),
-                ended: 0,
-            })
-        };
-        assert_eq!(file.still_holds(opened), None);
-        file.last().asked = asked(0);
-        assert_eq!(file.still_holds(opened), Some(opened));
-        file.ended.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(file.still_holds(opened), None, "another read has ended");
-        file.busy.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(file.still_holds(opened), Some(opened), "it will ask");
-        file.last().asked = asked(1001);
-        assert_eq!(file.still_holds(opened), None, "too old");
-    }
-
-    #[test]
-    fn what_was_listed_is_forgotten_once_the_server_has_another() {
-        let path = RelPath::parse(b"a").expect("good");
-        let store = serve(vec!["412 Other".to_owned()]);
-        let error = open(&store).read_at(0, &mut [0]).expect_err("another");
-        assert_eq!(error.kind, ErrorKind::SourceChanged);
-        assert_eq!(store.server().recall(&path), None);
-    }
-
-    #[test]
-    fn a_content_range_is_read() {
-        assert_eq!(read_content_range("bytes 0-9/30"), Some((0, 9, Some(30))));
-        assert_eq!(read_content_range("bytes 5-9/*"), Some((5, 9, None)));
-        for wrong in [
-            "",
-            "bytes */30",
-            "bytes 0-9",
-            "items 0-9/30",
-            "bytes a-9/30",
-        ] {
-            assert_eq!(read_content_range(wrong), None, "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -55,6 +55,43 @@ impl Known {
     }
 }
 
+/// What answers say of a file's version besides size, time and strong tag. Each differs where the
+/// file does; that it is the same proves nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// The entity tag, weak or strong, without the mark of a weak one.
+    tag: Option<String>,
+    /// The digest of the whole file (RFC 9530, RFC 3230), as written.
+    digest: Option<String>,
+}
+
+impl Said {
+    pub(crate) fn of_answer(answer: &Answer) -> Self {
+        let digest = answer
+            .header("repr-digest")
+            .or_else(|| answer.header("digest"));
+        Self {
+            tag: answer.header("etag").and_then(dav::opaque),
+            digest: digest.map(|text| text.trim().to_owned()),
+        }
+    }
+
+    /// Whether both may be of one version.
+    fn may_be(&self, other: &Self) -> bool {
+        let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        same(&self.tag, &other.tag) && same(&self.digest, &other.digest)
+    }
+
+    /// Adds what the other says more.
+    fn learn(&mut self, other: &Self) {
+        self.tag = self.tag.take().or_else(|| other.tag.clone());
+        self.digest = self.digest.take().or_else(|| other.digest.clone());
+    }
+}
+
 /// What all handles of a store share.
 pub(crate) struct Server {
     pub(crate) client: Client,
@@ -64,6 +101,8 @@ pub(crate) struct Server {
     /// Whether it answers PROPFIND, as far as is known.
     is_dav: AtomicBool,
     remembered: Mutex<HashMap<RelPath, Known>>,
+    /// Of files that are read, whichever handle reads them.
+    said: Mutex<HashMap<RelPath, Said>>,
 }
 
 impl Server {
@@ -91,6 +130,23 @@ impl Server {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         remembered.remove(path);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.remove(path);
+    }
+
+    /// Whether an answer says the same of a file as those before did.
+    pub(crate) fn is_as_said(&self, path: &RelPath, now: &Said) -> bool {
+        if *now == Said::default() {
+            return true;
+        }
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= REMEMBERED_MAX {
+            said.clear();
+        }
+        let before = said.entry(path.clone()).or_default();
+        let may_be = before.may_be(now);
+        before.learn(now);
+        may_be
     }
 
     /// What was kept of a file.
@@ -330,6 +386,7 @@ impl HttpStore {
                 end,
                 is_dav: AtomicBool::new(true),
                 remembered: Mutex::default(),
+                said: Mutex::default(),
             }),
             targets: Arc::new(Targets::new(TargetMap::new([(RelPath::root(), name)]))),
         }

@@ -1,0 +1,126 @@
+"""A web server of one file that does what a test tells it, on the loopback."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+MODIFIED = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@dataclass
+class Reply:
+    """What one request is answered with; a test changes it before it is sent."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request.
+
+    :param number: of the requests by this method, from 0.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    number: int
+    at: float = field(default_factory=time.monotonic)
+
+
+class WebServer:
+    """Gives out ``content`` at every path, by ranges, until ``change`` makes it do otherwise."""
+
+    def __init__(self, content: bytes, change: Callable[[Asked, Reply], None]) -> None:
+        """Listen; stop at the end of the ``with`` block."""
+        self.content = content
+        self.asked: list[Asked] = []
+        self._change = change
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+            def _answer(self) -> None:
+                asked = outer._note(self)
+                reply = outer._reply(asked)
+                outer._change(asked, reply)
+                self.send_response_only(reply.status)
+                headers = {"Content-Length": str(len(reply.body)), **reply.headers}
+                for name, value in headers.items():
+                    if value:
+                        self.send_header(name, value)
+                self.end_headers()
+                if asked.method != "HEAD":
+                    self.wfile.write(reply.body)
+
+            do_GET = do_HEAD = do_PROPFIND = _answer
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def gets(self) -> list[Asked]:
+        """Give the GET requests."""
+        return [each for each in self.asked if each.method == "GET"]
+
+    def __enter__(self) -> Self:
+        """Serve."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _note(self, request: http.server.BaseHTTPRequestHandler) -> Asked:
+        length = int(request.headers.get("Content-Length") or 0)
+        request.rfile.read(length)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        method = request.command
+        with self._lock:
+            number = sum(each.method == method for each in self.asked)
+            asked = Asked(method, request.path, headers, number)
+            self.asked.append(asked)
+        return asked
+
+    def _reply(self, asked: Asked) -> Reply:
+        """Answer as a good server does."""
+        headers = {"Last-Modified": MODIFIED, "Accept-Ranges": "bytes"}
+        if asked.method == "PROPFIND":
+            return Reply(405, {}, b"")
+        wanted = asked.headers.get("range", "")
+        if not wanted.startswith("bytes=") or asked.method == "HEAD":
+            length = {"Content-Length": str(len(self.content))}
+            return Reply(200, {**headers, **length}, self.content)
+        first, last = (int(each) for each in wanted.removeprefix("bytes=").split("-"))
+        part = self.content[first : last + 1]
+        headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(self.content)}"
+        return Reply(206, headers, part)
