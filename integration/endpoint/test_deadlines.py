@@ -312,3 +312,41 @@ def test_the_program_asks_submits_and_shows(start_endpoint: Callable[..., Endpoi
     assert "promised for" in shown.stdout, shown
     local = run(house, "plan", "/none", "/nothing", "--deadline=1m")
     assert local.returncode == 2, local
+
+
+def test_a_deadline_without_time_is_refused_without_a_size_too(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    house = House(start_endpoint)
+    make_file(house.b, MEGA, "x")
+    begin = in_seconds(3_600)
+    late: list[tuple[dict[str, Any], str]] = [
+        ({"deadline": in_seconds(-60)}, "is over"),
+        ({"deadline": in_seconds(1_800), "not_before": begin}, "leaves no time"),
+    ]
+    with house.a.client() as here, house.b.client() as there:
+        for number, (times, words) in enumerate(late):
+            wanted = dataclasses.replace(
+                house.request(f"late-{number}", MEGA, there, **times), bytes_expected=None
+            )
+            with pytest.raises(DrayNotAdmittedError, match=words):
+                here.submit(wanted)
+            # Who asks for no promise is taken on, and told.
+            taken = here.submit(dataclasses.replace(wanted, admission="best_effort"))
+            assert taken.notices, taken
+        # A change is asked for as a submission is.
+        wanted = dataclasses.replace(
+            house.request("later", MEGA, there, not_before=begin), bytes_expected=None
+        )
+        here.submit(wanted)
+        with pytest.raises(DrayNotAdmittedError, match="is over"):
+            here.change("later", deadline=in_seconds(-60))
+    # The program's deadlines count from now; so does its beginning.
+    copy = [house.b.place("x"), house.a.place("to-x")]
+    past = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for command in ("plan", "cp"):
+        ended = run(
+            house, command, *copy, f"--deadline={past}", *(["--detach"] * (command == "cp"))
+        )
+        assert ended.returncode == 3, ended
+        assert "is over" in ended.stdout + ended.stderr, ended

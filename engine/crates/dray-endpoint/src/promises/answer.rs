@@ -1,8 +1,8 @@
 //! What the broker says, in the callers' words.
 
 use super::ask::{Ask, Places};
-use super::{Held, Promise, settled};
-use crate::api::types::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord};
+use super::{Held, Promise, SETTLE, settled};
+use crate::api::types::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
 use crate::moment::Moment;
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Time};
@@ -122,7 +122,8 @@ impl<'a> Names<'a> {
         let offers: BTreeMap<TransferKey, Time> = (refusal.offer.iter().flatten())
             .map(|(key, deadline)| (*key, *deadline))
             .collect();
-        let (why, obstacle) = self.obstacle(&refusal.obstacle);
+        let request = asks.get(at).map(|ask| ask.request);
+        let (why, obstacle) = self.obstacle(&refusal.obstacle, request);
         let mut words = vec![why];
         if let (Some(needed), Some(there)) = (refusal.rate_needed, refusal.rate_there_is) {
             words.push(format!(
@@ -156,6 +157,9 @@ impl<'a> Names<'a> {
         let earliest = answers.get(at).and_then(|answer| answer.earliest_finish);
         let instead = match earliest {
             Some(earliest) => format!("submit it with the deadline {earliest} or a later one"),
+            None if refusal.obstacle == Obstacle::Window => {
+                "submit it with a later deadline".to_owned()
+            }
             None => "ask for less".to_owned(),
         };
         let operation = match asks.get(at) {
@@ -170,7 +174,7 @@ impl<'a> Names<'a> {
         NotAdmitted { at, answers, error }
     }
 
-    fn obstacle(&self, obstacle: &Obstacle) -> (String, ObstacleAnswer) {
+    fn obstacle(&self, obstacle: &Obstacle, request: Option<&Request>) -> (String, ObstacleAnswer) {
         let plain = |kind: &str| ObstacleAnswer {
             kind: kind.to_owned(),
             ..ObstacleAnswer::default()
@@ -197,10 +201,7 @@ impl<'a> Names<'a> {
                 "its rate_max is too low for its deadline".to_owned(),
                 plain("rate_max"),
             ),
-            Obstacle::Window => (
-                "its deadline is over, or is before it may begin".to_owned(),
-                plain("deadline"),
-            ),
+            Obstacle::Window => (over(request), plain("deadline")),
             Obstacle::Full(most) => (
                 format!("{most} transfers are looked after already"),
                 plain("full"),
@@ -240,6 +241,18 @@ fn holders(ids: &[String]) -> String {
         0 => String::new(),
         all if all <= HOLDERS_NAMED_MAX => format!(" ({})", named.join(", ")),
         all => format!(" ({} and {} more)", named.join(", "), all - named.len()),
+    }
+}
+
+/// Why no time is left for it.
+fn over(request: Option<&Request>) -> String {
+    let times = request.and_then(|request| Some((request.deadline?, request.not_before)));
+    match times {
+        Some((deadline, Some(begin))) if begin.after(SETTLE) >= deadline => {
+            format!("its deadline {deadline} leaves no time after its not_before {begin}")
+        }
+        Some((deadline, _)) => format!("its deadline {deadline} is over"),
+        None => "its deadline is over".to_owned(),
     }
 }
 

@@ -99,7 +99,7 @@ impl Broker {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
             .retain(|(until, offered)| *until > now && !offered.iter().any(is_ours));
-        self.check(wishes).ok()?;
+        self.check(wishes, now).ok()?;
         let parts = self.test(wishes, now).ok()?;
         let grants = self.grants(wishes, &parts, now);
         for (wish, grant) in wishes.iter().zip(&grants) {
@@ -113,7 +113,7 @@ impl Broker {
     /// An accepted wish stays accepted with a later deadline, fewer bytes, or more capacity; but
     /// one with a floor and a deadline: that floor is held until the deadline, so a later one can be harder.
     pub fn would(&self, wishes: &[Wish], now: Time) -> Answer {
-        if let Err((key, obstacle)) = self.check(wishes) {
+        if let Err((key, obstacle)) = self.check(wishes, now) {
             return Answer::Refused(Refusal {
                 key,
                 obstacle,
@@ -129,7 +129,7 @@ impl Broker {
     }
 
     /// What is wrong with wishes whatever is promised.
-    fn check(&self, wishes: &[Wish]) -> Result<(), (TransferKey, Obstacle)> {
+    fn check(&self, wishes: &[Wish], now: Time) -> Result<(), (TransferKey, Obstacle)> {
         let refuse = |key, obstacle| Err((key, obstacle));
         if let Some(wish) = wishes.first()
             && self.transfers.len() + wishes.len() > self.config.transfers_max
@@ -146,6 +146,11 @@ impl Broker {
             }
             if let Some(unknown) = (wish.resources.iter()).find(|id| self.index(**id).is_none()) {
                 return refuse(wish.key, Obstacle::Unknown(*unknown));
+            }
+            // No plan is made for such a wish, so no plan would show that its time is over.
+            let is_planned = wish.bytes.is_some() && self.can_promise(wish);
+            if !is_planned && (wish.deadline).is_some_and(|due| due <= wish.start(now)) {
+                return refuse(wish.key, Obstacle::Window);
             }
         }
         Ok(())

@@ -134,7 +134,14 @@ fn the_obstacle_is_what_is_in_the_way() {
     assert_eq!(obstacle(alone), Obstacle::Resource(ResourceId(0), vec![]));
     let mut over = due(1, 1, 10, &[0]);
     over.not_before = Some(at(10));
-    assert_eq!(obstacle(over), Obstacle::Window);
+    assert_eq!(obstacle(over.clone()), Obstacle::Window);
+    // Nothing is promised to it without a size, and its time is over all the same.
+    over.bytes = None;
+    assert_eq!(obstacle(over.clone()), Obstacle::Window);
+    (over.not_before, over.deadline) = (None, Some(NOW));
+    assert_eq!(obstacle(over.clone()), Obstacle::Window);
+    over.deadline = Some(at(1));
+    assert!(matches!(broker.would(&[over], NOW), Answer::Accepted(_)));
     assert_eq!(
         obstacle(due(1, 1, 10, &[0, 7])),
         Obstacle::Unknown(ResourceId(7))
