@@ -145,7 +145,9 @@ fn find_below(path: &Path, found: &mut Vec<Found>, unreadable: &mut Vec<Error>) 
                 unreadable.push(error);
                 return ControlFlow::Continue(());
             }
-            sweep::Met::Folder | sweep::Met::Found(_) => return ControlFlow::Continue(()),
+            sweep::Met::Folder | sweep::Met::Found(_) | sweep::Met::Young(_) => {
+                return ControlFlow::Continue(());
+            }
         };
         let at = top.join(OsStr::from_bytes(log.as_bytes()));
         let (Some(folder), Some(name)) = (top_of_log(&at), log.name()) else {

@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: &SweepArgs) -> Result<Exit, Stop> {
         match met {
             Met::Folder => {}
             Met::Found(found) if found.is_held => sum.in_use += 1,
+            Met::Young(_) => sum.younger += 1,
             Met::Found(found) if found.age(now) < arguments.older_than => sum.younger += 1,
             Met::Found(found) => sweep(&place, &found, now, arguments, &mut sum),
             Met::Unreadable(error) => sum.fail(&error),

@@ -159,7 +159,7 @@ impl Janitor {
                         oldest.pop_last();
                     }
                 }
-                Met::Found(_) => {}
+                Met::Found(_) | Met::Young(_) => {}
                 Met::Unreadable(error) => {
                     unreadable += 1;
                     if unreadable <= UNREADABLE_MAX {

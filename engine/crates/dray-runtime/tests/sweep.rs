@@ -37,7 +37,7 @@ fn look(place: &Place, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     walk(place, now, &mut |met| {
         match met {
-            Met::Folder => {}
+            Met::Folder | Met::Young(_) => {}
             Met::Found(one) => found.push(one),
             Met::Unreadable(error) => unreadable.push(error),
         }
@@ -533,6 +533,22 @@ fn a_partial_file_that_a_log_above_the_folder_speaks_of_stays() {
     assert_eq!(found_in(&inner, tomorrow()), []);
     fs::remove_dir_all(to.join(".dray-log")).expect("removed");
     assert_eq!(found_in(&inner, tomorrow()).len(), own_names(&inner).len());
+}
+
+#[test]
+fn a_young_partial_file_that_no_log_speaks_of_is_told_as_young() {
+    let scratch = scratch();
+    fs::write(scratch.path().join(".dray-0123456789abcdef.part"), b"new").expect("a file");
+    let place = Place::open(scratch.path()).expect("there");
+    let mut young = Vec::new();
+    walk(&place, SystemTime::now(), &mut |met| {
+        if let Met::Young(one) = met {
+            young.push(one.path.to_string());
+        }
+        ControlFlow::Continue(())
+    })
+    .expect("walked");
+    assert_eq!(young, [".dray-0123456789abcdef.part"]);
 }
 
 #[test]

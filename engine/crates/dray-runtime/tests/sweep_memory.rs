@@ -54,6 +54,7 @@ fn a_walk_holds_no_more_for_a_larger_tree() {
         match met {
             Met::Folder => folders += 1,
             Met::Found(_) => found += 1,
+            Met::Young(one) => panic!("young: {one:?}"),
             Met::Unreadable(error) => panic!("{error}"),
         }
         ControlFlow::Continue(())

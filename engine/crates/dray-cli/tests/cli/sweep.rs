@@ -61,6 +61,19 @@ fn a_sweep_leaves_what_may_still_be_wanted() {
 }
 
 #[test]
+fn a_sweep_counts_young_partial_files_that_no_log_speaks_of() {
+    let scene = Scene::new();
+    for number in 0..10 {
+        scene.write(&format!("t/.dray-0123456789abcde{number}.part"), b"left");
+    }
+    let words = scene.good(&["log", "sweep", "t"]).out;
+    assert_eq!(
+        words,
+        "removed 0 orphans of 0 B; 0 in use, 10 younger than 30 days\n"
+    );
+}
+
+#[test]
 fn a_sweep_names_what_it_cannot_read_and_leaves_it() {
     let scene = Scene::new();
     scene.write("t/a/.dray-log/0123456789abcdef.log", b"not a log");

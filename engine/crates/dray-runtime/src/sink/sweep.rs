@@ -105,6 +105,8 @@ pub enum Met {
     Folder,
     /// Partial data.
     Found(Found),
+    /// A partial file that no log speaks of, younger than [`AGE_MIN`]: it may get a log yet.
+    Young(Found),
     /// Something that cannot be looked at. A log that cannot be read stays, and so does what it may
     /// speak of.
     Unreadable(Error),
@@ -155,7 +157,7 @@ impl Place {
 
 /// Walks everything in a folder, no link followed, and tells what it meets. It holds
 /// one path, one log's files and a batch of names at a time, whatever the size of the tree. Partial
-/// files without a log are told when they are [`AGE_MIN`] old at `now`; younger ones may get a log yet.
+/// files without a log are found when they are [`AGE_MIN`] old at `now`; younger ones are [`Met::Young`].
 ///
 /// # Errors
 /// When the folder itself cannot be listed.
@@ -244,7 +246,8 @@ impl Walk<'_> {
 
     fn file(&mut self, path: &RelPath) -> ControlFlow<()> {
         match self.partial(path) {
-            Ok(Some(found)) => (self.tell)(Met::Found(found)),
+            Ok(Some(found)) if found.is_orphan(self.now) => (self.tell)(Met::Found(found)),
+            Ok(Some(found)) => (self.tell)(Met::Young(found)),
             Ok(None) => ControlFlow::Continue(()),
             Err(error) => (self.tell)(Met::Unreadable(error)),
         }
@@ -268,10 +271,6 @@ impl Walk<'_> {
             is_held: false,
             id: Some(id),
         };
-        // The logs around it are asked only when it matters.
-        if !found.is_orphan(self.now) {
-            return Ok(None);
-        }
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let is_spoken_of = self.others.speak_of(&(folder, name))?;
         Ok((!is_spoken_of).then_some(found))
