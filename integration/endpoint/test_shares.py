@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dray.client import Place, Request, Retry
+from dray.testing.endpoints import Root
 from integration.harness import tree
 
 if TYPE_CHECKING:
@@ -251,3 +252,54 @@ def test_the_other_end_bounds_an_owners_sessions_too(
     assert has_waited
     for id in ids:
         assert tree.hash_file(a.root(f"to-{id}")) == tree.hash_file(b.root("x"))
+
+
+@pytest.mark.parametrize("way", ["pull", "push", "within"])
+@pytest.mark.parametrize("bound", ["root", "endpoint", "owner", "peer"])
+def test_the_sum_of_many_short_transfers_keeps_to_every_bound(
+    start_endpoint: Callable[..., Endpoint], way: str, bound: str
+) -> None:
+    """Each is shorter than the time in which shares are given out again."""
+    if (way, bound) == ("within", "peer"):
+        pytest.skip("a copy within an endpoint has no peer")
+    rate, each, count = 4 * MIB, MIB, 20
+    config: dict[str, Any] = {"limits": {"transfers_active": count, "per_owner_active": count}}
+    root: dict[str, Any] = {}
+    said = "4MiB/s"
+    match bound:
+        case "root":
+            root["rate"] = said
+        case "endpoint":
+            config["rate"] = said
+        case "owner":
+            config["share"] = [{"owner": "alice", "rate_max": said}]
+        case _:
+            config["share"] = [{"peer": "127.0.0.1", "rate_max": said}]
+    b = start_endpoint("b")
+    a = start_endpoint("a", roots=[Root("data", root)], config=config)
+    block = bytes(range(256)) * (each // 256)
+    for number in range(count):
+        for endpoint in (a, b):
+            endpoint.root(f"x{number}").write_bytes(block)
+    with a.client() as here, b.client() as there:
+        begun = time.monotonic()
+        for number in range(count):
+            id = f"t{number}"
+            ends: dict[str, Any] = {"sources": [f"/data/x{number}"], "destination": f"/data/{id}/x"}
+            if way != "within":
+                direction, path = ("read", f"x{number}") if way == "pull" else ("write", f"{id}/x")
+                ticket = there.mint_ticket(id, direction, [f"/data/{path}"], a.key)  # type: ignore[arg-type]
+                far = Place(b.place(path), ticket.ticket, ticket.key, ticket.address)
+                ends["sources" if way == "pull" else "destination"] = (
+                    [far] if way == "pull" else far
+                )
+            here.submit(Request(**ends, id=id, retry=PATIENT))
+        for number in range(count):
+            done = here.wait(f"t{number}", timeout_seconds=90)
+            assert done.state == "done", done.error
+        seconds = time.monotonic() - begun
+    found = count * each / seconds
+    print(f"{way}, {bound}: {found / MIB:.1f} MiB/s of {rate / MIB:g}")
+    assert found <= 1.05 * rate, f"{found / MIB:.1f} MiB/s"
+    # What is there is used: sessions begin and end all the time, on a host that does much else.
+    assert found >= 0.4 * rate, f"{found / MIB:.1f} MiB/s"

@@ -11,6 +11,7 @@ use dray_runtime::link::{SinkLink, SourceLink};
 use dray_runtime::net::{self, Caller, Handler, Identity, Listener, Prepared, Request, Token};
 use dray_runtime::null::{Null, NullExport};
 use dray_runtime::observe::{Observer, Silent};
+use dray_runtime::pace::SharedRates;
 use dray_runtime::place;
 use dray_runtime::pool::Pool;
 use dray_runtime::prepare::{self, Buffers, Targets};
@@ -318,6 +319,7 @@ impl Handler for House {
                 };
                 Ok(Prepared::Sink {
                     pool,
+                    shared: SharedRates::default(),
                     run: Box::new(run),
                 })
             }

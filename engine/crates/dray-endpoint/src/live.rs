@@ -5,13 +5,16 @@
 //! a session that finds its place free always finds its least memory free too.
 
 mod moving;
+mod rates;
 
 pub use moving::{Moving, RateWish, Way};
 
 use crate::config::Config;
 use dray_core::plan;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::drive::Handle;
 use dray_runtime::prepare::BUFFERS_MIN;
+use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -52,7 +55,13 @@ struct Table {
 
 /// All sessions.
 #[derive(Clone)]
-pub struct Live(Arc<(Bounds, Mutex<Table>)>);
+pub struct Live(Arc<Inner>);
+
+struct Inner {
+    bounds: Bounds,
+    rates: Rates,
+    table: Mutex<Table>,
+}
 
 /// A session's place; given back when dropped.
 pub struct Seat {
@@ -65,21 +74,36 @@ pub struct Seat {
 
 impl Live {
     /// Nothing moves.
+    #[cfg(test)]
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        Self(Arc::new((bounds, Mutex::default())))
+        Self::with(bounds, Rates::default())
+    }
+
+    /// Nothing moves; the configuration says what may.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self::with(Bounds::of(config), Rates::of(config))
+    }
+
+    fn with(bounds: Bounds, rates: Rates) -> Self {
+        Self(Arc::new(Inner {
+            bounds,
+            rates,
+            table: Mutex::default(),
+        }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.1.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a session in.
+    /// Takes a session in, with a first rate that stands until the shares are next given out.
     ///
     /// # Errors
     /// [`ErrorKind::NoPlace`] when there is none, or the owner has as many as one may have.
     pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
-        let bounds = self.0.0;
+        let bounds = self.0.bounds;
         let mut table = self.table();
         let full = |cause: String| {
             Error::new(ErrorKind::NoPlace, End::Here, "begin a session")
@@ -104,6 +128,12 @@ impl Live {
         let number = table.next;
         moving.number = number;
         table.memory += memory;
+        let others = table.sessions.values().map(|(other, _)| &**other);
+        let (shared, rate) = self.0.rates.first(&moving, others);
+        moving.handle = Handle::sharing(shared);
+        if rate.is_some() {
+            moving.grant(rate);
+        }
         let moving = Arc::new(moving);
         table.sessions.insert(number, (Arc::clone(&moving), memory));
         Ok(Seat {
@@ -128,7 +158,7 @@ impl Live {
     /// there is.
     #[must_use]
     pub fn lack(&self, owner: &str) -> Option<Lack> {
-        self.table().lack(&self.0.0, owner, true)
+        self.table().lack(&self.0.bounds, owner, true)
     }
 
     /// What moves now and is held at neither end: who may use a share.

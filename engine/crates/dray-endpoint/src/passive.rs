@@ -235,9 +235,6 @@ impl Passive {
         moving.roots = touch.paths.iter().map(|path| path.root.clone()).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
-        // Until the shares are given out next.
-        let (peer, owner) = (&moving.peer, &moving.owner);
-        moving.grant(self.config.rate_at_first(peer, owner, wish.rate_max));
         // The driver tells a place that is taken here from one that is taken at its own end.
         let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
@@ -330,6 +327,7 @@ impl Handler for Passive {
             Role::Sink => {
                 let owner = right.owner().as_bytes().to_vec();
                 let memory = session.seat.memory;
+                let shared = session.seat.moving.handle.shared_rates();
                 let made = export.passive_sink(&connect, &agreed.limits, owner, memory);
                 let (setup, pool) = made.inspect_err(refused)?;
                 let own = Arc::clone(&pool);
@@ -342,7 +340,7 @@ impl Handler for Passive {
                     self.ended(&session, &outcome, &progress);
                 };
                 let run = Box::new(run);
-                Ok(Prepared::Sink { pool, run })
+                Ok(Prepared::Sink { pool, shared, run })
             }
             Role::Source => {
                 let memory = session.seat.memory;

@@ -128,7 +128,7 @@ impl Endpoint {
         let accounts = Arc::new(Accounts::open(&config)?);
         let roots = Roots::open(&config)?;
         let bounds = Bounds::of(&config);
-        let live = Live::new(bounds);
+        let live = Live::of(&config);
         let audit = config.audit.as_ref().map(|audit| audit.file.as_path());
         let audit = Arc::new(configured("audit.file", Audit::open(audit))?);
         let door = Door::open(&config, roots.clone());

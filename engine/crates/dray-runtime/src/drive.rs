@@ -272,8 +272,9 @@ pub fn pull(
     let found = Found::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         // The other end first: without it nothing is made here.
-        let (dial, streams) = begins(task, dial, buffers, &found);
+        let (mut dial, streams) = begins(task, dial, buffers, &found);
         let connect = connect(task, number, Role::Source, from, streams);
+        dial.shared = handle.shared_rates();
         let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
         let (destination, can) = open()?;
         for notice in destination.notices() {

@@ -21,6 +21,7 @@ pub mod net;
 pub mod null;
 pub mod observe;
 mod offered;
+pub mod pace;
 pub mod place;
 pub mod pool;
 pub mod prepare;

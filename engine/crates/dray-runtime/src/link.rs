@@ -5,6 +5,7 @@
 //! thread of its own. At the sink a stream's receiver puts [`SinkEvent`]s of arrived blocks straight
 //! into the conductor's channel.
 
+use crate::pace::{Pace, SharedRates};
 use crate::pool::Buffer;
 use crate::sink::OpenFile;
 use crate::source::Origin;
@@ -24,12 +25,17 @@ pub trait ControlSender: Send {
 
 /// Sends objects on one stream, one after the other; may block.
 pub trait BlockSender: Send {
-    /// Sends an object. On return the buffer's content is no longer needed; an in-process link may
-    /// have swapped it for another buffer's.
+    /// Sends an object, its bytes as `pace` lets them pass. On return the buffer's content is no longer
+    /// needed; an in-process link may have swapped it for another buffer's.
     ///
     /// # Errors
     /// When the stream is gone: it is not used again.
-    fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()>;
+    fn send(
+        &mut self,
+        head: &BlockHead,
+        payload: Option<&mut Buffer>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()>;
 
     /// What ends the stream from another thread while it sends; sending fails from then on. None: it
     /// cannot be stuck.
@@ -45,6 +51,8 @@ pub trait BlockSender: Send {
 pub enum SourceEvent {
     /// For its machine.
     Input(dray_session::source::Input),
+    /// Rates that it shares with other sessions, before anything moves.
+    Shared(SharedRates),
     /// A thread of this end is gone: the session cannot go on.
     Broken(Error),
     /// A data stream is ready for use.

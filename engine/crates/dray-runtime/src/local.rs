@@ -3,6 +3,7 @@
 
 use crate::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use crate::observe::Observer;
+use crate::pace::Pace;
 use crate::pool::{Buffer, Pool};
 use crate::{sink, source, threads};
 use crossbeam_channel::{Sender, unbounded};
@@ -210,8 +211,17 @@ struct HandOver {
 }
 
 impl BlockSender for HandOver {
-    fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()> {
+    fn send(
+        &mut self,
+        head: &BlockHead,
+        payload: Option<&mut Buffer>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         let mut buffer = None;
+        // The whole object changes hands, so it does when its last byte may.
+        if !pace.pass(head.payload_bytes().unwrap_or(0)) {
+            return Err(gone());
+        }
         if let (Some(payload), true) = (payload, head.payload_bytes() != Some(0)) {
             // Credit was spent for it, so one is free.
             let id = self.pool.take().ok_or_else(gone)?;

@@ -140,7 +140,15 @@ fn conduct_all(
             small: HashMap::default(),
             outcome: None,
         };
+        // The rate first: the source is told of it before it may send.
+        let early: Vec<_> = link.events.try_iter().collect();
+        let is_rate = |event: &_| matches!(event, SinkEvent::Input(Input::SetRate(_)));
+        let (rates, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_rate);
+        rates.into_iter().for_each(|event| conductor.hand_in(event));
         conductor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
+        others
+            .into_iter()
+            .for_each(|event| conductor.hand_in(event));
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         // However it ended: its threads are about to be waited for.
         space.hurry();

@@ -10,6 +10,7 @@ use crate::conduct::{self, Conduct};
 use crate::groups::Groups;
 use crate::link::{BlockSender, SourceEvent, SourceLink};
 use crate::observe::Observer;
+use crate::pace::{Gate, Pace};
 use crate::pool::Pool;
 use crate::threads;
 use crate::zones::stay_near_device;
@@ -114,15 +115,33 @@ fn conduct_all(
             // no more for that.
             readers: Groups::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
+            gate: Arc::default(),
             origins: HashMap::default(),
             outcome: None,
         };
+        // Bounds come first: what moves before them would keep to none.
+        let early: Vec<_> = link.events.try_iter().collect();
+        let (bounds, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_bound);
+        bounds
+            .into_iter()
+            .for_each(|event| conductor.hand_in(event));
         // It may begin without a word of the sink's.
         conductor.tick();
+        others
+            .into_iter()
+            .for_each(|event| conductor.hand_in(event));
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         let progress = *conductor.machine.progress();
         Ok((outcome, progress))
     })
+}
+
+/// Whether it says how fast bytes may pass.
+const fn is_bound(event: &SourceEvent) -> bool {
+    matches!(
+        event,
+        SourceEvent::Shared(_) | SourceEvent::Input(Input::SetRate(_))
+    )
 }
 
 /// Lists what a transfer of these roots would announce, and moves nothing.
@@ -152,6 +171,8 @@ struct Conductor<'scope, 'env> {
     /// By target, with the device it lies on.
     readers: Groups<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
+    /// What the bytes on the streams pass.
+    gate: Arc<Gate>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,
 }
@@ -171,6 +192,13 @@ enum StreamJob {
     GiveUp(Error),
 }
 
+impl Drop for Conductor<'_, '_> {
+    fn drop(&mut self) {
+        // A stream may wait in the middle of an object, and is waited for.
+        self.gate.shut_down();
+    }
+}
+
 impl Conduct for Conductor<'_, '_> {
     type Event = SourceEvent;
 
@@ -182,9 +210,10 @@ impl Conduct for Conductor<'_, '_> {
                 let cut = sender.cutter();
                 self.streams.insert(stream, Stream { jobs, cut });
                 let (pool, events) = (self.pool, self.events.clone());
+                let gate = Arc::clone(&self.gate);
                 let started = threads::start(self.scope, move || {
                     or_tell("send objects", &events, SourceEvent::Broken, || {
-                        run_stream(stream, sender, &stream_jobs, pool, &events);
+                        run_stream(stream, sender, &stream_jobs, pool, (&gate, &events));
                     });
                 });
                 if let Err(error) = started {
@@ -197,6 +226,7 @@ impl Conduct for Conductor<'_, '_> {
                 }
                 self.machine.handle(Input::StreamUp(stream), now);
             }
+            SourceEvent::Shared(rates) => self.gate.share(rates),
             SourceEvent::Broken(error) => {
                 let error = error.at(End::Source);
                 let _ = self.control.send(Message::GoAway(error.clone()), End::Sink);
@@ -229,6 +259,7 @@ impl Conduct for Conductor<'_, '_> {
     }
 
     fn carry_out(&mut self) {
+        self.gate.set_rate(self.machine.rate());
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::List { max } => {
@@ -346,7 +377,7 @@ fn run_stream(
     mut sender: Box<dyn BlockSender>,
     jobs: &Receiver<StreamJob>,
     pool: &Pool,
-    events: &Sender<SourceEvent>,
+    (gate, events): (&Gate, &Sender<SourceEvent>),
 ) {
     let tell = |input| {
         let _ = events.send(SourceEvent::Input(input));
@@ -362,7 +393,9 @@ fn run_stream(
         };
         let block: BlockId = head.id;
         let mut guard = buffer.and_then(|id| pool.buffer(id));
-        let result = sender.send(&head, guard.as_deref_mut());
+        let under_way = || tell(Input::UnderWay(stream));
+        let mut pace = Pace::new(gate, &under_way);
+        let result = sender.send(&head, guard.as_deref_mut(), &mut pace);
         drop(guard);
         if result.is_err() {
             tell(Input::StreamLost(stream));

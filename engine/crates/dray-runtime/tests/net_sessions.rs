@@ -4,6 +4,7 @@
 mod net_common;
 
 use dray_core::{BlockId, ByteRange, Error, ErrorKind, FileIndex, Status, TargetId};
+use dray_runtime::pace::{Gate, Pace};
 use dray_session::sink;
 use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
 use net_common::far::far;
@@ -227,7 +228,9 @@ fn objects_arrive_whole_on_every_stream_in_clear_and_under_tls() {
                 object.send(&mut *stream).expect("sent");
                 object.expect(&sink.link.events, &pool);
             }
-            stream.send(&only_holes(77), None).expect("sent");
+            let gate = Gate::default();
+            let mut pace = Pace::new(&gate, &|| {});
+            stream.send(&only_holes(77), None, &mut pace).expect("sent");
             let hole = arrived(&sink.link.events);
             assert_eq!((hole.head, hole.buffer), (only_holes(77), None));
             assert_eq!(hole.verified, Ok(()));

@@ -8,6 +8,7 @@ use dray_runtime::net::{
     Caller, Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token,
 };
 use dray_runtime::observe::Silent;
+use dray_runtime::pace::SharedRates;
 use dray_runtime::pool::Pool;
 use dray_runtime::{local, sink, source};
 use dray_session::Outcome;
@@ -140,7 +141,8 @@ impl Handler for Site {
             let (outcome, _) = sink::run(setup, &theirs, link, &Silent);
             let _ = self.ended.send(outcome);
         });
-        Ok(Prepared::Sink { pool, run })
+        let shared = SharedRates::default();
+        Ok(Prepared::Sink { pool, shared, run })
     }
 
     fn rejected(&self, _peer: SocketAddr, error: &Error) {

@@ -131,6 +131,16 @@ impl Streams {
         }
     }
 
+    /// A stream's socket has taken a part of an object that passes slowly, as its rate asks: it carries,
+    /// and whatever overtakes it meanwhile says nothing.
+    pub fn under_way(&mut self, stream: StreamId, now: Time) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.stirred = now;
+            let overtaken = stream.overtaken.values_mut();
+            overtaken.for_each(|overtaken| overtaken.since = now);
+        }
+    }
+
     /// An object has come: the sink has written it, or refused it.
     pub fn answered(&mut self, block: BlockId, now: Time) {
         let Some((id, target, number)) = self.blocks.remove(&block) else {

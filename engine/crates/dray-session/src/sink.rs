@@ -291,14 +291,15 @@ impl Sink {
             holes: self.config.holes,
             ordered_window: self.config.ordered_window,
         };
+        // A source may send as soon as it hears that this end is ready.
+        if self.rate.is_some() {
+            self.share_rate();
+        }
         self.out
             .push_back(Effect::Message(peer, Message::Ready(ready)));
         // The answer waits for no storage and no decision, so it tells what the way alone takes.
         self.out
             .push_back(Effect::Message(peer, Message::Ping(PING_VALUE)));
-        if self.rate.is_some() {
-            self.share_rate();
-        }
     }
 
     fn on_message(&mut self, peer: PeerId, message: Message, now: Time) {

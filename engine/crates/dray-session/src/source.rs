@@ -271,6 +271,7 @@ impl Source {
                 self.own_rate = rate;
                 self.apply_rate(now);
             }
+            Input::UnderWay(stream) => self.carriers.under_way(stream, now),
             Input::SetStreams(most) => self.use_streams(most),
             Input::Tick => self.on_tick(now),
         }
@@ -307,11 +308,17 @@ impl Source {
         self.streams_most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
     }
 
-    fn apply_rate(&mut self, now: Time) {
-        let rate = match (self.own_rate, self.peer_rate) {
+    /// Bytes per second that it keeps to: the lower of both ends.
+    #[must_use]
+    pub fn rate(&self) -> Option<u64> {
+        match (self.own_rate, self.peer_rate) {
             (Some(own), Some(peer)) => Some(own.min(peer)),
             (own, peer) => own.or(peer),
-        };
+        }
+    }
+
+    fn apply_rate(&mut self, now: Time) {
+        let rate = self.rate();
         // A burst of a tenth of a second keeps small limits smooth. Of a byte at the least: a bucket that
         // holds none is never full, and lets nothing pass.
         let burst = rate.map_or(0, |rate| (rate / 10).max(1));

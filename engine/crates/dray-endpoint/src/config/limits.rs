@@ -143,6 +143,16 @@ pub struct Share {
     pub activities: BTreeMap<String, u32>,
 }
 
+impl Share {
+    /// Whether it is of this peer (`HOST` or `HOST:PORT`).
+    #[must_use]
+    pub fn is_of_peer(&self, peer: &str) -> bool {
+        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+        let name = self.peer.as_deref();
+        name.is_some_and(|name| name == peer || name == host)
+    }
+}
+
 const fn default_weight() -> u32 {
     100
 }

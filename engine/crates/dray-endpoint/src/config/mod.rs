@@ -178,10 +178,7 @@ impl Config {
     /// What the configuration gives a peer (`HOST` or `HOST:PORT`).
     #[must_use]
     pub fn share_of_peer(&self, peer: &str) -> Option<&Share> {
-        let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
-        let mut shares = self.share.iter();
-        shares
-            .find(|share| (share.peer.as_deref()).is_some_and(|name| name == peer || name == host))
+        self.share.iter().find(|share| share.is_of_peer(peer))
     }
 
     /// What the configuration gives an owner.
@@ -189,18 +186,6 @@ impl Config {
     pub fn share_of_owner(&self, owner: &str) -> Option<&Share> {
         let mut shares = self.share.iter();
         shares.find(|share| share.owner.as_deref() == Some(owner))
-    }
-
-    /// What a session may take before the shares are given out: no more than any bound above it.
-    #[must_use]
-    pub fn rate_at_first(&self, peer: &str, owner: &str, rate_max: Option<u64>) -> Option<u64> {
-        let above = [
-            self.rate,
-            self.share_of_peer(peer).and_then(|share| share.rate_max),
-            self.share_of_owner(owner).and_then(|share| share.rate_max),
-        ];
-        let above = above.into_iter().flatten().map(|rate| rate.0);
-        above.chain(rate_max).min()
     }
 }
 

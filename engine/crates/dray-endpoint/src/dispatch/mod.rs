@@ -456,11 +456,6 @@ impl Shared {
         moving.is_own = true;
         moving.roots = [&from, &to].into_iter().filter_map(Side::root).collect();
         moving.grain = request.object_size.unwrap_or(moving.grain);
-        // Until the shares are given out next.
-        moving.grant(
-            self.config
-                .rate_at_first(&moving.peer, &moving.owner, request.rate_max),
-        );
         self.live.enter(moving)
     }
 

@@ -150,12 +150,11 @@ impl Moving {
 
     /// Notes how far it is.
     pub fn note(&self, progress: &Progress) {
-        // A source counts what it sends, a sink what is safe and what an object brought.
-        let moved = progress.bytes_sent.max(
-            progress
-                .bytes_durable
-                .saturating_sub(progress.bytes_resumed),
-        );
+        // What is sent counts piece by piece, as it passes (`SharedRates`): a source hands objects to its
+        // streams long before their bytes may go.
+        let moved = progress
+            .bytes_durable
+            .saturating_sub(progress.bytes_resumed);
         self.moved.fetch_max(moved, Ordering::Relaxed);
         self.is_held_there
             .store(progress.is_held_there, Ordering::Relaxed);
@@ -194,7 +193,8 @@ impl Moving {
     /// Bytes that have moved.
     #[must_use]
     pub fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+        let passed = self.handle.shared_rates().moved();
+        self.moved.load(Ordering::Relaxed).max(passed)
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

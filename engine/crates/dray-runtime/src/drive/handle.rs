@@ -2,6 +2,7 @@
 
 use crate::link::{SinkEvent, SourceEvent};
 use crate::local;
+use crate::pace::SharedRates;
 use crossbeam_channel::Sender;
 use dray_core::Error;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ struct Wishes {
     stop: Option<bool>,
     /// The rate, once somebody has said one.
     rate: Option<Option<u64>>,
+    /// What its sessions share with those of others.
+    shared: Option<SharedRates>,
     live: Option<Live>,
 }
 
@@ -28,6 +31,20 @@ struct Wishes {
 pub struct Handle(Arc<(Mutex<Wishes>, Condvar)>);
 
 impl Handle {
+    /// Of a transfer whose bytes pass these rates too, from the first one.
+    #[must_use]
+    pub fn sharing(shared: SharedRates) -> Self {
+        let handle = Self::default();
+        handle.wishes().shared = Some(shared);
+        handle
+    }
+
+    /// What its sessions share with those of others. A sink's receivers are given it when they begin.
+    #[must_use]
+    pub fn shared_rates(&self) -> SharedRates {
+        self.wishes().shared.clone().unwrap_or_default()
+    }
+
     fn wishes(&self) -> MutexGuard<'_, Wishes> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,6 +100,9 @@ impl Handle {
     /// A session's conductor listens: it hears what was wished before it began.
     pub(super) fn attach(&self, live: Live) {
         let mut wishes = self.wishes();
+        if let (Live::Source(events), Some(shared)) = (&live, &wishes.shared) {
+            let _ = events.send(SourceEvent::Shared(shared.clone()));
+        }
         if let Some(rate) = wishes.rate {
             live.set_rate(rate);
         }

@@ -5,11 +5,13 @@ use super::fail;
 use super::hub::Registration;
 use super::socket::shut;
 use crate::link::BlockSender;
+use crate::pace::Pace;
 use crate::pool::Buffer;
 use crate::zones::stay_near_connection;
 use dray_core::{Error, Result};
 use dray_wire::codec::encode_block_head;
 use dray_wire::message::BlockHead;
+use std::io;
 use std::sync::Arc;
 
 /// Sends objects on one stream.
@@ -30,17 +32,40 @@ impl StreamSender {
         }
     }
 
-    fn send_block(&mut self, head: &BlockHead, payload: &[u8]) -> Result<()> {
+    fn send_block(&mut self, head: &BlockHead, payload: &[u8], pace: &mut Pace<'_>) -> Result<()> {
         self.head.clear();
         encode_block_head(head, self.registration.hub().limits(), &mut self.head)?;
-        self.channel
-            .write_both(&self.head, payload)
+        self.write(payload, pace)
             .map_err(|error| fail::io_error("send an object", &error))
+    }
+
+    /// Writes head and payload: at once, or in pieces as the rate allows.
+    fn write(&mut self, payload: &[u8], pace: &mut Pace<'_>) -> io::Result<()> {
+        let (mut head, mut rest) = (&self.head[..], payload);
+        loop {
+            let piece = match pace.is_limited() && !rest.is_empty() {
+                true => pace.piece(rest.len()),
+                false => Some(rest.len()),
+            };
+            let over = || io::Error::new(io::ErrorKind::ConnectionAborted, "the session has ended");
+            let (now, later) = rest.split_at(piece.ok_or_else(over)?);
+            self.channel.write_both(head, now)?;
+            pace.passed(now.len());
+            if later.is_empty() {
+                return Ok(());
+            }
+            (head, rest) = (&[], later);
+        }
     }
 }
 
 impl BlockSender for StreamSender {
-    fn send(&mut self, head: &BlockHead, payload: Option<&mut Buffer>) -> Result<()> {
+    fn send(
+        &mut self,
+        head: &BlockHead,
+        payload: Option<&mut Buffer>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
         // By the thread that sends all of them.
         if !std::mem::replace(&mut self.is_placed, true) {
             stay_near_connection(self.channel.socket().stream());
@@ -50,7 +75,7 @@ impl BlockSender for StreamSender {
             .and_then(|length| usize::try_from(length).ok());
         let bytes = payload.as_deref().map_or(&[][..], Buffer::bytes);
         let sent = match length.and_then(|length| bytes.get(..length)) {
-            Some(payload) => self.send_block(head, payload),
+            Some(payload) => self.send_block(head, payload, pace),
             None => Err(fail::internal(
                 "send an object",
                 "its buffer is shorter than its segments",

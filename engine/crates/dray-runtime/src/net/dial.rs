@@ -9,6 +9,7 @@ use super::socket::{self, Socket};
 use super::tls::{Pinned, Trust, client_config};
 use super::{Identity, SOFTWARE, Timing, Token, control, fail};
 use crate::link::{ControlSender, SinkLink, SourceLink};
+use crate::pace::SharedRates;
 use crate::pool::Pool;
 use crossbeam_channel::unbounded;
 use dray_core::retry::RetryPolicy;
@@ -55,6 +56,8 @@ pub struct Dial {
     /// Bytes of the objects that something is safe in already. With an end that takes none so large it
     /// would be sent again: then there is no session. 0: whatever it takes.
     pub object_bytes_min: u64,
+    /// What the receivers of a [`pull`] share with other sessions.
+    pub shared: SharedRates,
 }
 
 impl Dial {
@@ -75,6 +78,7 @@ impl Dial {
             must_keep_nothing: false,
             keeps_nothing: false,
             object_bytes_min: 0,
+            shared: SharedRates::default(),
         }
     }
 }
@@ -121,7 +125,7 @@ pub fn pull(dial: &Dial, connect: Connect, pool: Arc<Pool>) -> Result<Dialled<Si
     let (events_in, events) = unbounded();
     let mut limits = dial.limits;
     limits.object_bytes_max = limits.object_bytes_max.min(pool.buffer_bytes() as u64);
-    let inbox = Inbox::Sink(events_in.clone(), pool);
+    let inbox = Inbox::Sink(events_in.clone(), pool, dial.shared.clone());
     let begun = begin(dial, connect, Role::Source, limits, inbox)?;
     Ok(begun.dialled(|control, close| SinkLink {
         events,

@@ -2,6 +2,7 @@
 
 use super::Caller;
 use crate::link::{SinkLink, SourceLink};
+use crate::pace::SharedRates;
 use crate::pool::Pool;
 use dray_core::{Error, Result};
 use dray_wire::message::Connect;
@@ -29,6 +30,8 @@ pub enum Prepared<'h> {
     Sink {
         /// The pool its receivers fill: the one `run` gives its conductor.
         pool: Arc<Pool>,
+        /// What its receivers share with other sessions.
+        shared: SharedRates,
         /// Runs the conductor.
         run: Box<dyn FnOnce(SinkLink) + Send + 'h>,
     },

@@ -9,6 +9,7 @@ use super::{PEER, Timing, fail};
 use crate::batch::Batch;
 use crate::caught::caught;
 use crate::link::{SinkEvent, SourceEvent};
+use crate::pace::SharedRates;
 use crate::pool::Pool;
 use crate::threads::refused;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -44,15 +45,15 @@ const JOINS_MAX: usize = 1 << 16;
 pub(super) enum Inbox {
     /// To a source's conductor.
     Source(Sender<SourceEvent>),
-    /// To a sink's conductor, whose receivers fill the pool.
-    Sink(Sender<SinkEvent>, Arc<Pool>),
+    /// To a sink's conductor, whose receivers fill the pool, no faster than the rates.
+    Sink(Sender<SinkEvent>, Arc<Pool>, SharedRates),
 }
 
 impl Inbox {
     fn backlog(&self) -> usize {
         match self {
             Self::Source(events) => events.len(),
-            Self::Sink(events, _) => events.len(),
+            Self::Sink(events, ..) => events.len(),
         }
     }
 
@@ -64,7 +65,7 @@ impl Inbox {
                 let input = source::Input::Message(message);
                 let _ = events.send(SourceEvent::Input(input));
             }
-            Self::Sink(events, _) => {
+            Self::Sink(events, ..) => {
                 let input = sink::Input::Message(PEER, message);
                 let _ = events.send(SinkEvent::Input(input));
             }
@@ -77,7 +78,7 @@ impl Inbox {
                 let input = source::Input::PeerLost(error);
                 let _ = events.send(SourceEvent::Input(input));
             }
-            Self::Sink(events, _) => {
+            Self::Sink(events, ..) => {
                 let input = sink::Input::PeerLost(PEER, error);
                 let _ = events.send(SinkEvent::Input(input));
             }
@@ -95,7 +96,7 @@ impl Inbox {
                 let input = source::Input::Leave(error(End::Source));
                 let _ = events.send(SourceEvent::Input(input));
             }
-            Self::Sink(events, _) => {
+            Self::Sink(events, ..) => {
                 let input = sink::Input::Leave(error(End::Sink));
                 let _ = events.send(SinkEvent::Input(input));
             }
@@ -301,7 +302,7 @@ impl Hub {
     /// stream has ended here too, so it must, even if its join never came or its path is dead in a way
     /// that only the source has noticed.
     fn settle_lost(&self, stream: StreamId) {
-        let Inbox::Sink(events, _) = &self.inbox else {
+        let Inbox::Sink(events, ..) = &self.inbox else {
             return;
         };
         let mut streams = self.streams();
@@ -375,7 +376,7 @@ impl Hub {
             Ok(()) => self.start(channel, registration),
             Err(error) => Err(fail::io_error("set up a stream", &error)),
         };
-        if let (Err(error), Inbox::Sink(events, _)) = (&started, &self.inbox) {
+        if let (Err(error), Inbox::Sink(events, ..)) = (&started, &self.inbox) {
             // Its number counts as used, and the source may believe that it is up.
             let _ = events.send(SinkEvent::Input(sink::Input::StreamLost(PEER, stream)));
             let is_lack = error.kind == ErrorKind::Busy;
@@ -394,9 +395,10 @@ impl Hub {
                 let _ = events.send(SourceEvent::Stream(stream, Box::new(sender)));
                 Ok(())
             }
-            Inbox::Sink(events, pool) => {
+            Inbox::Sink(events, pool, shared) => {
                 let (events, pool) = (events.clone(), Arc::clone(pool));
-                let receiver = StreamReceiver::new(channel, registration, events, pool);
+                let shared = shared.clone();
+                let receiver = StreamReceiver::new(channel, registration, events, pool, shared);
                 self.spawn("dray-stream", move || receiver.run())
             }
         }

@@ -6,6 +6,7 @@ use super::hub::{Hub, Registration};
 use super::socket::shut;
 use super::{PEER, fail};
 use crate::link::SinkEvent;
+use crate::pace::SharedRates;
 use crate::pool::{PIECE_BYTES, Pool};
 use crate::zones::stay_near_connection;
 use crossbeam_channel::Sender;
@@ -27,6 +28,7 @@ pub(super) struct StreamReceiver {
     registration: Registration,
     events: Sender<SinkEvent>,
     pool: Arc<Pool>,
+    shared: SharedRates,
     head: Vec<u8>,
 }
 
@@ -44,12 +46,14 @@ impl StreamReceiver {
         registration: Registration,
         events: Sender<SinkEvent>,
         pool: Arc<Pool>,
+        shared: SharedRates,
     ) -> Self {
         Self {
             channel: io::BufReader::with_capacity(AHEAD_BYTES, channel),
             registration,
             events,
             pool,
+            shared,
             head: Vec::new(),
         }
     }
@@ -172,6 +176,10 @@ impl StreamReceiver {
             let (filled, empty) = rest.split_at_mut(read);
             check.update(filled);
             rest = empty;
+            // A source that does not know of the rate, or not yet, finds its socket full.
+            if !self.shared.came(read, || self.hub().is_over()) {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
         }
         Ok(match check.matches {
             true => Ok(()),

@@ -299,9 +299,9 @@ impl Shared {
             }
         };
         let (inbox, run): (_, Runner<'_>) = match (prepared, role) {
-            (Prepared::Sink { pool, run }, Role::Sink) => {
+            (Prepared::Sink { pool, shared, run }, Role::Sink) => {
                 let (events_in, events) = unbounded();
-                let inbox = Inbox::Sink(events_in.clone(), pool);
+                let inbox = Inbox::Sink(events_in.clone(), pool, shared);
                 let run = move |out, closer: Closer| {
                     run(SinkLink {
                         events,

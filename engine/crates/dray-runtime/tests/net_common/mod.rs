@@ -21,6 +21,7 @@ use dray_runtime::net::{
     Caller, Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Request, Serve,
     Stopper, Timing, Token,
 };
+use dray_runtime::pace::{Gate, Pace, SharedRates};
 use dray_runtime::pool::Pool;
 use dray_session::{sink, source};
 use dray_wire::message::{BlockHead, Connect, Message, Role, Segment, SegmentKind, Selection};
@@ -67,7 +68,8 @@ impl Handler for ToTest {
                 let pool = Arc::new(Pool::new(self.buffers, OBJECT_BYTES).expect("memory"));
                 let _ = self.pools.send(Arc::clone(&pool));
                 let run = Box::new(move |link| hold(&self.sinks, link));
-                Ok(Prepared::Sink { pool, run })
+                let shared = SharedRates::default();
+                Ok(Prepared::Sink { pool, shared, run })
             }
             Role::Source => {
                 let run = Box::new(move |link| hold(&self.sources, link));
@@ -260,6 +262,7 @@ pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Inp
             SourceEvent::Input(input) => return input,
             SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
             SourceEvent::Listed { .. } => panic!("nobody lists"),
+            SourceEvent::Shared(_) => panic!("nothing is shared"),
             SourceEvent::Broken(error) => panic!("{error}"),
         }
     }
@@ -273,6 +276,7 @@ pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
         SourceEvent::Stream(stream, sender) => (stream, sender),
         SourceEvent::Input(input) => panic!("a stream was due, not {input:?}"),
         SourceEvent::Broken(error) => panic!("{error}"),
+        SourceEvent::Shared(_) => panic!("nothing is shared"),
         SourceEvent::Listed { .. } => panic!("nobody lists"),
     }
 }
@@ -351,7 +355,8 @@ impl Object {
 
     pub fn send(&self, stream: &mut dyn BlockSender) -> Result<()> {
         let mut buffer = self.pool.buffer(BufferId(0)).expect("known");
-        stream.send(&self.head, Some(&mut buffer))
+        let gate = Gate::default();
+        stream.send(&self.head, Some(&mut buffer), &mut Pace::new(&gate, &|| {}))
     }
 
     /// Takes it off a sink's link and compares every byte; gives its buffer back.

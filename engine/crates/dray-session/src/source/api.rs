@@ -126,6 +126,8 @@ pub enum Input {
     Leave(Error),
     /// Changes this end's own rate limit.
     SetRate(Option<u64>),
+    /// A stream has taken a part of a long object.
+    UnderWay(StreamId),
     /// Hands objects to so many of its streams at the most, one at least; the others stay as they are.
     SetStreams(u32),
     /// The time said by [`super::Source::next_wake`] has come.

@@ -1,0 +1,146 @@
+//! Rates that the configuration sets for many sessions together, and what a session may take until the
+//! shares are next given out.
+//!
+//! The shares divide a rate among the sessions of a moment. They are given out each 200 ms, and a
+//! session may last less. So all sessions also draw on one [`SharedRate`] for each configured bound.
+
+use super::Moving;
+use crate::config::{Config, Share};
+use dray_runtime::pace::{SharedRate, SharedRates};
+use std::sync::Arc;
+
+/// A bound of the configuration.
+#[derive(Debug, Clone)]
+struct Bound {
+    rate: u64,
+    shared: Arc<SharedRate>,
+}
+
+impl Bound {
+    fn new(rate: u64) -> Self {
+        let shared = Arc::new(SharedRate::new(rate));
+        Self { rate, shared }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+/// All bounds of an endpoint.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    endpoint: Option<Bound>,
+    shares: Vec<(Share, Option<Bound>)>,
+    roots: Vec<(String, Bound)>,
+}
+
+impl Rates {
+    pub(super) fn of(config: &Config) -> Self {
+        let shares = config.share.iter().map(|share| {
+            let bound = share.rate_max.map(|rate| Bound::new(rate.0));
+            (share.clone(), bound)
+        });
+        let roots = config.root.iter();
+        let roots =
+            roots.filter_map(|root| Some((root.name.to_string(), Bound::new(root.rate?.0))));
+        Self {
+            endpoint: config.rate.map(|rate| Bound::new(rate.0)),
+            shares: shares.collect(),
+            roots: roots.collect(),
+        }
+    }
+
+    /// Those that a session's bytes pass.
+    fn passed(&self, moving: &Moving) -> Vec<Bound> {
+        let first = |is_meant: &dyn Fn(&Share) -> bool| {
+            let mut shares = self.shares.iter();
+            let found = shares.find(|(share, _)| is_meant(share));
+            found.and_then(|(_, bound)| bound.clone())
+        };
+        let peer = first(&|share| share.is_of_peer(&moving.peer));
+        let owner = first(&|share| share.owner.as_deref() == Some(moving.owner.as_str()));
+        let roots = self.roots.iter();
+        let roots = roots.filter(|(name, _)| moving.roots.contains(name));
+        let above = [self.endpoint.clone(), peer, owner].into_iter().flatten();
+        above.chain(roots.map(|(_, bound)| bound.clone())).collect()
+    }
+
+    /// What a session draws on, and its first rate beside `others`: what they leave of each bound, an
+    /// even part of it at the least.
+    pub(super) fn first<'a>(
+        &self,
+        moving: &Moving,
+        others: impl Iterator<Item = &'a Moving>,
+    ) -> (SharedRates, Option<u64>) {
+        let bounds = self.passed(moving);
+        let mut taken = vec![(0u64, 1u64); bounds.len()];
+        if !bounds.is_empty() {
+            for other in others.filter(|other| !other.is_still()) {
+                for passed in self.passed(other) {
+                    let same = bounds.iter().zip(&mut taken);
+                    for (bound, (sum, count)) in same.filter(|(bound, _)| bound.is(&passed)) {
+                        *sum = sum.saturating_add(other.granted().unwrap_or(bound.rate));
+                        *count += 1;
+                    }
+                }
+            }
+        }
+        let left = bounds.iter().zip(taken).map(|(bound, (sum, count))| {
+            let even = (bound.rate / count).max(1);
+            bound.rate.saturating_sub(sum).max(even)
+        });
+        let rate = left.chain(moving.wish().rate_max).min();
+        let shared = bounds.into_iter().map(|bound| bound.shared).collect();
+        (shared, rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rates;
+    use crate::config::Config;
+    use crate::live::{Moving, RateWish, Way};
+    use dray_core::TransferId;
+
+    const MEGA: u64 = 1_000_000;
+
+    fn moving(owner: &str, peer: &str, root: &str) -> Moving {
+        let transfer = TransferId::new("t").expect("an id");
+        let mut moving = Moving::new(
+            transfer,
+            owner.to_owned(),
+            peer.to_owned(),
+            Way::In,
+            RateWish::default(),
+        );
+        moving.roots = vec![root.to_owned()];
+        moving
+    }
+
+    #[test]
+    fn a_first_rate_is_what_others_leave_of_every_bound() {
+        let text = "name = \"a.example\"\nstate = \"/s\"\n\
+             [[share]]\nowner = \"alice\"\nrate_max = \"30MB/s\"\n\
+             [[share]]\npeer = \"b.example\"\nrate_max = \"60MB/s\"\n\
+             [[root]]\nname = \"slow\"\npath = \"/slow\"\nrate = \"20MB/s\"\n\
+             [[root]]\nname = \"fast\"\npath = \"/fast\"\n";
+        let rates = Rates::of(&Config::parse("test", text).expect("good"));
+        let first = |moving: &Moving, others: &[Moving]| rates.first(moving, others.iter()).1;
+        assert_eq!(first(&moving("bob", "c.example", "fast"), &[]), None);
+        let one = moving("alice", "b.example:4810", "slow");
+        assert_eq!(first(&one, &[]), Some(20 * MEGA));
+        one.grant(Some(5 * MEGA));
+        let others = [one];
+        let slow = moving("bob", "c.example", "slow");
+        assert_eq!(first(&slow, &others), Some(15 * MEGA));
+        let fast = moving("alice", "c.example", "fast");
+        assert_eq!(first(&fast, &others), Some(25 * MEGA));
+        // All is given out: an even part, and the shared rate keeps the sum.
+        others[0].grant(Some(20 * MEGA));
+        assert_eq!(first(&slow, &others), Some(10 * MEGA));
+        // What is held uses nothing.
+        others[0].hold(true);
+        assert_eq!(first(&slow, &others), Some(20 * MEGA));
+    }
+}
