@@ -10,6 +10,7 @@
 //! different things of one transfer in an order that cannot be.
 
 mod change;
+mod damage;
 mod line;
 mod list;
 mod live;
@@ -164,6 +165,7 @@ impl Queue {
         let lock = take_lock(&folder.join(LOCK))?;
         let path = folder.join(DATABASE);
         // Made here for its mode, which SQLite gives to the files beside it as well.
+        damage::look_before(&path)?;
         private_file(&path)?;
         let connection = schema::open(&path)?;
         let live = Arc::new(Live::default());

@@ -1,5 +1,6 @@
 //! The database: its tables, how they came about, and how it is opened.
 
+use super::damage;
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -219,7 +220,7 @@ pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error 
 
 /// Opens the database to write; makes it, or brings it to the newest version, first.
 pub(super) fn open(path: &Path) -> Result<Connection> {
-    let failed = sql("open the queue");
+    let failed = damage::opening(path);
     let mut connection = Connection::open(path).map_err(&failed)?;
     connection.busy_timeout(BUSY_WAIT).map_err(&failed)?;
     connection
@@ -241,6 +242,7 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
                 .remedy("run the newer program it was written by"),
         );
     }
+    damage::look_at_pages(&connection, path)?;
     let transaction = connection.transaction().map_err(&failed)?;
     for step in &STEPS[version..] {
         transaction.execute_batch(step).map_err(&failed)?;
@@ -249,6 +251,17 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
         .pragma_update(None, "user_version", STEPS.len())
         .map_err(&failed)?;
     transaction.commit().map_err(&failed)?;
+    damage::look_at_rows(&connection, path)?;
+    damage::note_made(path)?;
+    Ok(connection)
+}
+
+/// The tables of the newest version, with nothing in them.
+pub(super) fn tables() -> rusqlite::Result<Connection> {
+    let connection = Connection::open_in_memory()?;
+    for step in STEPS {
+        connection.execute_batch(step)?;
+    }
     Ok(connection)
 }
 

@@ -1,0 +1,258 @@
+//! Whether the queue's database is whole, looked at once when it is opened.
+//!
+//! SQLite makes an empty file a new database, and reads a damaged page only when it needs it: without
+//! this look transfers would be gone, or wait for ever, and nobody would be told.
+//!
+//! Not for: what was lost from the end of the log beside it. SQLite takes that for a write that was
+//! never finished.
+
+use super::schema::{sql, tables};
+use dray_core::{End, Error, ErrorKind, Result, Status};
+use rusqlite::Connection;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// Up to so many bytes the entries of each index are compared with its table: a second of work and
+/// less (guess, revisit).
+const INDEXES_BYTES_MAX: u64 = 128 << 20;
+
+/// Up to so many bytes each page is read (guess, revisit: some seconds).
+const PAGES_BYTES_MAX: u64 = 2 << 30;
+
+/// Beside the database: there was something in it.
+const MADE: &str = ".made";
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What is said of a database that cannot be used.
+pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
+    Error::new(ErrorKind::Io, End::Here, "open the queue")
+        .status(Status::Permanent)
+        .cause(format!("{} is damaged: {what}", path.display()))
+        .remedy(
+            "restore it from a backup. Or move queue.db, queue.db-wal and queue.db-shm away: the queue is \
+             then empty, and a transfer that is submitted again resumes",
+        )
+}
+
+/// An error of opening, which may mean damage.
+pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode as Code;
+    let path = path.to_owned();
+    move |error| match error.sqlite_error_code() {
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => damaged(&path, error),
+        _ => {
+            let error = sql("open the queue")(error);
+            let cause = format!("{}: {}", path.display(), error.cause);
+            error.cause(cause)
+        }
+    }
+}
+
+/// Before SQLite opens it: an empty file is a new queue only where there never was one.
+///
+/// # Errors
+/// When something was there.
+pub(super) fn look_before(path: &Path) -> Result<()> {
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    if bytes(path) > 0 {
+        return Ok(());
+    }
+    if bytes(&beside(path, "-wal")) > 0 {
+        return Err(damaged(
+            path,
+            "it is empty, and its log queue.db-wal is not",
+        ));
+    }
+    let is_there = path.exists();
+    match beside(path, MADE).exists() {
+        true if is_there => Err(damaged(path, "it is empty, and held a queue before")),
+        true => {
+            // On purpose: from here on it is as if there never was one.
+            let _ = std::fs::remove_file(beside(path, MADE));
+            let path = path.display();
+            tracing::warn!("{path} was removed: the endpoint starts with an empty queue");
+            Ok(())
+        }
+        false => Ok(()),
+    }
+}
+
+/// Notes that something is in it.
+///
+/// # Errors
+/// Of the file system.
+pub(super) fn note_made(path: &Path) -> Result<()> {
+    let made = beside(path, MADE);
+    if made.exists() {
+        return Ok(());
+    }
+    std::fs::write(&made, "").map_err(|error| {
+        Error::new(error.kind().into(), End::Here, "open the queue")
+            .cause(format!("{}: {error}", made.display()))
+            .remedy("look at `state` in the endpoint's configuration")
+    })
+}
+
+/// Looks at the pages, before anything is written.
+///
+/// # Errors
+/// The first damage that is found.
+pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> {
+    let failed = opening(path);
+    let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, u64>(0));
+    let pages = number("PRAGMA page_count").map_err(&failed)?;
+    let bytes = pages.saturating_mul(number("PRAGMA page_size").map_err(&failed)?);
+    let pragma = match bytes {
+        ..=INDEXES_BYTES_MAX => "PRAGMA integrity_check(1)",
+        ..=PAGES_BYTES_MAX => "PRAGMA quick_check(1)",
+        _ => {
+            let path = path.display();
+            tracing::warn!("{path} is too large to be checked at the start: {bytes} bytes");
+            return Ok(());
+        }
+    };
+    let said: String = connection
+        .query_row(pragma, [], |row| row.get(0))
+        .map_err(&failed)?;
+    match said.as_str() {
+        "ok" => Ok(()),
+        said => Err(damaged(path, said.lines().next().unwrap_or_default())),
+    }
+}
+
+/// Looks whether tables and rows are such as this program writes them.
+///
+/// # Errors
+/// The first thing that is missing, or the first row that cannot be read.
+pub(super) fn look_at_rows(connection: &Connection, path: &Path) -> Result<()> {
+    let failed = opening(path);
+    let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
+        let mut statement = connection.prepare(
+            "SELECT m.type || ' ' || m.name || COALESCE('.' || x.name, '')
+             FROM sqlite_master m LEFT JOIN pragma_table_xinfo(m.name) x ON m.type = 'table'
+             WHERE m.name NOT LIKE 'sqlite%' ORDER BY 1",
+        )?;
+        let names = statement.query_map([], |row| row.get(0))?;
+        names.collect()
+    };
+    let model = tables().map_err(&failed)?;
+    let wanted = names(&model).map_err(&failed)?;
+    let found = names(connection).map_err(&failed)?;
+    if let Some(missing) = wanted.iter().find(|name| !found.contains(name)) {
+        return Err(damaged(path, format!("it has no {missing}")));
+    }
+    let unreadable = "SELECT id FROM transfers WHERE ended_at IS NULL
+        AND NOT (json_valid(request) AND json_valid(tickets)) LIMIT 1";
+    let unreadable = connection.query_row(unreadable, [], |row| row.get::<_, String>(0));
+    match unreadable {
+        Ok(id) => Err(damaged(
+            path,
+            format!("the request of transfer {id} cannot be read"),
+        )),
+        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::look_before;
+    use dray_core::Result;
+    use std::io::{Seek, SeekFrom, Write};
+    use std::path::Path;
+
+    fn open(path: &Path) -> Result<rusqlite::Connection> {
+        look_before(path)?;
+        crate::queue::schema::open(path)
+    }
+
+    fn refused(path: &Path) -> String {
+        let error = open(path).map(drop).expect_err("damaged");
+        let said = error.to_string();
+        assert!(said.contains(&*path.to_string_lossy()), "{said}");
+        assert!(said.contains("restore it from a backup"), "{said}");
+        said
+    }
+
+    /// A database with many rows, closed.
+    fn made(path: &Path) {
+        let connection = open(path).expect("made");
+        let mut add = connection
+            .prepare(
+                "INSERT INTO transfers (id, seq, owner, principal, state, version, attempt, tries,
+                 barren, source, essence, request, tickets, class, source_url, destination_url,
+                 submitted_at, failures, notices) VALUES (?1, ?2, 'a', 'a', 'queued', 1, 1, 0, 0,
+                 0, '{}', '{}', '[]', 'background', '/d/x', '/d/y', 1, '[]', '[]')",
+            )
+            .expect("prepared");
+        for seq in 0..500 {
+            add.execute((format!("transfer-{seq}"), seq))
+                .expect("added");
+        }
+    }
+
+    #[test]
+    fn damage_of_every_kind_is_found_at_the_start_and_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let whole = folder.path().join("whole.db");
+        made(&whole);
+        let bytes = std::fs::read(&whole).expect("read");
+        assert!(bytes.len() > 65_536);
+        open(&whole).map(drop).expect("whole");
+        let path = folder.path().join("queue.db");
+        let damage = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut changed = bytes.clone();
+            change(&mut changed);
+            std::fs::write(&path, changed).expect("written");
+            refused(&path)
+        };
+        damage(&|bytes| bytes[..100].fill(0));
+        damage(&|bytes| bytes[5_000..7_000].fill(0x5a));
+        let middle = bytes.len() / 2 / 4_096 * 4_096;
+        damage(&|bytes| bytes.truncate(middle));
+        damage(&|bytes| bytes.truncate(middle + 100));
+        damage(&|bytes| bytes[middle..middle + 4_096].fill(0));
+    }
+
+    #[test]
+    fn an_emptied_queue_is_no_new_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        made(&path);
+        std::fs::write(&path, "").expect("emptied");
+        assert!(refused(&path).contains("held a queue before"));
+        // Removed by whoever wants a new one.
+        std::fs::remove_file(&path).expect("removed");
+        open(&path).map(drop).expect("new");
+        std::fs::write(folder.path().join("queue.db-wal"), "x").expect("written");
+        std::fs::write(&path, "").expect("emptied");
+        assert!(refused(&path).contains("queue.db-wal"));
+    }
+
+    #[test]
+    fn tables_and_rows_that_this_program_did_not_write_are_damage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        made(&path);
+        let change = |sql: &str| {
+            let connection = rusqlite::Connection::open(&path).expect("opened");
+            connection.execute_batch(sql).expect("changed");
+        };
+        change("UPDATE transfers SET request = '{' WHERE id = 'transfer-7'");
+        assert!(refused(&path).contains("transfer-7"));
+        change("UPDATE transfers SET request = '{}'; DROP TABLE promises");
+        assert!(refused(&path).contains("promises"));
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("opened");
+        file.seek(SeekFrom::Start(0)).expect("there");
+        file.write_all(b"not a database at all").expect("written");
+        refused(&path);
+    }
+}
