@@ -169,9 +169,11 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
 fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
-    let endpoint = Running::open(Config::load(&config)?)?;
-    let stopper = endpoint.stopper();
+    let config = Config::load(&config)?;
+    // First: a write beyond the limit of files is an error from then on, not the end.
     signals::watch("stopping; what is safe stays safe (again to stop at once)")?;
+    let endpoint = Running::open(config)?;
+    let stopper = endpoint.stopper();
     signals::on_stop(move || stopper.stop());
     let addresses: Vec<_> = endpoint
         .addresses()

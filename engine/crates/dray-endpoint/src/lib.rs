@@ -29,6 +29,7 @@ pub mod passive;
 pub mod place;
 pub mod port;
 pub mod ports;
+mod process;
 pub mod promises;
 pub mod queue;
 pub mod roots;

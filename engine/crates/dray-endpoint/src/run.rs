@@ -16,6 +16,7 @@ use crate::moment::Moment;
 use crate::pairs::Pairs;
 use crate::passive::Passive;
 use crate::port::listen_patiently;
+use crate::process;
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::server::Server;
@@ -123,6 +124,7 @@ impl Endpoint {
     /// # Errors
     /// What cannot be opened, and what to do about it.
     pub fn open(mut config: Config) -> Result<Self> {
+        process::check(&config)?;
         let identity = Arc::new(open_identity(&config)?);
         let fingerprint = identity.fingerprint();
         let accounts = Arc::new(Accounts::open(&config)?);

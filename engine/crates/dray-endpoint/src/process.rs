@@ -1,0 +1,158 @@
+//! What the system lets this process have, looked at before anything is opened: an endpoint that starts
+//! within limits that are too low would end by a signal, or answer nobody.
+
+use crate::config::Config;
+use dray_core::units::human;
+use dray_core::{End, Error, ErrorKind, Result, Status};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors without which nothing works: listeners, the queue and its readers, the log, one transfer
+/// of a few files and streams (guess, revisit).
+const FILES_MIN: u64 = 128;
+
+/// Descriptors of a session in which many files are small (guess, revisit).
+const FILES_OF_SESSION: u64 = 16;
+
+/// Addresses beside the buffers: the program, stacks of threads, memory of TLS and of the allocator
+/// (guess, revisit).
+const ADDRESSES_MIN: u64 = 512 << 20;
+
+/// Bytes that the queue's database and its log may take before anybody would notice (guess, revisit).
+const FILE_BYTES_MIN: u64 = 64 << 20;
+
+/// The limits of a process; `None` for none.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    files: Option<u64>,
+    addresses: Option<u64>,
+    file_bytes: Option<u64>,
+}
+
+/// Raises what may be raised, and refuses what is too little.
+///
+/// # Errors
+/// [`ErrorKind::LimitExceeded`], naming the limit, what it is and what is needed.
+pub(crate) fn check(config: &Config) -> Result<()> {
+    let files = getrlimit(Resource::Nofile);
+    if files.current != files.maximum {
+        let raised = Rlimit {
+            current: files.maximum,
+            maximum: files.maximum,
+        };
+        // Where that is not allowed, what there is has to do.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    let limits = Limits {
+        files: getrlimit(Resource::Nofile).current,
+        addresses: getrlimit(Resource::As).current,
+        file_bytes: getrlimit(Resource::Fsize).current,
+    };
+    let memory = config.limits.memory.0;
+    for warning in judge(limits, memory, u64::from(config.limits.transfers_active))? {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// What is worth a word.
+fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    if let Some(files) = limits.files {
+        if files < FILES_MIN {
+            let cause = format!("{files} open files are allowed, and {FILES_MIN} are needed");
+            return Err(refused(cause, "raise the limit (ulimit -n, LimitNOFILE=)"));
+        }
+        let wanted = FILES_MIN + sessions * FILES_OF_SESSION;
+        if files < wanted {
+            warnings.push(format!(
+                "{files} open files are allowed; {sessions} transfers may need {wanted}: \
+                 raise the limit (ulimit -n, LimitNOFILE=)"
+            ));
+        }
+    }
+    if let Some(addresses) = limits.addresses {
+        let needed = memory.saturating_add(ADDRESSES_MIN);
+        if addresses < needed {
+            let cause = format!(
+                "the address space is limited to {}, and limits.memory needs {}",
+                human(addresses),
+                human(needed)
+            );
+            let remedy = "raise the limit (ulimit -v, LimitAS=), or lower limits.memory";
+            return Err(refused(cause, remedy));
+        }
+    }
+    if let Some(bytes) = limits.file_bytes {
+        let remedy = "raise the limit (ulimit -f, LimitFSIZE=)";
+        if bytes < FILE_BYTES_MIN {
+            let cause = format!(
+                "files are limited to {}, and the queue needs {}",
+                human(bytes),
+                human(FILE_BYTES_MIN)
+            );
+            return Err(refused(cause, remedy));
+        }
+        warnings.push(format!(
+            "files are limited to {}: larger ones fail; {remedy}",
+            human(bytes)
+        ));
+    }
+    Ok(warnings)
+}
+
+fn refused(cause: String, remedy: &str) -> Error {
+    Error::new(ErrorKind::LimitExceeded, End::Here, "start the endpoint")
+        .status(Status::Permanent)
+        .cause(cause)
+        .remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADDRESSES_MIN, Limits, judge};
+
+    const MEMORY: u64 = 1 << 30;
+
+    #[test]
+    fn limits_that_are_too_low_are_named_with_what_is_needed() {
+        let enough = Limits {
+            files: Some(1_024),
+            addresses: Some(MEMORY + ADDRESSES_MIN),
+            file_bytes: None,
+        };
+        assert!(judge(enough, MEMORY, 50).expect("enough").is_empty());
+        let none = Limits {
+            files: None,
+            addresses: None,
+            file_bytes: None,
+        };
+        assert!(judge(none, u64::MAX, 1 << 20).expect("enough").is_empty());
+        let said = |limits: Limits| judge(limits, MEMORY, 50).expect_err("too low").to_string();
+        let files = Limits {
+            files: Some(16),
+            ..enough
+        };
+        assert!(said(files).contains("ulimit -n"), "{}", said(files));
+        let addresses = Limits {
+            addresses: Some(MEMORY),
+            ..enough
+        };
+        assert!(
+            said(addresses).contains("limits.memory"),
+            "{}",
+            said(addresses)
+        );
+        let bytes = Limits {
+            file_bytes: Some(8_192),
+            ..enough
+        };
+        assert!(said(bytes).contains("ulimit -f"), "{}", said(bytes));
+        // Enough to begin with, not for everything.
+        let few = Limits {
+            files: Some(512),
+            file_bytes: Some(1 << 30),
+            ..enough
+        };
+        assert_eq!(judge(few, MEMORY, 50).expect("enough").len(), 2);
+    }
+}

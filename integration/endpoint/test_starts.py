@@ -1,0 +1,123 @@
+"""What an endpoint says that cannot start: a damaged queue, limits that are too low."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import subprocess
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.client import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+PAGE = 4096
+
+
+def queue(endpoint: Endpoint) -> Path:
+    """Find the database of its queue."""
+    (found,) = endpoint.folder.rglob("queue.db")
+    return found
+
+
+def filled(start: Callable[..., Endpoint]) -> Endpoint:
+    """Start one, give it transfers that wait, and stop it."""
+    endpoint = start("a")
+    with endpoint.client() as client:
+        begin = datetime.now(timezone.utc) + timedelta(days=1)
+        for number in range(40):
+            wanted = Request(
+                [f"/data/none-{number}"],
+                f"/data/to-{number}",
+                id=f"t{number}",
+                not_before=begin,
+            )
+            client.submit(wanted)
+    endpoint.stop()
+    # All of it in one file.
+    with contextlib.closing(sqlite3.connect(queue(endpoint))) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return endpoint
+
+
+def refused(endpoint: Endpoint) -> str:
+    """Start it, and give what it said when it did not."""
+    with pytest.raises(RuntimeError, match="ended at once"):
+        endpoint.start()
+    return endpoint.log_text()
+
+
+def test_a_damaged_queue_is_named_with_the_way_back(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    endpoint = filled(start_endpoint)
+    path = queue(endpoint)
+    whole = path.read_bytes()
+    assert len(whole) > 8 * PAGE
+
+    def changed(at: int, by: bytes) -> bytes:
+        return whole[:at] + by + whole[at + len(by) :]
+
+    middle = len(whole) // PAGE // 2 * PAGE
+    damage = {
+        "emptied": b"",
+        "cut": whole[:middle],
+        "cut within a page": whole[: middle + 100],
+        "no header": changed(0, bytes(100)),
+        "noise": changed(middle + 8, b"\x5a" * 2000),
+        "a page of nothing": changed(middle, bytes(PAGE)),
+    }
+    for name, content in damage.items():
+        path.write_bytes(content)
+        said = refused(endpoint)
+        assert str(path) in said, (name, said)
+        assert "is damaged" in said, (name, said)
+        assert "queue.db-wal" in said, (name, said)
+    # What it says works.
+    path.unlink()
+    endpoint.start()
+    with endpoint.client() as client:
+        assert list(client.transfers()) == []
+    endpoint.stop()
+    path.write_bytes(whole)
+    endpoint.start()
+    with endpoint.client() as client:
+        assert client.transfer("t7").state == "queued"
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("ulimit -n 40", ["open files", "ulimit -n"]),
+        ("ulimit -v 400000", ["address space", "limits.memory"]),
+        ("ulimit -f 8", ["files are limited", "ulimit -f"]),
+    ],
+    ids=["files", "addresses", "file-size"],
+)
+def test_limits_that_are_too_low_are_named(
+    start_endpoint: Callable[..., Endpoint], limit: str, words: list[str]
+) -> None:
+    endpoint = start_endpoint("a")
+    config = next(endpoint.folder.rglob("drayd.toml"))
+    endpoint.stop()
+    shell = f'{limit}; exec "$0" endpoint run --config "$1"'
+    ended = subprocess.run(
+        ["sh", "-c", shell, endpoint.program, config],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    said = ended.stdout + ended.stderr
+    # No signal, and a word on what to do.
+    assert ended.returncode > 0, (ended.returncode, said)
+    assert all(word in said for word in words), said
