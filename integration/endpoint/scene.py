@@ -68,6 +68,12 @@ class Data:
             shutil.copystat(self.source, top / self.source.name)
         return top
 
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of all its files."""
+        entries = self.wanted.values()
+        return sum(entry.size for entry in entries if entry.kind == "file")
+
     def remove(self) -> None:
         """Remove it and its replica."""
         for top in (self.served, self.served.with_name(f"{self.served.name}-replica")):
@@ -233,11 +239,19 @@ class Scene:
         assert done.state == "done", words(done)
         assert done.error is None, words(done)
         assert done.failures == (), words(done)
+        self.check_counters(done)
         self.check_identical()
         excess = self.excess()
         allowed = faults * (POOL_BYTES + SYNC_GROUP_BYTES) + int(OVERHEAD * 2 * DATA_BYTES)
         assert excess <= allowed, f"{excess} bytes were sent twice: {words(done)}"
         return done, excess
+
+    def check_counters(self, done: Transfer) -> None:
+        """Fail unless every durable byte was sent, resumed or adopted, and none counts twice."""
+        counts = done.bytes
+        assert counts.durable == counts.listed == self.data.whole_bytes, words(done)
+        sent = counts.durable - counts.resumed - counts.adopted
+        assert 0 <= sent <= counts.sent, words(done)
 
     def check_identical(self, data: Data | None = None) -> None:
         """Fail unless the tree has arrived as it is, and nothing else is there."""

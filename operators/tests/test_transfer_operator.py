@@ -86,6 +86,7 @@ def test_a_file_arrives_and_the_result_says_how(sites: Two, run_dag: Callable[..
             "bytes": SIZE,
             "bytes_sent": SIZE,
             "bytes_resumed": 0,
+            "bytes_adopted": 0,
             "bytes_durable": SIZE,
             "seconds": result["seconds"],
             "checksum": result["checksum"],

@@ -36,7 +36,8 @@ class DrayTransferOperator(WaitingOperator):
     """Move files from one endpoint to another, or within one.
 
     Gives a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
-    ``bytes_resumed``, ``bytes_durable``, ``seconds`` and, of a single file, ``checksum``.
+    ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``seconds`` and, of a single file,
+    ``checksum``.
 
     Sizes and rates are bytes (per second), as numbers or as ``200GB``, ``100MiB``. Times are aware
     ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All but
@@ -350,6 +351,7 @@ def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
         "bytes": transfer.bytes.listed,
         "bytes_sent": transfer.bytes.sent,
         "bytes_resumed": transfer.bytes.resumed,
+        "bytes_adopted": transfer.bytes.adopted,
         "bytes_durable": transfer.bytes.durable,
         "seconds": round(seconds, 3),
     }

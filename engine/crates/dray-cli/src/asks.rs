@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer::{self, odd_answer};
 use crate::report::held_up_by;
-use crate::units::{count, human};
+use crate::units::{count, duration, human};
 use dray_core::profile::Stage;
 use dray_core::{Error, ErrorKind, Result};
 use dray_endpoint::client::Client;
@@ -296,6 +296,9 @@ fn moments(transfer: &Value) -> Vec<String> {
         ("eta", "done about"),
     ] {
         add(words, text(transfer, field));
+    }
+    if let Some(seconds) = transfer.get("silent_seconds").and_then(Value::as_u64) {
+        add("nothing has moved for", duration(seconds));
     }
     all
 }

@@ -64,6 +64,7 @@ was understood.
 | `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were \
     read for it (in a pull: that arrived) |
 | `bytes_resumed` | bytes that an earlier run had made safe |
+| `bytes_adopted` | bytes of the files that were adopted |
 | `seconds` | time it took |
 | `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
 | `notices` | what deserves a word and is no failure |
@@ -84,6 +85,7 @@ JSON objects on lines of standard error. `event` says which:
 - `progress`, every second and at the end: `seconds`, `listing_done`, `files_listed`, `files_done`,
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
   `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
+  `silent_seconds` (for how long nothing has moved, from 10 on; else null),
   `streams` (data connections that are given objects, where this host reads or finds their number; else 0),
   `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0),
   `profile` of this attempt so far, `bottleneck` of the last ten seconds.

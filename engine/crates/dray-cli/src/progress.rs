@@ -32,6 +32,10 @@ pub(crate) const KEPT_MAX: usize = 1000;
 /// Events waiting for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
+/// From so many seconds on without any movement a transfer counts as silent: longer than a sync group
+/// usually takes (guess, revisit).
+const SILENT_SECONDS: u64 = 10;
+
 /// A rate is taken over this long: long enough to span several sync groups, short enough to follow
 /// a change (guess, revisit).
 const WINDOW: Duration = Duration::from_secs(10);
@@ -204,6 +208,7 @@ struct Drawer {
     bar: Option<ProgressBar>,
     began: Instant,
     rate: Rate,
+    stood: Stood,
     failures: u64,
 }
 
@@ -224,6 +229,7 @@ impl Drawer {
             bar,
             began: Instant::now(),
             rate: Rate::default(),
+            stood: Stood::default(),
             failures: 0,
         }
     }
@@ -291,6 +297,7 @@ impl Drawer {
     fn sample(&mut self, now: Instant) {
         let progress = self.progress();
         self.rate.add(now, moved(&progress), progress.profile);
+        self.stood.look(now, &progress);
     }
 
     fn draw(&mut self) {
@@ -299,6 +306,7 @@ impl Drawer {
             progress,
             rate: self.rate.bytes_per_second(),
             bottleneck: self.rate.profile().bottleneck(),
+            silent_seconds: self.stood.seconds(),
         };
         match self.show {
             Show::Json => {
@@ -353,6 +361,8 @@ struct View {
     rate: u64,
     /// Of late.
     bottleneck: Option<Stage>,
+    /// Seconds since anything moved, once that is long.
+    silent_seconds: Option<u64>,
 }
 
 impl View {
@@ -368,7 +378,8 @@ impl View {
     }
 
     fn eta_seconds(&self) -> Option<u64> {
-        (self.progress.listing_done && self.rate > 0)
+        // Of what stands still nobody knows when it ends.
+        (self.progress.listing_done && self.rate > 0 && self.silent_seconds.is_none())
             .then(|| self.bytes_remaining().div_ceil(self.rate))
     }
 
@@ -382,6 +393,17 @@ impl View {
         let eta = self
             .eta_seconds()
             .map_or_else(String::new, |eta| format!(", ETA {}", duration(eta)));
+        if let Some(seconds) = self.silent_seconds {
+            return format!(
+                "{} of {}{more}, files {} of {}{more}{failed}, {} silent for {}",
+                human(progress.bytes_durable),
+                human(progress.bytes_listed),
+                progress.files_done,
+                progress.files_listed,
+                silent_end(self.bottleneck),
+                duration(seconds),
+            );
+        }
         let held = self
             .bottleneck
             .map_or_else(String::new, |stage| format!(" ({})", held_up_by(stage)));
@@ -410,12 +432,57 @@ impl View {
             "bytes_remaining": self.bytes_remaining(),
             "bytes_per_second": self.rate,
             "eta_seconds": self.eta_seconds(),
+            "silent_seconds": self.silent_seconds,
             "profile": progress.profile,
             "bottleneck": self.bottleneck,
             "streams": progress.streams,
             "readers": progress.readers,
             "writers": progress.writers,
         })
+    }
+}
+
+/// The end of which nothing comes.
+const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
+    match bottleneck {
+        Some(Stage::List | Stage::Read) => "the source has been",
+        Some(Stage::Credit | Stage::Write | Stage::Sync | Stage::Publish | Stage::Decide) => {
+            "the destination has been"
+        }
+        Some(Stage::Rate) => "held by its rate:",
+        _ => "the other end has been",
+    }
+}
+
+/// How long nothing has moved.
+#[derive(Default)]
+struct Stood {
+    last: Option<(Instant, u64)>,
+    seconds: u64,
+}
+
+impl Stood {
+    fn look(&mut self, now: Instant, progress: &Progress) {
+        let parts = [
+            progress.bytes_durable,
+            progress.bytes_sent,
+            progress.bytes_read,
+            progress.bytes_written,
+            progress.files_done,
+            progress.files_failed,
+            progress.files_listed,
+        ];
+        let sum = parts.iter().fold(0u64, |sum, part| sum.wrapping_add(*part));
+        match self.last {
+            Some((since, before)) if before == sum => {
+                self.seconds = now.saturating_duration_since(since).as_secs();
+            }
+            _ => (self.last, self.seconds) = (Some((now, sum)), 0),
+        }
+    }
+
+    fn seconds(&self) -> Option<u64> {
+        Some(self.seconds).filter(|seconds| *seconds >= SILENT_SECONDS)
     }
 }
 
@@ -476,7 +543,7 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rate, View, WINDOW};
+    use super::{Rate, Stood, View, WINDOW};
     use dray_core::profile::{Profile, Stage};
     use dray_session::Progress;
     use std::time::{Duration, Instant};
@@ -510,6 +577,7 @@ mod tests {
             progress,
             rate: 1024,
             bottleneck: None,
+            silent_seconds: None,
         };
         assert_eq!(
             view.words(),
@@ -522,6 +590,36 @@ mod tests {
             ..view
         };
         assert!(held.words().ends_with(", 1.0 KiB/s (its rate limit)"));
+        let silent = View {
+            progress: Progress {
+                listing_done: true,
+                ..held.progress
+            },
+            bottleneck: Some(Stage::Read),
+            silent_seconds: Some(37),
+            ..held
+        };
+        let words = silent.words();
+        assert!(
+            words.ends_with(", the source has been silent for 37s"),
+            "{words}"
+        );
+        assert_eq!(silent.eta_seconds(), None);
+    }
+
+    #[test]
+    fn what_stands_still_is_silent_until_something_moves() {
+        let (mut stood, start) = (Stood::default(), Instant::now());
+        let mut progress = Progress::default();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        stood.look(at(0), &progress);
+        stood.look(at(9), &progress);
+        assert_eq!(stood.seconds(), None);
+        stood.look(at(10), &progress);
+        assert_eq!(stood.seconds(), Some(10));
+        progress.bytes_sent = 1;
+        stood.look(at(11), &progress);
+        assert_eq!(stood.seconds(), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub mod progress;
 pub mod sink;
 pub mod source;
 
-pub use progress::{Event, Failure, Outcome, Progress};
+pub use progress::{Event, Failure, Found, Outcome, Progress};
 
 /// Value of a machine's own PING, which those of the connection's keeper do not have: they count.
 pub const PING_VALUE: u64 = u64::MAX;

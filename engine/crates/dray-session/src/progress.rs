@@ -33,6 +33,8 @@ pub struct Progress {
     pub bytes_durable: u64,
     /// Bytes an earlier run had made safe.
     pub bytes_resumed: u64,
+    /// Bytes of files that were adopted.
+    pub bytes_adopted: u64,
     /// Objects that were sent (an object sent twice counts twice; a pack counts once).
     pub objects_sent: u64,
     /// Objects an earlier run had made safe.
@@ -69,6 +71,37 @@ impl Progress {
         match self.keeps_nothing {
             true => 0,
             false => self.bytes_durable,
+        }
+    }
+}
+
+/// Bytes that are durable and were not sent: by a session, or by all sessions of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Bytes an earlier run had made safe.
+    pub resumed: u64,
+    /// Bytes of files that stood there and were the same.
+    pub adopted: u64,
+}
+
+impl Found {
+    /// What an attempt has found once a further session found `self`: what the sessions before it found
+    /// or sent counts once. The rest was made safe by an earlier attempt, or by a session that was killed
+    /// before it had written down what it sent. `sent` is what the sessions before it sent.
+    ///
+    /// So durable is at most sent + resumed + adopted, and the difference was sent more than once.
+    #[must_use]
+    pub fn after(self, before: Self, sent: u64) -> Self {
+        let known = before
+            .resumed
+            .saturating_add(before.adopted)
+            .saturating_add(sent);
+        let more = self.resumed.saturating_add(self.adopted);
+        let more = more.saturating_sub(known);
+        let adopted = more.min(self.adopted.saturating_sub(before.adopted));
+        Self {
+            resumed: before.resumed + (more - adopted),
+            adopted: before.adopted + adopted,
         }
     }
 }
@@ -111,4 +144,30 @@ pub enum Outcome {
     Refused(Error),
     /// Broken off; what is safe stays safe.
     Failed(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found;
+
+    const fn found(resumed: u64, adopted: u64) -> Found {
+        Found { resumed, adopted }
+    }
+
+    #[test]
+    fn what_is_found_again_counts_once_and_what_nobody_counted_is_resumed() {
+        let nothing = Found::default();
+        assert_eq!(found(3, 4).after(nothing, 0), found(3, 4));
+        // All that is found was sent before, some of it twice.
+        assert_eq!(found(10, 0).after(nothing, 12), nothing);
+        assert_eq!(found(2, 10).after(nothing, 12), nothing);
+        // A kill lost the count of 13.
+        assert_eq!(found(21, 0).after(nothing, 8), found(13, 0));
+        assert_eq!(found(26, 0).after(found(5, 0), 8), found(18, 0));
+        // The first session had not met all that was there.
+        assert_eq!(found(0, 10).after(found(0, 4), 0), found(0, 10));
+        assert_eq!(found(3, 10).after(found(0, 4), 2), found(1, 10));
+        // One that did not get far takes nothing away.
+        assert_eq!(found(0, 0).after(found(5, 6), 7), found(5, 6));
+    }
 }

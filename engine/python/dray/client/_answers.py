@@ -70,14 +70,17 @@ class ByteCounts:
 
     :param listed: of listed files.
     :param durable: that are safe.
-    :param resumed: of them, those that an earlier attempt had made safe.
-    :param sent: that travelled.
+    :param resumed: of them, those that an earlier attempt had made safe, and those that this
+        attempt sent without a count being kept: the endpoint was killed.
+    :param sent: that travelled, some of them more than once.
+    :param adopted: of the durable ones, those of files that stood there and were the same.
     """
 
     listed: int = 0
     durable: int = 0
     resumed: int = 0
     sent: int = 0
+    adopted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,7 @@ class Transfer:
     :param failures: the first ten files that failed; all: :meth:`Client.files`.
     :param source: index of the replica in use.
     :param notices: the last ten things worth a word.
+    :param silent_seconds: of an active one: for how long nothing has moved, from 10 on.
     """
 
     id: str
@@ -209,6 +213,7 @@ class Transfer:
     failures: tuple[FileFailure, ...] = ()
     source: int | None = None
     notices: tuple[str, ...] = ()
+    silent_seconds: int | None = None
 
     @property
     def is_terminal(self) -> bool:

@@ -99,6 +99,7 @@ impl<'q> Monitor<'q> {
                 listed: progress.bytes_listed,
                 durable: progress.bytes_durable,
                 resumed: progress.bytes_resumed,
+                adopted: progress.bytes_adopted,
                 sent: progress
                     .bytes_sent
                     .max(self.arrived_bytes.load(Ordering::Relaxed)),

@@ -10,6 +10,7 @@ use crate::moment::Moment;
 use crate::place;
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
+use dray_session::Found;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -26,6 +27,10 @@ const FAILED_EVENTS_MAX: u32 = 20;
 
 /// Longest notice.
 const NOTICE_BYTES_MAX: usize = 1_024;
+
+/// From so long on without any movement a transfer counts as silent: longer than a sync group usually
+/// takes (guess, revisit).
+const SILENT: Duration = Duration::from_secs(10);
 
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -52,11 +57,18 @@ pub struct Counters {
 impl Counters {
     /// The counters of a session, after those of the sessions before it in the same attempt.
     fn after(mut self, base: &Self) -> Self {
-        if base.bytes.sent > 0 {
-            // What an earlier session of this attempt sent is resumed for this one only.
-            self.bytes.resumed = base.bytes.resumed;
-            self.objects.resumed = base.objects.resumed;
-        }
+        let found = |bytes: &Bytes| Found {
+            resumed: bytes.resumed,
+            adopted: bytes.adopted,
+        };
+        let found = found(&self.bytes).after(found(&base.bytes), base.bytes.sent);
+        (self.bytes.resumed, self.bytes.adopted) = (found.resumed, found.adopted);
+        let known = base.objects.resumed.saturating_add(base.objects.sent);
+        self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
+        // Files that an earlier session of this attempt brought are adopted for this one only.
+        let brought = base.files.done.saturating_sub(base.files.adopted);
+        let adopted = self.files.adopted.saturating_sub(brought);
+        self.files.adopted = adopted.max(base.files.adopted);
         // A session that did not get far has not yet found again what is safe.
         self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
         self.bytes.durable = self.bytes.durable.max(base.bytes.durable);
@@ -81,6 +93,8 @@ pub(super) struct Run {
     began: Instant,
     sampled: (Instant, u64),
     now: Option<f64>,
+    /// What has moved, and since when it is so much.
+    stood: (Instant, u64),
     granted: Option<u64>,
     /// Whether it keeps its session and moves nothing.
     pub(super) is_held: bool,
@@ -110,6 +124,7 @@ impl Run {
             began: now,
             sampled: (now, 0),
             now: None,
+            stood: (now, 0),
             granted: None,
             is_held: false,
             told: None,
@@ -153,11 +168,21 @@ impl Run {
     pub(super) fn eta(&self, now: Moment) -> Option<Moment> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
+        // A rate that fades says nothing about what stands still.
+        if self.silent_seconds().is_some() {
+            return None;
+        }
         if !self.counters.files.listing_done {
             return None;
         }
         let rest = bytes.listed.saturating_sub(bytes.durable);
         Some(now.after(Duration::from_secs(rest / rate)))
+    }
+
+    /// Seconds since anything moved, once that is long; a held one is silent on purpose.
+    pub(super) fn silent_seconds(&self) -> Option<u64> {
+        let silent = self.stood.0.elapsed();
+        (silent >= SILENT && !self.is_held && !self.is_ended).then_some(silent.as_secs())
     }
 
     fn note(&mut self, notice: String) {
@@ -213,6 +238,19 @@ impl Live {
         run.sample(session.bytes.sent);
         let before = run.counters.bytes.sent;
         run.counters = session.after(&run.base);
+        let (bytes, files) = (&session.bytes, &session.files);
+        let parts = [
+            bytes.sent,
+            bytes.durable,
+            bytes.listed,
+            files.done,
+            files.failed,
+            files.listed,
+        ];
+        let sum = parts.iter().fold(0u64, |sum, part| sum.wrapping_add(*part));
+        if run.stood.1 != sum {
+            run.stood = (Instant::now(), sum);
+        }
         let more = run.counters.bytes.sent.saturating_sub(before);
         self.bytes_sent.fetch_add(more, Ordering::Relaxed);
         run.is_dirty = true;

@@ -314,6 +314,7 @@ impl Row {
             streams: run.and_then(Run::streams),
             held: run.is_some_and(|run| run.is_held),
             eta: run.and_then(|run| run.eta(now)),
+            silent_seconds: run.and_then(Run::silent_seconds),
             promised: promise.is_promised,
             eta_between: None,
             miss: promise.miss,

@@ -4,7 +4,7 @@ use super::{Ended, Ending};
 use crate::observe::Observer;
 use dray_core::profile::Profile;
 use dray_core::{Result, StreamId};
-use dray_session::{Event, Progress};
+use dray_session::{Event, Found, Progress};
 use dray_wire::message::{BlockHead, SegmentKind, Totals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,31 +14,44 @@ pub(super) struct Sent {
     objects: u64,
     bytes: u64,
     read: u64,
-    /// Resumed by the first session: later ones resume what this driver itself has sent.
-    resumed: Option<(u64, u64)>,
+    /// What was there already: later sessions also find what this driver itself has sent.
+    found: Found,
+    /// Objects resumed by the first session.
+    objects_resumed: Option<u64>,
+    /// Files that earlier sessions have brought, and those that the last one found.
+    files: (u64, u64),
     profile: Profile,
 }
 
 impl Sent {
     pub(super) fn add(&mut self, progress: &Progress) {
+        let found = Found {
+            resumed: progress.bytes_resumed,
+            adopted: progress.bytes_adopted,
+        };
+        self.found = found.after(self.found, self.bytes);
+        let (brought, _) = self.files;
+        let adopted = progress.files_adopted.saturating_sub(brought);
+        let new = progress.files_safe().saturating_sub(progress.files_adopted);
+        self.files = (brought + new, adopted);
         self.objects += progress.objects_sent;
         self.bytes += progress.bytes_sent;
         self.read += progress.bytes_read;
         self.profile.join(&progress.profile);
-        self.resumed
-            .get_or_insert((progress.objects_resumed, progress.bytes_resumed));
+        self.objects_resumed.get_or_insert(progress.objects_resumed);
     }
 
     pub(super) fn ended(&self, ending: Ending, last: Progress) -> Ended {
-        let (objects_resumed, bytes_resumed) = self.resumed.unwrap_or_default();
         Ended {
             ending,
             progress: Progress {
                 objects_sent: self.objects,
                 bytes_sent: self.bytes,
                 bytes_read: self.read,
-                objects_resumed,
-                bytes_resumed,
+                objects_resumed: self.objects_resumed.unwrap_or_default(),
+                bytes_resumed: self.found.resumed,
+                bytes_adopted: self.found.adopted,
+                files_adopted: self.files.1,
                 profile: self.profile,
                 ..last
             },

@@ -459,6 +459,9 @@ impl Sink {
         if let Node::File(file) = live.node {
             self.progress.files_done += 1;
             self.progress.bytes_durable += file.key.size;
+            if adopted {
+                self.progress.bytes_adopted += file.key.size;
+            }
         }
         if adopted {
             self.totals.files_adopted += 1;

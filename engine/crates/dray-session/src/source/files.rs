@@ -225,6 +225,7 @@ impl Source {
             }
             FileVerdict::Adopted => {
                 self.progress.files_adopted += 1;
+                self.progress.bytes_adopted += file.size;
                 self.progress.bytes_durable += file.size;
                 self.finish_file(id.index);
             }

@@ -37,9 +37,12 @@ pub struct Bytes {
     pub listed: u64,
     /// Safe.
     pub durable: u64,
-    /// Of them: safe before this attempt.
+    /// Of them: safe before this attempt, or sent in it by a session of which no count was kept.
     pub resumed: u64,
-    /// Sent in this attempt.
+    /// Of them: of files that stood there and were the same.
+    #[serde(default)]
+    pub adopted: u64,
+    /// Sent in this attempt, some of them more than once.
     pub sent: u64,
 }
 
@@ -157,6 +160,9 @@ pub struct Transfer {
     pub held: bool,
     /// When it will be done at this rate; null while nobody can know.
     pub eta: Option<Moment>,
+    /// Of an active one: seconds since anything moved, from 10 on; null while it moves.
+    #[serde(default)]
+    pub silent_seconds: Option<u64>,
     /// Whether its deadline, or its rate, is promised.
     #[serde(default)]
     pub promised: bool,
