@@ -7,7 +7,7 @@ use super::types::Check;
 use crate::access::{Credentials, Principal};
 use crate::connection::{Busy, PeerCertificates, Sitting};
 use axum::body::{Body as HttpBody, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use dray_core::{End, Error, ErrorKind};
@@ -30,6 +30,10 @@ const WORDS_MAX: usize = 500;
 /// Requests under way, by owner.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<HashMap<String, u32>>);
+
+/// Requests of an owner beyond the bound that must always be answered: who waits for many transfers can
+/// still cancel one.
+const SPARED: u32 = 8;
 
 /// One request of an owner.
 #[derive(Debug)]
@@ -187,7 +191,11 @@ impl FromRequestParts<Arc<Api>> for Caller {
         if let Some(record) = &record {
             record.by(&principal);
         }
-        let most = api.config.limits.connections_per_owner;
+        let mut most = api.config.limits.connections_per_owner;
+        let route = parts.extensions.get::<MatchedPath>();
+        if route.is_some_and(|route| super::is_spared(&parts.method, route.as_str())) {
+            most = most.saturating_add(SPARED);
+        }
         let taken = api.places.take(&principal.owner, most)?;
         let hold = Hold(Arc::new(Held {
             _taken: Some(taken),

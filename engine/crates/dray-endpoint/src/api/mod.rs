@@ -25,6 +25,7 @@ use crate::access::{Access, Principal};
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::connection::Sitting;
 use crate::metrics::Metrics;
 use crate::ports::{Admission, Scheduler, Tickets};
 use crate::queue::Queue;
@@ -34,6 +35,7 @@ use crate::workers::Workers;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -357,6 +359,22 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
+/// Calls that are answered however many others wait: an orchestrator must see that the endpoint lives,
+/// and an owner must be able to stop what is under way.
+fn is_spared(method: &Method, route: &str) -> bool {
+    match route {
+        "/healthz" | "/metrics" => true,
+        "/v1/transfers/{id}/cancel" => method == Method::POST,
+        _ => false,
+    }
+}
+
+fn no_connection() -> Error {
+    Error::new(ErrorKind::Busy, End::Here, "answer")
+        .cause("all connections of this address, or of all callers, wait for answers")
+        .remedy("try again later, or share a connection between calls")
+}
+
 /// What is done around each call: it is timed, and ended when it takes too long.
 async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
@@ -369,8 +387,16 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let call = record::Call::of(&mut request);
     let hold = CallHold::default();
     request.extensions_mut().insert(hold.clone());
+    let is_spare = request
+        .extensions()
+        .get::<Sitting>()
+        .is_some_and(Sitting::is_spare);
+    let is_refused = is_spare && !is_spared(&method, &route);
     let work = next.run(request);
-    let mut response = if LASTING.contains(&route.as_str()) {
+    let mut response = if is_refused {
+        drop(work);
+        Refusal::from(no_connection()).into_response()
+    } else if LASTING.contains(&route.as_str()) {
         work.await
     } else {
         match tokio::time::timeout(CALL_TIME, work).await {
@@ -385,6 +411,11 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     };
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
+    if is_spare {
+        // The next call may find a place of its own.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     let status = response.status();
     let told = response.extensions_mut().remove().map(|Told(error)| error);
     // A line is written, to a disk that may be slow.

@@ -43,7 +43,7 @@ section!(
         /// Requests of one owner that are worked on at once, long polls and listeners included.
         connections_per_owner: u32 = 64,
         /// Connections from one address at once.
-        connections_per_address: u32 = 64,
+        connections_per_address: u32 = 128,
         /// Listeners to events of one owner.
         events_listeners_per_owner: u32 = 16,
         /// Events that a listener may be behind before it is cut.

@@ -14,6 +14,14 @@ use tokio::sync::Notify;
 /// with a token of theirs would keep everybody else out.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Connections beyond the bounds, of one address and in all: their calls are refused, but for those that
+/// must always be answered (guess, revisit: a monitor, and a few that want to cancel).
+const SPARE_OF_ADDRESS: usize = 8;
+const SPARE: usize = 32;
+
+/// Between two log lines about a full room.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
 /// What is known of a connection.
 #[derive(Debug)]
 struct Place {
@@ -24,6 +32,8 @@ struct Place {
     has_proved: bool,
     /// Authenticated requests that are being worked on.
     busy: u32,
+    /// Whether it is beyond the bounds.
+    is_spare: bool,
     cut: Arc<Notify>,
 }
 
@@ -31,6 +41,8 @@ struct Place {
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Place>,
+    /// When the log was last told that the room is full.
+    told: Option<Instant>,
 }
 
 /// See the module's head.
@@ -48,6 +60,7 @@ pub(crate) struct Seat {
     room: Arc<Room>,
     metrics: Arc<Metrics>,
     number: u64,
+    is_spare: bool,
     cut: Arc<Notify>,
 }
 
@@ -56,6 +69,7 @@ pub(crate) struct Seat {
 pub struct Sitting {
     room: Arc<Room>,
     number: u64,
+    is_spare: bool,
 }
 
 /// An authenticated request that is being worked on: its connection keeps its place.
@@ -81,18 +95,31 @@ impl Room {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in; none when everybody's requests are being worked on.
+    /// Takes a connection in. When everybody's requests are being worked on it gets one of a few places
+    /// beyond the bounds, or none.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
         let mut places = self.places();
         let here = places.taken.values();
-        let here = here.filter(|place| place.address == address).count();
-        let is_full_here = here >= self.address_max;
-        if is_full_here || places.taken.len() >= self.all_max {
-            let Some(number) = places.weakest(is_full_here.then_some(address), self.grace) else {
-                metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
-                return None;
-            };
-            if let Some(place) = places.taken.remove(&number) {
+        let here = here.filter(|place| !place.is_spare && place.address == address);
+        let is_full_here = here.count() >= self.address_max;
+        let in_all = places.taken.values().filter(|place| !place.is_spare);
+        let mut is_spare = false;
+        if is_full_here || in_all.count() >= self.all_max {
+            let of = is_full_here.then_some(address);
+            let weakest = places.weakest(of, self.grace, false);
+            let mut gone = weakest;
+            if weakest.is_none() {
+                is_spare = true;
+                places.tell(address, is_full_here);
+                if places.are_spares_taken(address) {
+                    gone = places.weakest(Some(address), self.grace, true);
+                    if gone.is_none() {
+                        metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
+                        return None;
+                    }
+                }
+            }
+            if let Some(place) = gone.and_then(|number| places.taken.remove(&number)) {
                 place.cut.notify_one();
                 metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -105,6 +132,7 @@ impl Room {
             since: Instant::now(),
             has_proved: false,
             busy: 0,
+            is_spare,
             cut: Arc::clone(&cut),
         };
         places.taken.insert(number, place);
@@ -113,6 +141,7 @@ impl Room {
             room: Arc::clone(self),
             metrics: Arc::clone(metrics),
             number,
+            is_spare,
             cut,
         })
     }
@@ -122,10 +151,12 @@ impl Places {
     /// Whom a newcomer takes the place of: who has proved nothing though there was time to, then who
     /// is idle, then who has only just come; of those the longest there; of one address, when that
     /// is what is full.
-    fn weakest(&self, address: Option<IpAddr>, grace: Duration) -> Option<u64> {
+    fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {
-            place.busy == 0 && address.is_none_or(|address| place.address == address)
+            place.busy == 0
+                && place.is_spare == is_spare
+                && address.is_none_or(|address| place.address == address)
         });
         let rank = |place: &Place| match (place.has_proved, place.since.elapsed() < grace) {
             (false, false) => 0,
@@ -134,6 +165,30 @@ impl Places {
         };
         let weakest = idle.min_by_key(|(_, place)| (rank(place), place.since));
         weakest.map(|(number, _)| *number)
+    }
+}
+
+impl Places {
+    fn are_spares_taken(&self, address: IpAddr) -> bool {
+        let spares = || self.taken.values().filter(|place| place.is_spare);
+        let here = spares().filter(|place| place.address == address).count();
+        here >= SPARE_OF_ADDRESS || spares().count() >= SPARE
+    }
+
+    /// Writes a line to the log, but not for each connection.
+    fn tell(&mut self, address: IpAddr, is_full_here: bool) {
+        if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let (whose, limit) = match is_full_here {
+            true => (format!("of {address}"), "limits.connections_per_address"),
+            false => ("in all".to_owned(), "limits.connections"),
+        };
+        tracing::warn!(
+            "all connections {whose} are waiting for answers; further calls get 503. Raise {limit}, \
+             or let callers share a connection."
+        );
     }
 }
 
@@ -147,6 +202,7 @@ impl Seat {
         Sitting {
             room: Arc::clone(&self.room),
             number: self.number,
+            is_spare: self.is_spare,
         }
     }
 }
@@ -159,6 +215,12 @@ impl Drop for Seat {
 }
 
 impl Sitting {
+    /// Whether its connection is one beyond the bounds.
+    #[must_use]
+    pub const fn is_spare(&self) -> bool {
+        self.is_spare
+    }
+
     /// A request of it was authenticated; the place is kept for as long as what is given stands.
     #[must_use]
     pub fn works(&self) -> Busy {
@@ -209,9 +271,27 @@ mod tests {
         let newest = take(6).expect("the idle one's place");
         assert!(!sits(&proved) && sits(&works));
         let busiest = newest.sitting().works();
-        assert!(take(7).is_none(), "all work");
+        let spare = take(7).expect("a place beyond the bounds");
+        assert!(spare.sitting().is_spare(), "all work");
         drop((busy, busier, busiest));
-        assert!(take(7).is_some());
+        assert!(!take(7).expect("room").sitting().is_spare());
+    }
+
+    #[test]
+    fn places_beyond_the_bounds_are_few_and_none_of_them_is_held() {
+        let room = Room::with_grace(2, 2, Duration::ZERO);
+        let metrics = Arc::new(Metrics::default());
+        let take = |last| room.take(address(last), &metrics);
+        let works: Vec<_> = (0..2).filter_map(|_| take(1)).collect();
+        let busy: Vec<_> = works.iter().map(|seat| seat.sitting().works()).collect();
+        let spares: Vec<_> = (0..100).filter_map(|_| take(1)).collect();
+        assert_eq!(spares.len(), 100, "each took the place of the one before");
+        assert_eq!(room.places().taken.len(), 2 + super::SPARE_OF_ADDRESS);
+        let held: Vec<_> = spares.iter().map(|seat| seat.sitting().works()).collect();
+        assert!(take(1).is_none(), "those that work keep their places");
+        assert!(take(2).expect("another address").sitting().is_spare());
+        drop((busy, held));
+        assert!(!take(1).expect("room").sitting().is_spare());
     }
 
     #[test]
