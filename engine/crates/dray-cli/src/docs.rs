@@ -52,6 +52,7 @@ was understood.
     `interrupted`: broken off (both 5, both go on when run again) |
 | `files` | files that are safe under their names: published by this transfer, or adopted |
 | `files_adopted` | of them: they stood there already and were the same |
+| `files_updated` | of these: their mode or extended attributes were changed (0 in a push) |
 | `files_skipped` | files that stood there and were left as they were; not in `files` |
 | `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, \
     `status`, `cause`, `remedy`, `message` |

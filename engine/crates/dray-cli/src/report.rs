@@ -145,6 +145,7 @@ impl Report {
         ));
         for (files, what) in [
             (progress.files_adopted, "there already"),
+            (progress.files_updated, "with new mode or attributes"),
             (progress.files_skipped, "left as they were"),
         ] {
             if files > 0 {
@@ -178,6 +179,7 @@ impl Report {
             "objects_resumed": progress.objects_resumed,
             "files_skipped": progress.files_skipped,
             "files_adopted": progress.files_adopted,
+            "files_updated": progress.files_updated,
             "bytes_sent": progress.bytes_sent,
             "bytes_read": progress.bytes_read,
             "bytes_resumed": progress.bytes_resumed,

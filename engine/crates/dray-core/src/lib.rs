@@ -9,6 +9,7 @@
 //! Invariant owned here: a checksum of a whole is the combination of the checksums of its parts,
 //! in any order of arrival ([`checksum`], [`summed`]).
 
+pub mod attribute;
 pub mod checksum;
 pub mod connections;
 pub mod content;
@@ -18,6 +19,7 @@ pub mod ids;
 pub mod maps;
 pub mod options;
 pub mod path;
+pub mod patterns;
 pub mod plan;
 pub mod profile;
 pub mod range;

@@ -22,6 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// many gets a lot, the last still gets its part (guess, revisit).
 const EXTRA_PART: u64 = 8;
 
+/// Memory for entries that are announced and not closed, besides an eighth of what buffers have.
+const LIVE_BYTES: u64 = 32 << 20;
+
+/// What one of them takes at each end, with a name of usual length (measured: 900 bytes).
+const LIVE_ENTRY_BYTES: u64 = 1 << 10;
+
+/// However many sessions there are: two sync groups of small files.
+const LIVE_ENTRIES_LEAST: u32 = 8 << 10;
+
+/// However much memory there is.
+const LIVE_ENTRIES_MOST: u32 = 32 << 10;
+
 /// Bounds on what moves at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -253,6 +265,16 @@ impl Bounds {
             per_owner: all(of_owner),
             own_of_owner: own(of_owner),
         }
+    }
+
+    /// Entries announced and not closed of one session: of all sessions together they take a part of
+    /// the memory that the buffers leave alone.
+    #[must_use]
+    pub fn live_entries_max(&self) -> u32 {
+        let sessions = u64::from(self.sessions.max(1));
+        let each = (self.memory / 8).saturating_add(LIVE_BYTES) / sessions / LIVE_ENTRY_BYTES;
+        let entries = u32::try_from(each).unwrap_or(u32::MAX);
+        entries.clamp(LIVE_ENTRIES_LEAST, LIVE_ENTRIES_MOST)
     }
 
     /// Bytes that every session gets at the least: four fifths of the memory are kept for that.

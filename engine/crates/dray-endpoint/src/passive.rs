@@ -412,8 +412,9 @@ impl Observer for Session {
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
         // A source's own counter knows what it sends.
         if stream.is_none() {
+            // A hole may claim any length.
             let bytes = head.segments.iter().map(|segment| segment.range.length);
-            self.seat.moving.arrived(bytes.sum());
+            self.seat.moving.arrived(bytes.fold(0, u64::saturating_add));
         }
     }
 }

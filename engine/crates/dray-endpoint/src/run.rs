@@ -423,6 +423,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
     let settings = || {
         let mut settings = Serve::new(identity.duplicate());
         settings.limits = prepare::limits(Buffers::new(bounds.least(), largest));
+        settings.limits.live_entries_max = bounds.live_entries_max();
         settings.allow_clear_data = config.clear_data;
         settings.streams_max = config.limits.streams_per_session;
         settings.sessions_max = limit(config.limits.transfers_active);

@@ -17,7 +17,7 @@ use crate::null::Unkept;
 use crate::observe::Observer;
 use crate::pool::Pool;
 use crate::prepare::{self, Buffers, Content, Threads};
-use crate::sink::Destination;
+use crate::sink::{Asked, Destination};
 use crate::source::Root;
 use crate::tune::{self, Found, Machine, Tuned};
 use crate::{sink, source};
@@ -277,6 +277,7 @@ pub fn pull(
         dial.shared = handle.shared_rates();
         let dialled = net::pull(&dial, connect, Arc::clone(&pool))?;
         let (destination, can) = open()?;
+        let destination = destination.only(Asked::new(&task.selection, from)?);
         for notice in destination.notices() {
             watch.event(&Event::Notice(notice.clone()));
         }

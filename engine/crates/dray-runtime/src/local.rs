@@ -51,7 +51,9 @@ impl Ends {
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
             |error: &Error| matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Cancelled);
-        let (source, progress) = self.source;
+        let (source, mut progress) = self.source;
+        // Of this the source hears nothing.
+        progress.files_updated = self.sink.1.files_updated;
         let outcome = match (source, self.sink.0) {
             (Outcome::Failed(_), Outcome::Failed(error)) if !is_echo(&error) => {
                 Outcome::Failed(error)

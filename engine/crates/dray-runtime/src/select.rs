@@ -3,7 +3,7 @@
 //! A pattern without a slash is held against the last name, one with a slash against the whole path
 //! below the transfer's root. `*` and `?` stay within a name, `**` crosses folders.
 
-use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, patterns};
 use dray_wire::message::Selection;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
@@ -71,8 +71,10 @@ impl Filter {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the pattern that is none.
+    /// [`ErrorKind::InvalidRequest`] names the pattern that is none; [`ErrorKind::LimitExceeded`] when
+    /// they are too many.
     pub fn new(selection: &Selection) -> Result<Self> {
+        patterns::check(&selection.include, &selection.exclude)?;
         Ok(Self {
             include: Patterns::compile(&selection.include)?,
             exclude: Patterns::compile(&selection.exclude)?,

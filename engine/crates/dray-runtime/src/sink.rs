@@ -1,8 +1,10 @@
 //! The sink's conductor: looks, writes, syncs, logs and publishes what its machine says.
 
 mod adopt;
+mod asked;
 mod chores;
 mod clear;
+mod compare;
 mod destination;
 mod files;
 mod handles;
@@ -20,6 +22,7 @@ mod sync;
 mod turns;
 mod write;
 
+pub use asked::Asked;
 pub(crate) use destination::host_name;
 pub use destination::{Destination, DestinationRequest};
 pub use handles::OpenFile;
@@ -323,6 +326,20 @@ impl Conduct for Conductor<'_, '_> {
                     self.later(
                         Lane::Chores,
                         Chore::SetDirectory {
+                            index,
+                            path,
+                            metadata,
+                        },
+                    );
+                }
+                Effect::SetAdopted {
+                    index,
+                    path,
+                    metadata,
+                } => {
+                    self.later(
+                        Lane::Chores,
+                        Chore::SetAdopted {
                             index,
                             path,
                             metadata,

@@ -23,6 +23,8 @@ pub struct Progress {
     pub files_done: u64,
     /// Of them: adopted because they stood there and were the same.
     pub files_adopted: u64,
+    /// Of these: those whose mode or extended attributes were changed (at a sink).
+    pub files_updated: u64,
     /// Of them: left as they were because they may not be replaced.
     pub files_skipped: u64,
     /// Entries that failed.

@@ -4,6 +4,7 @@
 mod accept;
 mod api;
 mod arrive;
+mod attributes;
 mod claims;
 pub mod decide;
 mod finish;
@@ -83,6 +84,10 @@ pub struct Sink {
     preparing: HashMap<FileIndex, bool>,
     /// Failed files whose partial file and records stay for the next run; none: too many to name.
     kept: Option<BTreeSet<RelPath>>,
+    /// Whether it was reported that an attribute is left out.
+    has_left_out: bool,
+    /// Adopted files whose attributes could not be set, as far as they were reported.
+    unset: u32,
     /// Whether everything was listed so far.
     is_listed: bool,
     gathering: Group,
@@ -126,6 +131,8 @@ impl Sink {
             deciding: 0,
             preparing: HashMap::default(),
             kept: Some(BTreeSet::new()),
+            has_left_out: false,
+            unset: 0,
             is_listed: true,
             gathering: Group::default(),
             syncing: None,
@@ -211,6 +218,7 @@ impl Sink {
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::Published(results) => self.on_published(results, now),
             Input::DirectorySet(index, result) => self.on_directory_set(index, result, now),
+            Input::AdoptedSet(index, result) => self.on_adopted_set(index, result, now),
             Input::VerdictStored(result) => self.on_stored_here(result, now),
             Input::LogRemoved(result) => self.on_log_removed(result),
             Input::StreamLost(peer, stream) => self.on_stream_lost(peer, stream),

@@ -3,6 +3,7 @@
 mod api;
 mod blocks;
 mod files;
+mod layouts;
 mod stage;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
@@ -10,7 +11,7 @@ pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
 use blocks::Block;
-use dray_core::maps::HashMap;
+use dray_core::maps::{HashMap, HashSet};
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
 use dray_core::{
@@ -22,7 +23,7 @@ use dray_sched::objects::{Dataset, Limits, Objects};
 use dray_sched::pace::Pacer;
 use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
-use dray_wire::bounds::RUNS_MAX;
+use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX};
 use dray_wire::message::{Message, Ready};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -54,6 +55,8 @@ struct File {
     /// What the sink says to be safe, until it has decided.
     done: RangeSet,
     is_decided: bool,
+    /// Its part of [`Source::striped`].
+    striped: u64,
     bytes_durable: u64,
     aborted: bool,
 }
@@ -127,6 +130,10 @@ pub struct Source {
     asked: BTreeSet<TargetId>,
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
+    /// Targets that the sink has named.
+    sink_targets: HashSet<TargetId>,
+    /// What the layouts of live files on several targets cost ([`STRIPED_MAX`]).
+    striped: u64,
     pace_wake: Option<Time>,
     /// When to look whether a read waits of a target that made nobody wait.
     look_again: Option<Time>,
@@ -181,6 +188,8 @@ impl Source {
             asked: BTreeSet::new(),
             tries: BTreeMap::new(),
             later: BTreeMap::new(),
+            sink_targets: HashSet::default(),
+            striped: 0,
             pace_wake: None,
             look_again: None,
             progress: Progress::default(),
@@ -417,6 +426,9 @@ impl Source {
             }
             Message::Credit(grants) => {
                 for (target, count) in grants {
+                    if !self.knows_target(target) {
+                        return;
+                    }
                     self.asked.remove(&target);
                     self.objects.grant(target, count);
                 }
@@ -503,7 +515,12 @@ impl Source {
         if !self.files.contains_key(&index) {
             return;
         }
-        let tries = self.tries.entry((index, range.offset)).or_insert(0);
+        let key = (index, range.offset);
+        if self.tries.len() >= BLOCKS_MAX && !self.tries.contains_key(&key) {
+            self.abort_file(index, error);
+            return;
+        }
+        let tries = self.tries.entry(key).or_insert(0);
         *tries += 1;
         let draw = self.draw.next_u32();
         match self.config.retry.verdict(error.status, *tries, draw) {

@@ -39,6 +39,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
     let mut sink = Sink::new(sink::Config {
         options: Options {
             object_bytes: OBJECT,
+            xattrs: true,
             ..Options::default()
         },
         demanded: None,

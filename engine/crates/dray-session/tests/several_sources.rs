@@ -205,6 +205,7 @@ impl World {
                 Input::Inspected(items.into_iter().map(look).collect())
             }
             Effect::Prepare { index, .. } => Input::Prepared(index, Ok(())),
+            Effect::SetAdopted { index, .. } => Input::AdoptedSet(index, Ok(false)),
             Effect::Write { block, parts, .. } => {
                 for part in &parts {
                     *self.written.entry(part.file).or_default() += part.range.length;

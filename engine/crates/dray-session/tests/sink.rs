@@ -170,6 +170,7 @@ fn an_adopted_file_is_durable_before_it_is_told() {
         size: 3,
         modified: ModifiedTime::default(),
         sums: None,
+        mode: None,
     };
     let (mut sink, effects) = told(3, Some(existing));
     assert_eq!(effects, [], "it waits for its group");
@@ -298,6 +299,7 @@ fn what_was_taken_away_before_the_sync_fails_alone() {
             size: 3,
             modified: ModifiedTime::default(),
             sums: None,
+            mode: None,
         })
     };
     let mut sink = started();

@@ -89,7 +89,10 @@ impl World {
                 self.sessions[at].logging += 1;
                 self.delay(100, 1500)
             }
-            Effect::ReadBack { .. } | Effect::Publish(_) | Effect::SetDirectory { .. } => {
+            Effect::ReadBack { .. }
+            | Effect::Publish(_)
+            | Effect::SetAdopted { .. }
+            | Effect::SetDirectory { .. } => {
                 self.sessions[at].publishing += 1;
                 self.delay(100, 1500)
             }
@@ -123,7 +126,10 @@ impl World {
         match &effect {
             Effect::Sync(_) => self.sessions[at].syncing -= 1,
             Effect::Log { .. } => self.sessions[at].logging -= 1,
-            Effect::ReadBack { .. } | Effect::Publish(_) | Effect::SetDirectory { .. } => {
+            Effect::ReadBack { .. }
+            | Effect::Publish(_)
+            | Effect::SetAdopted { .. }
+            | Effect::SetDirectory { .. } => {
                 self.sessions[at].publishing -= 1;
             }
             _ => {}
@@ -267,6 +273,8 @@ impl World {
                 let set = self.sessions[at].host.set_directory(&path, &metadata);
                 Some(Input::DirectorySet(index, set))
             }
+            // No file here has another mode than its source's.
+            Effect::SetAdopted { index, .. } => Some(Input::AdoptedSet(index, Ok(false))),
             Effect::Discard(index) => {
                 if let Err(error) = self.sessions[at].host.discard(index) {
                     self.say(|| format!("{at} discard: {error}"));

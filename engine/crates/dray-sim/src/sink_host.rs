@@ -264,6 +264,7 @@ impl SinkHost {
             size: inode.map_or(0, |inode| self.disk.borrow().bytes(inode).len() as u64),
             modified: attributes.modified,
             sums: None,
+            mode: None,
         }
     }
 

@@ -144,6 +144,16 @@ pub trait Store: Send + Sync {
     /// Of the store.
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
 
+    /// Gives the file at `path` this mode (the low nine bits) and these extended attributes, its
+    /// content and time untouched; other attributes of it stay. Says whether anything was changed.
+    ///
+    /// # Errors
+    /// Of the store; `NotFound` when no regular file exists there.
+    fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
+        let _ = (path, metadata);
+        Ok(false)
+    }
+
     /// Makes a symbolic link at `path` that says `text`, atomically: it is made as `partial` in the
     /// same folder and renamed. The text is not followed or judged.
     ///

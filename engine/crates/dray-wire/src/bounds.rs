@@ -43,12 +43,22 @@ pub const RUNS_MAX: usize = 1 << 20;
 /// credit (guess, revisit: as many as a sync interval of half a second brings).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
+/// Storage targets that a sink may name in one session, in layouts and in CREDIT (Lustre has up to 2 000
+/// OSTs, and a queue of each is remembered).
+pub const SINK_TARGETS_MAX: usize = 1 << 14;
+
+/// Objects and targets of live files that lie on several targets each, remembered one by one. A file
+/// beyond is sent as if it lay on one target.
+pub const STRIPED_MAX: u64 = 1 << 18;
+
+/// Blocks of a source without a final state, and ranges that wait for another try, at the most: they are
+/// remembered whether or not they hold a buffer.
+pub const BLOCKS_MAX: usize = 1 << 16;
+
 /// Most paths in one CONNECT.
 pub const PATHS_MAX: usize = 4096;
-/// Most include, and most exclude, patterns in one CONNECT.
-pub const PATTERNS_MAX: usize = 1024;
-/// Longest pattern.
-pub const PATTERN_BYTES_MAX: usize = 4096;
+pub use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
+
 /// Most addresses in a CONNECT or ACCEPT.
 pub const ADDRESSES_MAX: usize = 64;
 /// Longest address: a DNS name of 255 bytes, a colon, a port, brackets.

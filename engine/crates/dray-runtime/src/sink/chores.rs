@@ -36,6 +36,11 @@ pub(super) enum Chore {
         path: RelPath,
         metadata: Metadata,
     },
+    SetAdopted {
+        index: FileIndex,
+        path: RelPath,
+        metadata: Metadata,
+    },
     Discard(Arc<OpenFile>),
     DiscardSmall(RelPath),
     Close(Arc<OpenFile>),
@@ -119,6 +124,13 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 metadata,
             } => held(space, || {
                 Input::DirectorySet(index, space.set_directory(&path, &metadata))
+            }),
+            Chore::SetAdopted {
+                index,
+                path,
+                metadata,
+            } => held(space, || {
+                Input::AdoptedSet(index, space.store.set_file(&path, &metadata))
             }),
             Chore::Discard(open) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),

@@ -3,6 +3,7 @@
 //! Not for: the logs of other transfers (`neighbours`, `adopt`).
 
 use crate::offered::Offer;
+use crate::sink::asked::Asked;
 use crate::sink::hold::{FRESH, Lease, read_slots};
 use crate::sink::log_file::StoredLog;
 use crate::sink::look::{LogPlace, own_place, refuse_same_request};
@@ -112,6 +113,8 @@ pub struct Destination {
     /// Whether the log was removed: nothing more is to be said in it.
     pub(super) is_log_removed: bool,
     offer: Option<Arc<Offer>>,
+    /// What the source was asked for, where this end has asked.
+    pub(super) asked: Option<Asked>,
 }
 
 impl Destination {
@@ -211,6 +214,7 @@ impl Destination {
             others: Some(OtherLogs::new(&request, &place.store, log_path)),
             is_log_removed: false,
             offer: None,
+            asked: None,
             store: request.store,
             log,
             made,
@@ -240,6 +244,7 @@ impl Destination {
             left_object_bytes: 0,
             is_log_removed: false,
             offer: None,
+            asked: None,
             store: request.store,
             log: UniversalLog::create(file, header)?,
             made: Made { place: None },
@@ -260,6 +265,13 @@ impl Destination {
     #[must_use]
     pub(crate) fn compare_with(mut self, offer: Option<Arc<Offer>>) -> Self {
         self.offer = offer;
+        self
+    }
+
+    /// What the source announces is held against what it was asked for.
+    #[must_use]
+    pub fn only(mut self, asked: Asked) -> Self {
+        self.asked = Some(asked);
         self
     }
 

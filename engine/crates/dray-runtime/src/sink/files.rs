@@ -4,6 +4,7 @@ use crate::extent::Extent;
 use crate::lock::lock;
 use crate::pool::PIECE_BYTES;
 use crate::sink::adopt::Others;
+use crate::sink::asked::Asked;
 use crate::sink::clear::{below, id_of};
 use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
@@ -22,6 +23,7 @@ use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile
 use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A small file that was written and has no final name yet.
@@ -40,6 +42,9 @@ pub(super) struct Space {
     pub(super) handles: Handles,
     pub(super) options: Options,
     pub(super) folders: Folders,
+    pub(super) asked: Option<Asked>,
+    /// Whether the transfer is to stop.
+    is_over: AtomicBool,
     /// Folders that may not be durable yet: a folder or a partial file was made in them, or their
     /// attributes were set.
     pub(super) touched: Mutex<HashSet<RelPath>>,
@@ -91,6 +96,7 @@ impl Space {
     ) -> Self {
         let others = destination.others.take();
         let neighbours = destination.neighbours.take();
+        let asked = destination.asked.take();
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
             // One whose path cannot be told is nobody's in this transfer.
@@ -110,6 +116,8 @@ impl Space {
             destination: Mutex::new(destination),
             options,
             folders: Folders::default(),
+            asked,
+            is_over: AtomicBool::new(false),
             touched: Mutex::new(HashSet::default()),
             met: Mutex::new(HashSet::default()),
             neighbours: Mutex::new(neighbours),
@@ -377,9 +385,15 @@ impl Space {
 
     /// Nothing gets its name any more: who waits for a server's word before is let go.
     pub(super) fn hurry(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
         if let Some(offer) = lock(&self.destination).offer() {
             offer.give_up();
         }
+    }
+
+    /// Whether [`Self::hurry`] was called.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {

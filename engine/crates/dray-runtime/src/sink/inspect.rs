@@ -55,6 +55,14 @@ impl Space {
                     .cause("its folder could not be made"),
             );
         }
+        if let Some(asked) = &self.asked
+            && let Err(error) = asked.check(&path, &task)
+        {
+            if matches!(task, InspectTask::Directory) {
+                remember(&self.folders.refused, &path);
+            }
+            return Err(error);
+        }
         match task {
             InspectTask::Directory => self.make_directory(&path).map(|()| Inspected::Made),
             InspectTask::Symlink { target, metadata } => self
@@ -148,7 +156,7 @@ impl Space {
         let existing = if self.is_in_fresh_folder(path) {
             None
         } else {
-            peek::existing(self.store.as_ref(), path, key)?
+            peek::existing(self.store.as_ref(), path, key, &|| self.is_over())?
         };
         Ok(Facts {
             existing,

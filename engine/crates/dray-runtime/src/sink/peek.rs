@@ -3,8 +3,8 @@
 
 use super::destination::{self, DestinationRequest};
 use super::log_file::StoredLog;
-use super::look;
 use super::neighbours::{Neighbours, Speaker};
+use super::{compare, look};
 use crate::lock::lock;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
@@ -49,7 +49,7 @@ impl Peek {
     pub fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
         let store = self.request.store.as_ref();
         Ok(Facts {
-            existing: existing(store, path, key)?,
+            existing: existing(store, path, key, &|| false)?,
             resume: self.resume(path, key)?,
             layout: layout_near(store, path),
         })
@@ -166,20 +166,18 @@ pub(super) fn existing(
     store: &dyn Store,
     path: &RelPath,
     key: &ContentKey,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Option<Existing>> {
     let Some(state) = store.stat(path)? else {
         return Ok(None);
     };
-    let sums = if state.kind == FileKind::File && key.demanded.is_some() {
-        store.known_sums(path)?
-    } else {
-        None
-    };
+    let sums = compare::sums(store, path, &state, key, is_over)?;
     Ok(Some(Existing {
         kind: state.kind,
         size: state.size,
         modified: state.modified,
         sums,
+        mode: store.capabilities().mode.then_some(state.mode),
     }))
 }
 

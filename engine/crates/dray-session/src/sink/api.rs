@@ -91,8 +91,10 @@ pub struct Existing {
     pub size: u64,
     /// Last modification.
     pub modified: ModifiedTime,
-    /// Its checksums, where they are kept beside it.
+    /// Its checksums, if one is demanded: of its bytes as they are now.
     pub sums: Option<Sums>,
+    /// Its permission bits, where the store has such.
+    pub mode: Option<u32>,
 }
 
 /// What a log that can be trusted says of a file.
@@ -220,6 +222,8 @@ pub enum Input {
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
     DirectorySet(FileIndex, Result<(), Error>),
+    /// Answer to [`Effect::SetAdopted`]: whether anything had to be changed.
+    AdoptedSet(FileIndex, Result<bool, Error>),
     /// The verdict has been stored, or could not be (answer to [`Effect::StoreVerdict`]).
     VerdictStored(Result<(), Error>),
     /// Answer to [`Effect::FinishLog`] and [`Effect::Purge`].
@@ -304,6 +308,15 @@ pub enum Effect {
     Publish(Vec<PublishItem>),
     /// Give a folder its attributes.
     SetDirectory {
+        /// Which.
+        index: FileIndex,
+        /// Where.
+        path: RelPath,
+        /// Its attributes.
+        metadata: Metadata,
+    },
+    /// Give a file that existed already the mode and the extended attributes of its source.
+    SetAdopted {
         /// Which.
         index: FileIndex,
         /// Where.

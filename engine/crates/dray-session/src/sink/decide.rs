@@ -149,7 +149,11 @@ impl Sink {
             Decision::Adopt => {
                 file.stage = Stage::Adopted;
                 self.count_wanting(peer, false);
-                self.close_when_durable(index, now);
+                self.adopt(
+                    index,
+                    facts.existing.and_then(|existing| existing.mode),
+                    now,
+                );
                 return;
             }
             Decision::Skip => {
@@ -348,6 +352,7 @@ mod tests {
                 nanoseconds: 5,
             },
             sums: None,
+            mode: Some(0o644),
         }
     }
 

@@ -138,6 +138,7 @@ impl Sink {
 
     fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {
         entry.metadata.mode &= mode_bits(&entry.kind);
+        self.admit_attributes(&mut entry)?;
         if entry.kind == EntryKind::DirectoryEnd {
             return self.end_directory(peer, entry);
         }
@@ -234,7 +235,7 @@ impl Sink {
         match kind {
             EntryKind::File { size, .. } => {
                 self.progress.files_listed += 1;
-                self.progress.bytes_listed += size;
+                self.progress.bytes_listed = self.progress.bytes_listed.saturating_add(size);
                 let key = ContentKey {
                     size,
                     demanded: self.config.demanded,
@@ -419,7 +420,7 @@ impl Sink {
                 sums = file.sums.unwrap_or_default();
                 bytes_resumed = file.bytes_resumed;
                 self.totals.files += 1;
-                self.totals.bytes += file.key.size;
+                self.totals.bytes = self.totals.bytes.saturating_add(file.key.size);
                 self.progress.files_done += 1;
                 if file.small {
                     self.progress.bytes_durable += file.key.size;

@@ -10,7 +10,7 @@ use dray_core::{
 use dray_sched::congestion::Moved;
 use dray_sched::streams::Verdict;
 use dray_sched::waits::WAITS_AFTER;
-use dray_wire::bounds::HOLE_BLOCKS_MAX;
+use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 
 /// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
@@ -51,6 +51,7 @@ impl Source {
         while !self.free.is_empty()
             && !self.streams.is_empty()
             && self.hole_blocks + self.reading < HOLE_BLOCKS_MAX
+            && self.blocks.len() < BLOCKS_MAX
         {
             if let Some(then) = self.pacer.wait_until(now) {
                 self.pace_wake = Some(then);

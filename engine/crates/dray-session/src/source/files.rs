@@ -1,6 +1,6 @@
 //! The life of a file at the source: listed, announced, decided, closed; or failed.
 
-use super::{Effect, File, Listed, Source};
+use super::{Effect, File, Listed, Source, layouts};
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, RangeSet};
@@ -104,6 +104,7 @@ impl Source {
             dataset,
             done: RangeSet::new(),
             is_decided: false,
+            striped: 0,
             bytes_durable: 0,
             aborted: false,
         };
@@ -160,6 +161,7 @@ impl Source {
         }
         self.runs = self.runs.saturating_sub(file.done.run_count());
         self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
+        self.striped = self.striped.saturating_sub(file.striped);
         self.objects.remove(index);
         let tried = self.tries.range((index, 0)..=(index, u64::MAX));
         let tried: Vec<_> = tried.map(|(range, _)| *range).collect();
@@ -186,6 +188,12 @@ impl Source {
                 object_bytes,
                 layout,
             } => {
+                if !self.knows_layout(&layout) {
+                    return;
+                }
+                let Some(file) = self.files.get_mut(&id.index) else {
+                    return;
+                };
                 let object_bytes = match NonZeroU64::new(object_bytes) {
                     Some(bytes) if bytes.get() <= self.config.buffer_bytes => bytes,
                     _ => {
@@ -212,11 +220,15 @@ impl Source {
                     wanted.remove(run);
                 }
                 if !wanted.is_empty() {
+                    let (source, sink, striped) =
+                        layouts::bounded(&grid, &file.layout, layout, self.striped);
+                    file.striped = striped;
+                    self.striped += striped;
                     self.objects.add(Work {
                         index: id.index,
                         grid,
-                        source: file.layout.clone(),
-                        sink: layout,
+                        source,
+                        sink,
                         wanted,
                         ordered_window: self.ready.and_then(|ready| ready.ordered_window),
                         dataset: file.dataset,

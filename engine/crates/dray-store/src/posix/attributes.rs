@@ -2,17 +2,13 @@
 
 use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
-use dray_core::{Metadata, ModifiedTime, Sums};
-use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::{Mode, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use dray_core::attribute::{AttributeRule, attribute_rule};
+use dray_core::path::escape;
+use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Sums};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use rustix::io::{Errno, Result};
-
-/// Attributes that people set and that need no privilege; others (security, system, trusted) belong
-/// to the host.
-const CARRIED_PREFIX: &[u8] = b"user.";
-
-/// Dray's own; not carried, since they speak of one file at one place.
-const OWN_PREFIX: &[u8] = b"user.dray.";
+use std::cell::RefCell;
 
 /// Where the checksums of a published file are kept.
 const SUMS_NAME: &str = "user.dray.sums";
@@ -28,10 +24,16 @@ pub(super) fn set(
     fd: BorrowedFd<'_>,
     attributes: &Attributes<'_>,
     mode_is_set: bool,
+    refused: &Refused,
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in &metadata.xattrs {
-        rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty())?;
+        // Whoever calls has looked; a store that set another would lend the rights of this process.
+        if attribute_rule(name) != AttributeRule::Carried {
+            return Err(Errno::PERM);
+        }
+        rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty())
+            .inspect_err(|errno| refused.note(fd, name, value.len(), *errno))?;
     }
     rustix::fs::futimens(fd, &times(metadata.modified))?;
     if let Some(sums) = attributes.sums {
@@ -51,7 +53,7 @@ const SET_GROUP_ID: u32 = 0o2000;
 
 /// Sets a folder's attributes. The bit that it has taken from where it was made stays: files that are made in
 /// it later have its group, too.
-pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata) -> Result<()> {
+pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refused) -> Result<()> {
     let inherited = mode_of(&rustix::fs::fstat(fd)?) & SET_GROUP_ID;
     if inherited != 0 && metadata.mode & SET_GROUP_ID == 0 {
         let mode = metadata.mode | inherited;
@@ -59,13 +61,92 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata) -> Result<()> 
             mode,
             ..metadata.clone()
         };
-        match set(fd, &Attributes::of(&with_group), false) {
+        match set(fd, &Attributes::of(&with_group), false, refused) {
             // A service may be denied to set that bit (RestrictSUIDSGID).
             Err(Errno::PERM) => {}
             set => return set,
         }
     }
-    set(fd, &Attributes::of(metadata), false)
+    set(fd, &Attributes::of(metadata), false, refused)
+}
+
+/// Gives an existing file the low nine bits of a mode and extended attributes, where they differ.
+pub(super) fn set_file(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    metadata: &Metadata,
+    refused: &Refused,
+) -> Result<bool> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::NOENT);
+    }
+    // By its descriptor: another file may have its name by now.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let mut is_changed = false;
+    for (name, value) in &metadata.xattrs {
+        if attribute_rule(name) != AttributeRule::Carried {
+            return Err(Errno::PERM);
+        }
+        let mut found = vec![0; value.len() + 1];
+        let length = rustix::fs::getxattr(&path, name.as_slice(), found.as_mut_slice());
+        if length.is_ok_and(|length| found.get(..length) == Some(value.as_slice())) {
+            continue;
+        }
+        rustix::fs::setxattr(&path, name.as_slice(), value, XattrFlags::empty())
+            .inspect_err(|errno| refused.note(fd.as_fd(), name, value.len(), *errno))?;
+        is_changed = true;
+    }
+    if (mode_of(&stat) ^ metadata.mode) & 0o777 != 0 {
+        set_mode(fd.as_fd(), metadata.mode & 0o777)?;
+        is_changed = true;
+    }
+    Ok(is_changed)
+}
+
+/// An attribute that the file system did not take: it deserves a message of its own, since the error
+/// number says that the disk is full.
+#[derive(Debug, Default)]
+pub(super) struct Refused(RefCell<Option<Error>>);
+
+/// With so many bytes free it is not the disk that is full.
+const FREE_BYTES: u64 = 1 << 20;
+
+impl Refused {
+    fn note(&self, fd: BorrowedFd<'_>, name: &[u8], bytes: usize, errno: Errno) {
+        let is_full = || {
+            let state = rustix::fs::fstatvfs(fd);
+            state.is_ok_and(|state| state.f_bavail.saturating_mul(state.f_frsize) < FREE_BYTES)
+        };
+        let (name, operation) = (escape(name), "set an extended attribute");
+        let error = match errno {
+            Errno::NOSPC if is_full() => return,
+            Errno::TOOBIG | Errno::NOSPC | Errno::RANGE => {
+                Error::new(ErrorKind::LimitExceeded, End::Sink, operation)
+                    .cause(format!(
+                        "{name} has {bytes} bytes, more than the file system keeps with a file"
+                    ))
+                    .remedy("shorten or remove it at the source, or leave --xattrs out")
+            }
+            Errno::OPNOTSUPP => Error::new(ErrorKind::Unsupported, End::Sink, operation)
+                .cause(format!(
+                    "{name}: the file system keeps no extended attributes"
+                ))
+                .remedy("leave --xattrs out, or choose another destination"),
+            _ => return,
+        };
+        self.0.replace(Some(error));
+    }
+
+    /// The message for the attribute, if there is one; else `error`.
+    pub(super) fn or(self, error: Error) -> Error {
+        match (self.0.into_inner(), &error.file) {
+            (Some(told), Some(file)) => told.file(file).at(error.end),
+            _ => error,
+        }
+    }
 }
 
 /// Gives a file or folder another mode, where `fd` may be one that was opened for nothing (`O_PATH`): its
@@ -109,7 +190,7 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     names.truncate(length);
     let mut found = Vec::new();
     for name in names.split(|b| *b == 0) {
-        if !name.starts_with(CARRIED_PREFIX) || name.starts_with(OWN_PREFIX) {
+        if attribute_rule(name) != AttributeRule::Carried {
             continue;
         }
         match value(fd, name) {

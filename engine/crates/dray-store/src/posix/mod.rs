@@ -23,6 +23,7 @@ use crate::types::{
     Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, ListOptions,
     MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
 };
+use attributes::Refused;
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
@@ -318,10 +319,28 @@ impl Store for PosixStore {
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let refused = Refused::default();
         self.folders
             .at(path.as_bytes())
-            .and_then(|folder| attributes::set_folder(folder.fd(), metadata))
-            .map_err(self.failed("set the attributes of the folder", path))
+            .and_then(|folder| attributes::set_folder(folder.fd(), metadata, &refused))
+            .map_err(|errno| {
+                refused.or(self
+                    .place(path)
+                    .error("set the attributes of the folder", errno))
+            })
+    }
+
+    fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
+        let refused = Refused::default();
+        self.folders
+            .beside(path.as_bytes(), |folder, name| {
+                attributes::set_file(folder.fd(), name, metadata, &refused)
+            })
+            .map_err(|errno| {
+                refused.or(self
+                    .place(path)
+                    .error("set the attributes of the file", errno))
+            })
     }
 
     fn make_symlink(

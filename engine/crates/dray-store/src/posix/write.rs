@@ -1,9 +1,10 @@
 //! Partial files: written in any order, published in one step.
 
+use super::attributes::{self, Refused};
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{Place, PosixStore, attributes, birth_of, share, size_of};
+use super::{Place, PosixStore, birth_of, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Status};
@@ -133,6 +134,7 @@ impl PosixStore {
         attributes: &Attributes<'_>,
     ) -> Result<PartialId> {
         let mode = attributes.metadata.mode & 0o7777;
+        let refused = Refused::default();
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
             .beside(path.as_bytes(), |folder, _| {
@@ -141,7 +143,7 @@ impl PosixStore {
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
                 let fd = create(folder, partial, first_mode)?;
                 let written = write_around(fd.as_fd(), bytes, holes)
-                    .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set))
+                    .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set, &refused))
                     .and_then(|()| id_of(&fd))
                     .and_then(|id| close(fd).map(|()| id));
                 if written.is_err() {
@@ -149,7 +151,7 @@ impl PosixStore {
                 }
                 written
             })
-            .map_err(|errno| self.place(path).error("write the file", errno))
+            .map_err(|errno| refused.or(self.place(path).error("write the file", errno)))
     }
 
     /// Whether a file created with `mode` in `folder` really gets that mode.
@@ -327,8 +329,10 @@ impl Partial for PosixPartial {
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        attributes::set(self.fd.as_fd(), attributes, false)
-            .map_err(self.named("set the attributes of the file"))?;
+        let refused = Refused::default();
+        attributes::set(self.fd.as_fd(), attributes, false, &refused).map_err(|errno| {
+            refused.or(self.place.error("set the attributes of the file", errno))
+        })?;
         publish(&self.folders, &self.place, &self.name, self.id, how)
     }
 

@@ -59,6 +59,8 @@ operations! {
     SetDirectory = "set_directory";
     /// [`Store::make_symlink`].
     MakeSymlink = "make_symlink";
+    /// [`Store::set_file`].
+    SetFile = "set_file";
     /// [`Store::begin`].
     Begin = "begin";
     /// [`Partial::write_at`].
@@ -304,6 +306,11 @@ impl<H: Hook> Store for Around<H> {
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let set = || self.inner.set_directory(path, metadata);
         self.call(Operation::SetDirectory, path, set)
+    }
+
+    fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
+        let set = || self.inner.set_file(path, metadata);
+        self.call(Operation::SetFile, path, set)
     }
 
     fn make_symlink(

@@ -5,13 +5,10 @@ use super::words;
 use crate::place::TEXT_BYTES_MAX;
 use crate::tickets;
 use dray_core::options::Links;
+use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use dray_core::{Checksum, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-/// Patterns of one kind, and bytes of one.
-const PATTERNS_MAX: usize = 256;
-const PATTERN_BYTES_MAX: usize = 1_024;
 
 /// One side of a transfer.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -114,10 +111,10 @@ pub struct Selection {
     /// Whether folders are entered.
     pub recursive: bool,
     /// Patterns to take; empty takes all.
-    #[schema(max_items = 256)]
+    #[schema(max_items = 1024)]
     pub include: Vec<String>,
     /// Patterns to leave out.
-    #[schema(max_items = 256)]
+    #[schema(max_items = 1024)]
     pub exclude: Vec<String>,
     /// Only these bytes of a single file.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,93 @@
+//! Bounds of include and exclude patterns, wherever they come from: a command line, the control API, a
+//! peer.
+//!
+//! Invariant owned here: patterns are counted before they are compiled. A pattern of plain letters costs
+//! its bytes; one with wildcards becomes a machine of several hundred bytes for each of its own.
+
+use crate::error::{End, Error, ErrorKind, Result};
+
+/// Most include, and most exclude, patterns of one request.
+pub const PATTERNS_MAX: usize = 1024;
+
+/// Longest pattern.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+/// Patterns with wildcards of one request, include and exclude together.
+pub const WILD_PATTERNS_MAX: usize = 256;
+
+/// Bytes of all patterns with wildcards of one request (measured: compiled they take about 600 times as
+/// much for a moment).
+pub const WILD_BYTES_MAX: usize = 8 * 1024;
+
+/// Whether so many patterns may be compiled.
+///
+/// # Errors
+/// [`ErrorKind::LimitExceeded`] names the bound.
+pub fn check(include: &[String], exclude: &[String]) -> Result<()> {
+    for (name, patterns) in [("include", include), ("exclude", exclude)] {
+        if patterns.len() > PATTERNS_MAX {
+            let cause = format!(
+                "{} {name} patterns; {PATTERNS_MAX} are allowed",
+                patterns.len()
+            );
+            return Err(over(cause));
+        }
+        if let Some(long) = patterns.iter().find(|text| text.len() > PATTERN_BYTES_MAX) {
+            let cause = format!(
+                "an {name} pattern has {} bytes; {PATTERN_BYTES_MAX} are allowed",
+                long.len()
+            );
+            return Err(over(cause));
+        }
+    }
+    let wild = || {
+        let all = include.iter().chain(exclude);
+        all.filter(|text| is_wild(text))
+    };
+    let count = wild().count();
+    if count > WILD_PATTERNS_MAX {
+        let cause = format!("{count} patterns have wildcards; {WILD_PATTERNS_MAX} are allowed");
+        return Err(over(cause));
+    }
+    let bytes: usize = wild().map(String::len).sum();
+    if bytes > WILD_BYTES_MAX {
+        let cause =
+            format!("patterns with wildcards have {bytes} bytes; {WILD_BYTES_MAX} are allowed");
+        return Err(over(cause));
+    }
+    Ok(())
+}
+
+/// Whether a pattern is more than one suffix or plain name: `*.root` is looked up, not compiled.
+fn is_wild(text: &str) -> bool {
+    let rest = text.strip_prefix("*.").unwrap_or(text);
+    rest.bytes().any(|byte| b"*?[{\\".contains(&byte))
+}
+
+fn over(cause: String) -> Error {
+    Error::new(ErrorKind::LimitExceeded, End::Here, "read the patterns")
+        .cause(cause)
+        .remedy("use fewer or shorter patterns, or split the transfer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATTERNS_MAX, WILD_BYTES_MAX, WILD_PATTERNS_MAX, check};
+
+    fn many(text: &str, count: usize) -> Vec<String> {
+        vec![text.to_owned(); count]
+    }
+
+    #[test]
+    fn plain_names_and_suffixes_are_cheap_and_wildcards_are_not() {
+        let names = many("run-0001/file-0001", PATTERNS_MAX);
+        assert!(check(&names, &many("*.root", PATTERNS_MAX)).is_ok());
+        assert!(check(&many("a", PATTERNS_MAX + 1), &[]).is_err());
+        assert!(check(&many("a*", WILD_PATTERNS_MAX), &[]).is_ok());
+        assert!(check(&many("a*", WILD_PATTERNS_MAX), &many("b?", 1)).is_err());
+        assert!(check(&many(&"*a".repeat(1500), 2), &[]).is_ok());
+        let wild = "*a".repeat(WILD_BYTES_MAX / 8);
+        assert!(check(&many(&wild, 4), &many("?", 1)).is_err());
+        assert!(check(&[], &many(&"a".repeat(5000), 1)).is_err());
+    }
+}

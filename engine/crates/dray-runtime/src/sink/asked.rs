@@ -1,0 +1,149 @@
+//! What the driver asked a source for, held against what the source announces.
+//!
+//! A source chooses what to announce. Without this look a pull of one file could bring a folder, a
+//! link or what `--exclude` names.
+
+use crate::select::Filter;
+use dray_core::maps::HashSet;
+use dray_core::options::Links;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_session::sink::InspectTask;
+use dray_wire::message::Selection;
+
+/// What may come.
+pub struct Asked {
+    filter: Filter,
+    /// Names of what was named itself: patterns do not apply to them.
+    named: HashSet<Name>,
+    is_recursive: bool,
+    keeps_links: bool,
+    size: Option<u64>,
+}
+
+impl Asked {
+    /// Of a pull of `paths`, as CONNECT writes them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] for a pattern that cannot be read.
+    pub fn new(selection: &Selection, paths: &[Vec<u8>]) -> Result<Self> {
+        let is_one = |path: &&Vec<u8>| !path.is_empty() && !path.ends_with(b"/");
+        let own = paths.iter().filter(is_one);
+        let own = own.filter_map(|path| RelPath::parse(path).ok()?.name());
+        Ok(Self {
+            filter: Filter::new(selection)?,
+            named: own.chain(selection.rename.clone()).collect(),
+            is_recursive: selection.recursive,
+            keeps_links: selection.links == Links::Keep,
+            size: selection.range.map(|range| range.length).or(selection.size),
+        })
+    }
+
+    /// Whether an entry at `path` was asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] says why not.
+    pub(super) fn check(&self, path: &RelPath, task: &InspectTask) -> Result<()> {
+        let is_top = path.parent().is_none_or(|above| above.is_root());
+        let is_named = is_top && path.name().is_some_and(|name| self.named.contains(&name));
+        let cause = match task {
+            InspectTask::Directory if !self.is_recursive => {
+                "it is a folder, and one file was asked for"
+            }
+            InspectTask::Directory if !is_named && !self.filter.enters(path) => {
+                "the patterns leave this folder out"
+            }
+            InspectTask::Symlink { .. } if !self.keeps_links => {
+                "it is a symbolic link, and links were not asked for"
+            }
+            InspectTask::File(key) if self.size.is_some_and(|size| size != key.size) => {
+                "it has another size than was asked for"
+            }
+            InspectTask::File(_) | InspectTask::Symlink { .. }
+                if !is_named && !self.filter.takes(path) =>
+            {
+                "the patterns leave it out"
+            }
+            _ => return Ok(()),
+        };
+        Err(
+            Error::new(ErrorKind::Protocol, End::Source, "take the entry")
+                .cause(cause)
+                .remedy("this source sends what nobody asked for: do not copy from it"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Asked;
+    use dray_core::options::Links;
+    use dray_core::{ContentKey, Metadata, ModifiedTime, RelPath};
+    use dray_session::sink::InspectTask;
+    use dray_wire::message::Selection;
+
+    fn file(size: u64) -> InspectTask {
+        InspectTask::File(ContentKey {
+            size,
+            demanded: None,
+            modified: ModifiedTime::default(),
+            precision_nanoseconds: 1,
+            identity: Vec::new(),
+        })
+    }
+
+    fn link() -> InspectTask {
+        InspectTask::Symlink {
+            target: b"x".to_vec(),
+            metadata: Metadata::default(),
+        }
+    }
+
+    fn takes(selection: &Selection, asked: &str, path: &str, task: &InspectTask) -> bool {
+        let asked = Asked::new(selection, &[asked.as_bytes().to_vec()]).expect("good patterns");
+        let path = RelPath::parse(path.as_bytes()).expect("a path");
+        asked.check(&path, task).is_ok()
+    }
+
+    #[test]
+    fn one_file_brings_no_folder_and_no_other_size() {
+        let one = Selection {
+            size: Some(3),
+            ..Selection::default()
+        };
+        assert!(takes(&one, "data/a", "a", &file(3)));
+        assert!(!takes(&one, "data/a", "a", &file(4)));
+        assert!(!takes(&one, "data/a", "a", &InspectTask::Directory));
+    }
+
+    #[test]
+    fn what_the_patterns_leave_out_is_refused_but_for_what_was_named() {
+        let some = Selection {
+            recursive: true,
+            include: vec!["*.root".into()],
+            exclude: vec![".ssh".into(), "run".into()],
+            ..Selection::default()
+        };
+        assert!(takes(&some, "data/run", "run", &InspectTask::Directory));
+        assert!(takes(&some, "data/run", "run/a.root", &file(1)));
+        assert!(!takes(&some, "data/run", "run/a.txt", &file(1)));
+        assert!(!takes(
+            &some,
+            "data/run",
+            "run/.ssh",
+            &InspectTask::Directory
+        ));
+        assert!(!takes(&some, "data/", ".ssh", &InspectTask::Directory));
+        assert!(!takes(&some, "data/", "a.txt", &file(1)));
+    }
+
+    #[test]
+    fn links_come_only_where_they_are_kept() {
+        let with = |links| Selection {
+            links,
+            ..Selection::default()
+        };
+        assert!(takes(&with(Links::Keep), "a", "a", &link()));
+        assert!(!takes(&with(Links::Follow), "a", "a", &link()));
+        assert!(!takes(&with(Links::Refuse), "a", "a", &link()));
+    }
+}

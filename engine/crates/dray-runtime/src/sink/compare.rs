@@ -1,0 +1,56 @@
+//! Whether a file that exists has the demanded content.
+//!
+//! Invariant owned here: a demanded checksum is compared with bytes that were read now. Whoever owns a
+//! file can write any checksum beside it.
+
+use crate::pool::PIECE_BYTES;
+use dray_core::checksum::Summer;
+use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
+use dray_store::{FileKind, FileState, ReadPurpose, Store};
+
+/// The checksums of what exists at `path`, where they decide about it: a checksum is demanded, and size
+/// and time are those of the source. `is_over` ends the reading.
+///
+/// A store whose server sums by itself ([`dray_store::Capabilities::compares_sums`]) is asked instead.
+///
+/// # Errors
+/// Of the store; [`ErrorKind::Cancelled`] when `is_over`.
+pub(super) fn sums(
+    store: &dyn Store,
+    path: &RelPath,
+    state: &FileState,
+    key: &ContentKey,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<Sums>> {
+    let is_same = state.kind == FileKind::File
+        && state.size == key.size
+        && state
+            .modified
+            .equal_at(&key.modified, key.precision_nanoseconds);
+    if key.demanded.is_none() || !is_same {
+        return Ok(None);
+    }
+    if store.capabilities().compares_sums {
+        return store.known_sums(path);
+    }
+    let handle = store.open_read(path, ReadPurpose::ReadBack)?;
+    let mut summer = Summer::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < key.size {
+        if is_over() {
+            return Err(
+                Error::new(ErrorKind::Cancelled, End::Sink, "compare the existing file")
+                    .cause("the transfer is to stop"),
+            );
+        }
+        let got = handle.read_at(at, &mut piece)?;
+        if got == 0 {
+            break;
+        }
+        summer.update(&piece[..got]);
+        at += got as u64;
+    }
+    // One that has changed meanwhile is another file.
+    Ok((at == key.size).then(|| summer.finish()))
+}

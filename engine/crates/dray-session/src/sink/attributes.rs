@@ -1,0 +1,92 @@
+//! Which extended attributes of an announced entry are set here.
+
+use super::{Effect, Sink};
+use crate::progress::Event;
+use dray_core::attribute::{AttributeRule, attribute_rule};
+use dray_core::path::escape;
+use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
+
+/// Adopted files whose attributes cannot be set are reported up to so many.
+const UNSET_MAX: u32 = 16;
+
+impl Sink {
+    /// A file exists already: it gets the mode and the attributes of its source, where they differ.
+    pub(super) fn adopt(&mut self, index: FileIndex, mode: Option<u32>, now: Time) {
+        let has_xattrs = self.config.options.xattrs;
+        let Some(file) = self.file(index) else { return };
+        let metadata = file.metadata.clone();
+        let is_other = mode.is_some_and(|mode| (mode ^ metadata.mode) & 0o777 != 0);
+        if !(is_other || has_xattrs && !metadata.xattrs.is_empty()) {
+            self.close_when_durable(index, now);
+            return;
+        }
+        if let Some(path) = self.live.get(&index).map(|live| live.path.clone()) {
+            self.finishing += 1;
+            self.out.push_back(Effect::SetAdopted {
+                index,
+                path,
+                metadata,
+            });
+        }
+    }
+
+    /// Its content is right whatever came of its attributes: another user may own it.
+    pub(super) fn on_adopted_set(
+        &mut self,
+        index: FileIndex,
+        result: Result<bool, Error>,
+        now: Time,
+    ) {
+        self.finishing = self.finishing.saturating_sub(1);
+        match result {
+            Ok(is_changed) => self.progress.files_updated += u64::from(is_changed),
+            Err(error) => {
+                self.unset += 1;
+                if self.unset <= UNSET_MAX {
+                    self.out.push_back(Effect::Report(Event::Notice(error)));
+                }
+            }
+        }
+        self.close_when_durable(index, now);
+    }
+
+    /// Takes out the attributes that storage systems believe.
+    ///
+    /// # Errors
+    /// The cause, when the source sends attributes that nobody asked for, or that no entry may have.
+    pub(super) fn admit_attributes(&mut self, entry: &mut Entry) -> Result<(), String> {
+        if entry.metadata.xattrs.is_empty() {
+            return Ok(());
+        }
+        let index = entry.index;
+        if !self.config.options.xattrs {
+            return Err(format!(
+                "entry {index} has extended attributes, which were not asked for"
+            ));
+        }
+        let mut left_out = None;
+        for (name, _) in &entry.metadata.xattrs {
+            match attribute_rule(name) {
+                AttributeRule::Carried => {}
+                AttributeRule::OfStorage => left_out = Some(escape(name)),
+                AttributeRule::Reserved => {
+                    let name = escape(name);
+                    return Err(format!("entry {index} has the reserved attribute {name}"));
+                }
+            }
+        }
+        let Some(name) = left_out else { return Ok(()) };
+        let carried = |name: &[u8]| attribute_rule(name) == AttributeRule::Carried;
+        entry.metadata.xattrs.retain(|(name, _)| carried(name));
+        if !self.has_left_out {
+            self.has_left_out = true;
+            let notice = Error::new(ErrorKind::Unsupported, End::Sink, "set extended attributes")
+                .cause(format!(
+                    "{name} belongs to a storage system; such attributes are left out"
+                ))
+                .remedy("let the storage system at the destination compute its own");
+            self.out.push_back(Effect::Report(Event::Notice(notice)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What a sink may say of its storage targets, in bounds: a queue, and each object of a file on several
+//! targets, is remembered.
+
+use super::Source;
+use dray_core::plan::Grid;
+use dray_core::{ErrorKind, Layout, TargetId};
+use dray_wire::bounds::{SINK_TARGETS_MAX, STRIPED_MAX};
+
+impl Source {
+    /// Notes a target of the sink. Ends the session of a sink that names too many.
+    pub(super) fn knows_target(&mut self, target: TargetId) -> bool {
+        if self.sink_targets.len() >= SINK_TARGETS_MAX && !self.sink_targets.contains(&target) {
+            let cause = format!("more than {SINK_TARGETS_MAX} storage targets");
+            self.violation(ErrorKind::LimitExceeded, cause);
+            return false;
+        }
+        self.sink_targets.insert(target);
+        true
+    }
+
+    /// The same for every target of a layout.
+    pub(super) fn knows_layout(&mut self, layout: &Layout) -> bool {
+        match layout {
+            Layout::Single(target) => self.knows_target(*target),
+            Layout::Striped { targets, .. } => {
+                targets.iter().all(|target| self.knows_target(*target))
+            }
+        }
+    }
+}
+
+/// The layouts that a file is sent by, and what they cost. With `spent` on other files, a file for which
+/// nothing is left is sent as if it lay on the targets of its first byte: the sink charges the target
+/// that a block names.
+pub(super) fn bounded(
+    grid: &Grid,
+    source: &Layout,
+    sink: Layout,
+    spent: u64,
+) -> (Layout, Layout, u64) {
+    let targets = |layout: &Layout| match layout {
+        Layout::Single(_) => 0,
+        Layout::Striped { targets, .. } => targets.len() as u64,
+    };
+    let named = targets(source) + targets(&sink);
+    if named == 0 {
+        return (source.clone(), sink, 0);
+    }
+    let cost = grid.count().saturating_add(named);
+    if spent.saturating_add(cost) <= STRIPED_MAX {
+        return (source.clone(), sink, cost);
+    }
+    let first = |layout: &Layout| Layout::Single(layout.target_at(0));
+    (first(source), first(&sink), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STRIPED_MAX, bounded};
+    use dray_core::plan::Grid;
+    use dray_core::{Layout, TargetId};
+    use std::num::NonZeroU64;
+
+    #[test]
+    fn a_file_in_too_many_pieces_is_sent_as_if_it_lay_on_one_target() {
+        let grid = |size| Grid::new(size, NonZeroU64::MIN);
+        let here = Layout::Single(TargetId(7));
+        let striped = Layout::Striped {
+            stripe_bytes: 1,
+            targets: vec![TargetId(3), TargetId(4)],
+        };
+        let sent = |size, spent| bounded(&grid(size), &here, striped.clone(), spent);
+        assert_eq!(sent(10, 0), (here.clone(), striped.clone(), 12));
+        let one = (here.clone(), Layout::Single(TargetId(3)), 0);
+        assert_eq!(sent(1 << 60, 0), one);
+        assert_eq!(sent(10, STRIPED_MAX - 11), one);
+        let single = bounded(&grid(1 << 60), &here, here.clone(), STRIPED_MAX);
+        assert_eq!(single, (here.clone(), here, 0));
+    }
+}
