@@ -1,0 +1,16 @@
+"""What tests of hostile peers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from integration.harness.program import Bench
+
+
+@pytest.fixture
+def token(bench: Bench) -> bytes:
+    """Give the token of the servers of this test."""
+    return bench.token.read_bytes().strip()

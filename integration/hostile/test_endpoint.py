@@ -1,0 +1,128 @@
+"""Hostile callers of an endpoint of 128 MiB: its memory has a bound, and others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.endpoint.raw import ask, dial
+from integration.harness.program import find_program, peak_memory
+from integration.hostile.actors import ABORTED, FOLDER, SINK, SOURCE, Driver, Options, entry
+from integration.hostile.actors import new_files as files
+
+if TYPE_CHECKING:
+    import http.client
+    from collections.abc import Callable, Iterator
+
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
+
+MIB = 1 << 20
+MEMORY = 128 * MIB
+MOST = MEMORY + 64 * MIB
+#: the defaults of `limits`, which the tests reach
+WAITS = 64
+
+
+@pytest.fixture(autouse=True)
+def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the fixtures start the program of this tree."""
+    monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
+
+
+@pytest.fixture
+def endpoint(start_endpoint: Callable[..., Endpoint]) -> Iterator[Endpoint]:
+    """Start an endpoint of 128 MiB; afterwards it must have stayed within its memory."""
+    made = start_endpoint("a", config={"limits": {"memory": "128MiB", "transfers_active": 8}})
+    yield made
+    peak = peak_memory(made.pid)
+    print(f"peak {peak / MIB:.0f} MiB")
+    assert peak < MOST
+
+
+def test_patterns_are_counted_before_they_are_compiled(endpoint: Endpoint) -> None:
+    token = endpoint.token().encode()
+    wild = Options(include=[b"*a" * 1500] * 200)
+    drivers = [Driver(endpoint.address, token, SOURCE, b"data/", options=wild) for _ in range(8)]
+    for driver in drivers:
+        error = driver.error()
+        assert error is not None
+        assert error["kind"] == 21, error
+        assert "wildcards" in error["cause"]
+
+
+def test_patterns_at_their_bound_are_compiled(endpoint: Endpoint) -> None:
+    token = endpoint.token().encode()
+    wild = Options(include=[b"*a" * 1300, b"?[!b]*{c,d}" * 200, b"x*" * 300])
+    drivers = [
+        Driver(endpoint.address, token, SOURCE, b"data/", options=wild).begin() for _ in range(8)
+    ]
+    for driver in drivers:
+        driver.close()
+
+
+def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
+    """Eight sessions with as many folders, of as long names, as each may have."""
+    token = endpoint.token().encode()
+
+    def attack(number: int) -> None:
+        options = Options(transfer=b"hostile:%d" % number)
+        driver = Driver(
+            endpoint.address, token, SINK, b"data/evil%d" % number, options=options
+        ).begin()
+        driver.until("READY")
+        with contextlib.suppress(*ABORTED):
+            for first in range(0, 66_000, 2000):
+                names = (entry(at, b"%0200d" % at, FOLDER) for at in range(first, first + 2000))
+                driver.send(files(*names))
+        driver.close()
+
+    attackers = [threading.Thread(target=attack, args=(number,)) for number in range(4)]
+    for each in attackers:
+        each.start()
+    for each in attackers:
+        each.join()
+
+
+def test_waiting_calls_lock_nobody_out(endpoint: Endpoint) -> None:
+    """Four owners behind one address wait with all they may; a fifth, and health, are answered."""
+    waiting: list[http.client.HTTPSConnection] = []
+    client = endpoint.client()
+    owners = [endpoint.token(subject=f"owner{number}") for number in range(4)]
+    for owner in owners:
+        body = {
+            "sources": [{"url": "/data/none"}],
+            "destination": {"url": "/data/copy"},
+            "not_before": "2099-01-01T00:00:00Z",
+        }
+        made = ask(endpoint, "POST", "/v1/transfers", body, token=owner, source="127.0.0.9")
+        assert made.code == 201, made.text
+        for _ in range(WAITS):
+            connection = dial(endpoint.address)
+            waiting.append(connection)
+            with contextlib.suppress(OSError):
+                path = f"/v1/transfers/{made.json['id']}/wait?timeout=60"
+                connection.request("GET", path, headers={"Authorization": f"Bearer {owner}"})
+    time.sleep(1)
+    try:
+        assert ask(endpoint, "GET", "/healthz").code == 200
+        assert ask(endpoint, "GET", "/metrics", token=owners[0]).code in {200, 403}
+        refused = ask(endpoint, "GET", "/v1/transfers", token=owners[3])
+        assert refused.code == 503, refused.text
+        assert refused.headers["retry-after"]
+        cancel = f"/v1/transfers/{made.json['id']}/cancel"
+        assert ask(endpoint, "POST", cancel, {}, token=owners[3]).code in {200, 202}
+        elsewhere = ask(endpoint, "GET", "/v1/transfers", token=owners[3], source="127.0.0.9")
+        assert elsewhere.code in {200, 429}
+        said = endpoint.log_text()
+        assert "connections_per_address" in said
+        assert said.count("connections_per_address") < 10
+    finally:
+        for connection in waiting:
+            connection.close()
+        client.close()
