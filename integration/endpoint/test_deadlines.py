@@ -339,7 +339,7 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
             house.request("later", MEGA, there, not_before=begin), bytes_expected=None
         )
         here.submit(wanted)
-        with pytest.raises(DrayNotAdmittedError, match="is over"):
+        with pytest.raises(DrayNotAdmittedError, match="leaves no time"):
             here.change("later", deadline=in_seconds(-60))
     # The program's deadlines count from now; so does its beginning.
     copy = [house.b.place("x"), house.a.place("to-x")]

@@ -49,6 +49,12 @@ def filled(start: Callable[..., Endpoint]) -> Endpoint:
     return endpoint
 
 
+def remove(path: Path) -> None:
+    """Move the database away, with what belongs to it."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 def refused(endpoint: Endpoint) -> str:
     """Start it, and give what it said when it did not."""
     with pytest.raises(RuntimeError, match="ended at once"):
@@ -83,11 +89,12 @@ def test_a_damaged_queue_is_named_with_the_way_back(
         assert "is damaged" in said, (name, said)
         assert "queue.db-wal" in said, (name, said)
     # What it says works.
-    path.unlink()
+    remove(path)
     endpoint.start()
     with endpoint.client() as client:
         assert list(client.transfers()) == []
     endpoint.stop()
+    remove(path)
     path.write_bytes(whole)
     endpoint.start()
     with endpoint.client() as client:

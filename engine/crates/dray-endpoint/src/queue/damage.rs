@@ -34,8 +34,8 @@ pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
         .status(Status::Permanent)
         .cause(format!("{} is damaged: {what}", path.display()))
         .remedy(
-            "restore it from a backup. Or move queue.db, queue.db-wal and queue.db-shm away: the queue is \
-             then empty, and a transfer that is submitted again resumes",
+            "move queue.db, queue.db-wal and queue.db-shm away. Then restore it from a backup, or start \
+             with an empty queue: a transfer that is submitted again resumes",
         )
 }
 
