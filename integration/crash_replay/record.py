@@ -120,12 +120,15 @@ class Copier:
         """Prepare; nothing runs yet."""
         self.bench, self.data, self.way = bench, data, way
         self.server: Server | None = None
+        self.listen = "127.0.0.1:0"
 
     def start(self, at: Path, *words: Word) -> Process:
         """Start it into the file system that is mounted at ``at``."""
         into: Word = f"{at}/"
         if self.way.is_served:
-            self.server = self.bench.serve(at)
+            self.server = self.bench.serve(at, listen=self.listen)
+            # The same command each time: its address is a part of it.
+            self.listen = self.server.address
             into = f"dray://{self.server.address}/"
             words = (*words, *self.bench.peer(self.server), "--retries", "0")
         more: list[Word] = ["--durability", self.way.durability]

@@ -186,7 +186,11 @@ def _run_again(disk: fuse_block.FaultyDisk, copier: Copier, outcome: Outcome) ->
     outcome.faults += [
         f"after the second copy: {each}" for each in tree.differences(data.wanted, found)
     ]
-    outcome.faults += [f"left behind: {each}" for each in tree.leftovers(disk.at)]
+    outcome.faults += [
+        f"left behind: {os.path.relpath(each, disk.at)}" for each in tree.leftovers(disk.at)
+    ]
+    logs = [path.relative_to(disk.at) for path in disk.at.rglob(".dray-log/*")]
+    outcome.faults += [f"left behind: {path}" for path in logs]
 
 
 WAYS = tuple(

@@ -284,12 +284,15 @@ class Served(Copy):
         self.push: bool = options["push"]
         self.is_server: bool = options["victim"] == "server"
         self.server: Server | None = None
+        self.listen = "127.0.0.1:0"
 
     def _serve(self) -> Server:
         if self.server is None or not self.server.is_running():
             wrap = self.supervisor.wrap if self.is_server else []
             root = self.sinks if self.push else self.data.source.parent
-            self.server = self.bench.serve(root, wrap=wrap)
+            self.server = self.bench.serve(root, listen=self.listen, wrap=wrap)
+            # The same command each time: its address is a part of it.
+            self.listen = self.server.address
         return self.server
 
     def begin(self) -> None:
@@ -456,8 +459,15 @@ class ThirdParty:
         return "hang", f"{found.state}: {found.error}"
 
     def run(self) -> Ran:
-        """Submit the transfer and wait for its end."""
-        return self._submit()
+        """Submit the transfer and wait for its end, and for that of a process that was killed."""
+        victim = self.source if self.victim == "source" else self.sink
+        fault, pid = self.supervisor.fault, victim.pid
+        ran = self._submit()
+        if fault is not None and fault.code == KILL and self.supervisor.is_hit:
+            until = time.monotonic() + RUN_SECONDS
+            while victim.pid == pid and time.monotonic() < until:
+                time.sleep(0.02)
+        return ran
 
     def rerun(self) -> Ran:
         """Submit another one of the same files."""
