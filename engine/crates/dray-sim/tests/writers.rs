@@ -3,7 +3,7 @@
 use dray_sim::writers::{Mutant, run_seed};
 use std::collections::BTreeMap;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 400;
 
 #[test]
 fn many_writers_keep_to_their_own() {
@@ -16,7 +16,7 @@ fn many_writers_keep_to_their_own() {
         kills += report.kills;
     }
     assert!(
-        adopted > SEEDS && refused > SEEDS && kills > SEEDS,
+        adopted > SEEDS / 4 && refused > SEEDS / 4 && kills > SEEDS,
         "{adopted} adopted, {refused} refused, {kills} killed"
     );
 }
@@ -32,6 +32,6 @@ fn planted_defects_are_noticed() {
         }
         let caught: u64 = by.values().sum();
         println!("{mutant:?}: {by:?}");
-        assert!(caught * 100 >= SEEDS, "{mutant:?} is caught by {by:?}");
+        assert!(caught * 200 >= SEEDS, "{mutant:?} is caught by {by:?}");
     }
 }

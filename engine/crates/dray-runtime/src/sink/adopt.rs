@@ -11,6 +11,7 @@ use super::destination::{
 use super::files::Space;
 use super::hold::Lease;
 use super::log_file::StoredLog;
+use super::look::reachable;
 use super::neighbours::{Neighbours, Speaker};
 use super::peek;
 use crate::lock::lock;
@@ -64,30 +65,52 @@ impl Space {
         };
         let mut others = lock(&self.others);
         (others.refused, others.adopted) = (HashMap::new(), HashMap::new());
-        neighbours.look_again();
+        neighbours.look_soon();
         let mut free: BTreeMap<(bool, RelPath), (Speaker, Vec<Wanted<'_>>)> = BTreeMap::new();
         for item in items {
             let InspectTask::File(key) = &item.task else {
                 continue;
             };
             let path = &item.path;
-            for speaker in neighbours.speaking_of(path, &|folder| self.is_fresh(folder))? {
-                let refusal = self.wait_for(neighbours, &mut others, &speaker, path)?;
-                if let Some(refusal) = refusal {
-                    others.refused.insert(path.clone(), refusal);
-                } else if speaker.owner == self.destination()?.owner {
-                    let theirs = speaker.path.clone();
-                    let entry = free.entry(speaker.id());
-                    let (_, wanted) = entry.or_insert_with(|| (speaker, Vec::new()));
-                    wanted.push(Wanted { path, key, theirs });
+            let speaking = neighbours.speaking_of(path, &|folder| self.is_fresh(folder));
+            let met = speaking.and_then(|speaking| {
+                let mut left = Vec::new();
+                for speaker in speaking {
+                    if let Some(refusal) = self.wait_for(neighbours, &mut others, &speaker, path)? {
+                        self.give_up(&speaker, path)?;
+                        return Ok(Err(refusal));
+                    }
+                    left.push(speaker);
+                }
+                Ok(Ok(left))
+            });
+            match met {
+                Ok(Ok(left)) => {
+                    for speaker in left {
+                        let theirs = speaker.path.clone();
+                        let entry = free.entry(speaker.id());
+                        let (_, wanted) = entry.or_insert_with(|| (speaker, Vec::new()));
+                        wanted.push(Wanted { path, key, theirs });
+                    }
+                }
+                Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
+                // Where nobody knows who else writes it, it is not touched.
+                Ok(Err(error)) | Err(error) => {
+                    others.refused.insert(path.clone(), error);
                 }
             }
         }
-        for (_, (speaker, mut wanted)) in free {
-            wanted.retain(|one| !others.refused.contains_key(one.path));
-            if !wanted.is_empty() {
-                self.check_lease()?;
-                self.take_over(&speaker, &wanted, &mut others)?;
+        for (_, (speaker, wanted)) in free {
+            self.check_lease()?;
+            match self.take_over(&speaker, &wanted, &mut others) {
+                Ok(()) => {}
+                Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
+                Err(error) => {
+                    let paths = wanted.iter().map(|one| one.path.clone());
+                    others
+                        .refused
+                        .extend(paths.map(|path| (path, error.clone())));
+                }
             }
         }
         Ok(())
@@ -117,6 +140,59 @@ impl Space {
         }
     }
 
+    /// Two that died while they claimed a file, or while one took it over, find it in the other's log when
+    /// they come back at once. One of them forgets it, so that the other can go on.
+    fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
+        self.check_lease()?;
+        let mut guard = self.destination()?;
+        let destination = &mut *guard;
+        let own_path = destination.prefix.join_path(path)?;
+        let Some(ours) = destination.log.file(&own_path).cloned() else {
+            return Ok(());
+        };
+        let is_same = ours.partial.name == other.spoken.partial.name
+            && ours.partial.inode == other.spoken.partial.inode;
+        let is_theirs = match is_same {
+            true => self.has_more(other, &ours)?,
+            false => ours.done.is_empty(),
+        };
+        if !is_theirs {
+            return Ok(());
+        }
+        destination.log.end_file(ours.number, Ending::Dropped)?;
+        destination.log.commit_durably()?;
+        if !is_same {
+            let is_same_boot = destination.is_same_boot();
+            self.drop_partial(path, &ours, is_same_boot)?;
+        }
+        self.names.release(path, &ours.partial.name);
+        Ok(())
+    }
+
+    /// Whether another log has more of a file than ours; with as much, the smaller name has.
+    fn has_more(&self, other: &Speaker, ours: &LoggedFile) -> Result<bool> {
+        let opened = other
+            .place
+            .store
+            .open_control(other.log(), ControlMode::ReadOnly);
+        let Some(file) = reachable(opened)? else {
+            return Ok(false);
+        };
+        let Ok(Some(found)) = recover(&mut StoredLog::new(file)) else {
+            return Ok(false);
+        };
+        let theirs = found
+            .files
+            .get(&other.path)
+            .map_or(0, |file| file.done.bytes());
+        let own = self.names.own_log();
+        let (ours, is_smaller) = (
+            ours.done.bytes(),
+            own.is_some_and(|own| other.place.log < *own),
+        );
+        Ok(theirs > ours || theirs == ours && is_smaller)
+    }
+
     /// Why another transfer's file is not touched, if it is one.
     pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
         lock(&self.others).refused.get(path).cloned()
@@ -130,7 +206,12 @@ impl Space {
     /// Takes over files of a log that nobody holds. One that somebody takes meanwhile is left, and what of
     /// it cannot be trusted stays where it is.
     fn take_over(&self, from: &Speaker, wanted: &[Wanted<'_>], others: &mut Others) -> Result<()> {
-        let Some((lease, file, recovery)) = self.take_log(from)? else {
+        // Another owner's is passed over, before its lease is taken.
+        if from.owner != self.destination()?.owner {
+            return Ok(());
+        }
+        // What cannot be opened cannot be taken over, and is in nobody's way.
+        let Ok(Some((lease, file, recovery))) = self.take_log(from) else {
             return Ok(());
         };
         let mut guard = self.destination()?;
@@ -150,7 +231,9 @@ impl Space {
             return Ok(());
         }
         destination.log.commit_durably()?;
-        self.end_theirs(from, &lease, (file, recovery), &ends, destination)
+        // A record that stays in both is true in both, and ours is the one that is held.
+        let _ = self.end_theirs(from, &lease, (file, recovery), &ends, destination);
+        Ok(())
     }
 
     /// The log's lease and what it says; none when somebody else has it, or it has gone.
@@ -281,8 +364,9 @@ impl Space {
     /// [`ErrorKind::LeaseHeld`] names who writes it.
     pub(super) fn settle_claim(&self, path: &RelPath) -> Result<()> {
         let until = Instant::now() + HOLDER_PATIENCE;
+        let mut before: Vec<((bool, RelPath), dray_core::Error)> = Vec::new();
         loop {
-            let (held, own) = {
+            let (held, left, own) = {
                 let Some(mut guard) = self.neighbours() else {
                     return Ok(());
                 };
@@ -290,22 +374,30 @@ impl Space {
                     return Ok(());
                 };
                 neighbours.look_again();
-                let mut held = Vec::new();
+                let (mut held, mut left) = (Vec::new(), Vec::new());
                 for one in neighbours.speaking_of(path, &|folder| self.is_fresh(folder))? {
-                    if let Some(error) = neighbours.refusal(&one, path)? {
-                        held.push((one.place.log, error));
+                    let id = one.id();
+                    match neighbours.refusal(&one, path)? {
+                        Some(error) => held.push((id, one.place.log, error)),
+                        None => left.push(id),
                     }
                 }
-                (held, self.names.own_log().cloned())
+                (held, left, self.names.own_log().cloned())
             };
-            let names: Vec<&Name> = held.iter().map(|(log, _)| log).collect();
+            // Who was at it a moment ago has died or has it done: the next try goes on from there.
+            if let Some((_, error)) = before.into_iter().find(|(id, _)| left.contains(id)) {
+                return Err(error);
+            }
+            let names: Vec<&Name> = held.iter().map(|(_, log, _)| log).collect();
             let claim = own.map_or(Claim::Ours, |own| claim(&own, names));
-            let Some((_, error)) = held.into_iter().next() else {
+            let Some((_, _, error)) = held.first() else {
                 return Ok(());
             };
             if claim == Claim::Theirs || Instant::now() >= until {
-                return Err(error);
+                return Err(error.clone());
             }
+            let now = held.into_iter();
+            before = now.map(|(id, _, error)| (id, error)).collect();
             std::thread::sleep(HOLDER_PAUSE);
         }
     }

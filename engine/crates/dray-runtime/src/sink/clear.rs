@@ -7,6 +7,7 @@ use crate::lock::lock;
 use crate::sink::destination::Destination;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
+use crate::sink::neighbours::Neighbours;
 use crate::sink::peek;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_log::trust::FoundPartial;
@@ -34,6 +35,24 @@ pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
         device: found.device,
         born: found.born,
     }
+}
+
+/// Whether another log speaks of the very partial file: a run that died while it took the file over has left
+/// it in two.
+fn is_shared(
+    neighbours: Option<&mut Neighbours>,
+    path: &RelPath,
+    file: &LoggedFile,
+) -> Result<bool> {
+    let Some(neighbours) = neighbours else {
+        return Ok(false);
+    };
+    neighbours.look_soon();
+    let speaking = neighbours.speaking_of(path, &|_| false)?;
+    Ok(speaking.iter().any(|one| {
+        let theirs = &one.spoken.partial;
+        theirs.name == file.partial.name && theirs.inode == file.partial.inode
+    }))
 }
 
 impl Space {
@@ -91,6 +110,7 @@ impl Space {
         if self.check_lease().is_err() {
             return;
         }
+        let mut neighbours = lock(&self.neighbours);
         let Ok(mut destination) = self.destination() else {
             return;
         };
@@ -98,7 +118,7 @@ impl Space {
             return;
         }
         let met = lock(&self.met);
-        let _ = self.drop_files(&mut destination, |path, file| {
+        let _ = self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             met.contains(path) && file.done.bytes() == 0
         });
     }
@@ -123,10 +143,11 @@ impl Space {
         // While the lease keeps others out, and before the log that tells them of us is gone.
         self.clear_small();
         self.check_lease()?;
+        let mut neighbours = lock(&self.neighbours);
         let mut destination = self.destination()?;
         let met = lock(&self.met);
         // The log is this transfer's alone, but what could not be listed was not met.
-        self.drop_files(&mut destination, |path, file| {
+        self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);
             // One of which nothing is safe is kept in vain.
@@ -158,7 +179,7 @@ impl Space {
             }
             _ => None,
         };
-        self.drop_files(&mut destination, |_, _| true)?;
+        self.drop_files(&mut destination, neighbours.as_mut(), |_, _| true)?;
         self.remove_if_empty(&mut destination)?;
         match other {
             None => Ok(()),
@@ -171,6 +192,7 @@ impl Space {
     fn drop_files(
         &self,
         destination: &mut Destination,
+        mut neighbours: Option<&mut Neighbours>,
         is_dropped: impl Fn(&RelPath, &LoggedFile) -> bool,
     ) -> Result<()> {
         let mut dropped = Vec::new();
@@ -185,7 +207,10 @@ impl Space {
         // The log is the last to forget them: what breaks this off leaves nothing that nobody knows.
         for (path, file) in &dropped {
             self.check_lease()?;
-            self.drop_partial(path, file, destination.is_same_boot())?;
+            match is_shared(neighbours.as_deref_mut(), path, file)? {
+                true => self.names.release(path, &file.partial.name),
+                false => self.drop_partial(path, file, destination.is_same_boot())?,
+            }
         }
         for (_, file) in &dropped {
             destination.log.end_file(file.number, Ending::Dropped)?;

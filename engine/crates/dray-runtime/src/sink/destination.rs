@@ -523,6 +523,10 @@ pub(super) fn is_at_work(
     if !lock_kind(store).is_blind_to(record.lock) {
         return Ok(false);
     }
+    let here = record_of(store, &record.transfer, &boot_id()?, record.epoch, 0);
+    if is_gone(&record, &here) {
+        return Ok(false);
+    }
     let log = path
         .parent()
         .zip(path.name().as_ref().and_then(place::log_of));

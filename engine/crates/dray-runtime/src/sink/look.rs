@@ -94,7 +94,7 @@ pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
         Err(error)
             if matches!(
                 error.kind,
-                ErrorKind::NotFound | ErrorKind::PermissionDenied
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
             ) =>
         {
             Ok(None)

@@ -27,6 +27,9 @@ const FILES_MAX: usize = 1 << 16;
 /// sees us.
 const REMOTE_FRESH: Duration = Duration::from_secs(1);
 
+/// The same where a look costs a system call, for what is looked at before anything is begun.
+const LOCAL_FRESH: Duration = Duration::from_millis(20);
+
 /// Which store a log lies in: the destination's, or the one that reaches above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum At {
@@ -78,6 +81,8 @@ pub(super) struct Neighbours {
     known: HashMap<Key, Neighbour>,
     listed: HashMap<Key, (Duration, Vec<Name>)>,
     looked: HashSet<Key>,
+    /// Folders whose files no log can speak of, and when that was seen.
+    alone: HashMap<RelPath, Duration>,
 }
 
 impl Neighbours {
@@ -91,6 +96,7 @@ impl Neighbours {
             known: HashMap::new(),
             listed: HashMap::new(),
             looked: HashSet::new(),
+            alone: HashMap::new(),
         }
     }
 
@@ -103,10 +109,23 @@ impl Neighbours {
 
     /// What was read before this counts no longer.
     pub(super) fn look_again(&mut self) {
+        self.look_after(Duration::ZERO);
+    }
+
+    /// The same, but for lists of logs that were read a moment ago. Enough before a file is begun: it is
+    /// looked again after that.
+    pub(super) fn look_soon(&mut self) {
+        self.look_after(LOCAL_FRESH);
+    }
+
+    fn look_after(&mut self, fresh: Duration) {
         let is_remote = !self.store.capabilities().late_calls.is_zero();
+        let fresh = if is_remote { REMOTE_FRESH } else { fresh };
         let now = since_boot();
-        let is_fresh = |since: Duration| is_remote && now.saturating_sub(since) < REMOTE_FRESH;
-        self.listed.retain(|_, (since, _)| is_fresh(*since));
+        self.listed
+            .retain(|_, (since, _)| now.saturating_sub(*since) < fresh);
+        self.alone
+            .retain(|_, since| now.saturating_sub(*since) < fresh);
         self.looked.clear();
     }
 
@@ -120,6 +139,10 @@ impl Neighbours {
         path: &RelPath,
         is_fresh: &dyn Fn(&RelPath) -> bool,
     ) -> Result<Vec<Speaker>> {
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        if self.alone.contains_key(&folder) {
+            return Ok(Vec::new());
+        }
         let mut tops = Vec::new();
         for (top, seen) in folders_above(path)? {
             if !is_fresh(&top) {
@@ -132,13 +155,18 @@ impl Neighbours {
                 tops.push((At::Above, top, path, seen));
             }
         }
-        let mut found = Vec::new();
+        let since = since_boot();
+        let (mut found, mut logs) = (Vec::new(), 0);
         for (at, top, seen, prefix) in tops {
-            self.speaking_in(at, &top, &seen, &prefix, &mut found)?;
+            logs += self.speaking_in(at, &top, &seen, &prefix, &mut found)?;
+        }
+        if logs == 0 {
+            self.alone.insert(folder, since);
         }
         Ok(found)
     }
 
+    /// Adds the logs of one folder that speak of `path`; how many logs of others lie there.
     fn speaking_in(
         &mut self,
         at: At,
@@ -146,13 +174,15 @@ impl Neighbours {
         path: &RelPath,
         prefix: &RelPath,
         found: &mut Vec<Speaker>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let folder = log_folder(top)?;
+        let mut logs = 0;
         for log in self.logs_in(at, &folder)? {
             let key = (at, folder.join(&log)?);
             if at == At::Destination && self.own.as_ref() == Some(&key.1) {
                 continue;
             }
+            logs += 1;
             self.read(&key)?;
             let follower = self.known.get(&key).and_then(|one| one.follower.as_ref());
             let Some((follower, spoken)) = follower.and_then(|one| Some((one, one.file(path)?)))
@@ -172,7 +202,7 @@ impl Neighbours {
                 key,
             });
         }
-        Ok(())
+        Ok(logs)
     }
 
     /// The names of the logs in one folder.

@@ -9,7 +9,7 @@ use dray_core::options::Durability;
 use dray_core::{
     ByteRange, ContentKey, Metadata, ModifiedTime, Name, RelPath, Result, Sums, TransferId,
 };
-use dray_log::neighbours::{Claim, Follower, adopt, claim};
+use dray_log::neighbours::{Claim, Follower, claim};
 use dray_log::trust::{FoundPartial, Sink, Verdict, judge};
 use dray_log::{
     BootId, Ending, FileBegin, FileNumber, Header, LoggedFile, ObjectLog, PartialFile, Recovery,
@@ -23,11 +23,11 @@ const OWNER: &[u8] = b"user";
 /// Looks at a contended file before its writer gives way.
 const PATIENCE: u32 = 3;
 
-type Log = UniversalLog<DiskFile>;
+pub(super) type Log = UniversalLog<DiskFile>;
 
 /// What a transfer does next with its file.
 #[derive(Debug, Clone)]
-enum Doing {
+pub(super) enum Doing {
     Nothing,
     /// Nobody else has it, as far as was seen.
     Beginning {
@@ -54,16 +54,16 @@ enum Doing {
 /// See the module's head.
 #[derive(Debug)]
 pub struct Writer {
-    number: usize,
+    pub(super) number: usize,
     transfer: TransferId,
-    log_path: RelPath,
+    pub(super) log_path: RelPath,
     wanted: Vec<RelPath>,
     /// Files of this session that are still to be dealt with.
-    todo: Vec<RelPath>,
+    pub(super) todo: Vec<RelPath>,
     /// Files that were refused in this session.
     refused: u64,
-    log: Option<Log>,
-    doing: Doing,
+    pub(super) log: Option<Log>,
+    pub(super) doing: Doing,
     is_done: bool,
     /// Turns that a killed one lets pass before it comes again.
     rests: u64,
@@ -151,7 +151,7 @@ impl Writer {
         }
     }
 
-    fn tenure(&self, at: &Place, epoch: u64) -> Result<Tenure> {
+    pub(super) fn tenure(&self, at: &Place, epoch: u64) -> Result<Tenure> {
         Ok(Tenure {
             epoch,
             holder: "a writer".to_owned(),
@@ -214,7 +214,7 @@ impl Writer {
         Ok(())
     }
 
-    fn log(&mut self) -> &mut Log {
+    pub(super) fn log(&mut self) -> &mut Log {
         self.log.as_mut().expect("it was opened")
     }
 
@@ -239,7 +239,7 @@ impl Writer {
         found
     }
 
-    fn found(&self, at: &Place, name: &Name) -> Option<FoundPartial> {
+    pub(super) fn found(&self, at: &Place, name: &Name) -> Option<FoundPartial> {
         let disk = at.disk.borrow();
         match disk.look(&RelPath::root().join(name).ok()?) {
             Some(Node::File(inode, _)) => Some(FoundPartial {
@@ -262,7 +262,7 @@ impl Writer {
         }
     }
 
-    fn is_trusted(
+    pub(super) fn is_trusted(
         &self,
         at: &Place,
         log: &Recovery,
@@ -290,93 +290,13 @@ impl Writer {
             if is_held && at.mutant != Some(Mutant::TakesHeld) {
                 at.refused += 1;
                 self.refused += 1;
-                return Ok(());
+                return self.give_up(at, &log, path);
             }
             if at.mutant != Some(Mutant::NeverAdopts) && self.take_over(at, &log, path)? {
                 return Ok(());
             }
         }
         self.doing = Doing::Beginning { path: path.clone() };
-        Ok(())
-    }
-
-    /// Says in our log what another says of a file. The other one ends it in a step of its own.
-    fn take_over(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<bool> {
-        let Ok(Some(found)) = recover(&mut DiskFile::open(&at.disk, log)) else {
-            return Ok(false);
-        };
-        let Some(theirs) = found.files.get(path).cloned() else {
-            return Ok(false);
-        };
-        if !self.is_trusted(at, &found, path, &theirs)? {
-            return Ok(false);
-        }
-        if at.mutant == Some(Mutant::EndsFirst) {
-            self.forget(at, log, path)?;
-        }
-        at.adopted += 1;
-        at.held.entry(log.clone()).or_insert(self.number);
-        self.doing = Doing::Adopted {
-            log: log.clone(),
-            path: path.clone(),
-        };
-        if at.mutant == Some(Mutant::EndsFirst) {
-            // Half way: a kill here finds it in neither.
-            return Ok(true);
-        }
-        self.adopt(path, &theirs)?;
-        Ok(true)
-    }
-
-    fn adopt(&mut self, path: &RelPath, theirs: &LoggedFile) -> Result<()> {
-        let own = self.log().file(path).cloned();
-        if let Some(own) = own {
-            if own.done.bytes() >= theirs.done.bytes() || own.partial.inode != theirs.partial.inode
-            {
-                return Ok(());
-            }
-            self.log().end_file(own.number, Ending::Dropped)?;
-            self.log().commit_durably()?;
-        }
-        adopt(self.log(), path, theirs, 1)?;
-        self.log().commit_durably()
-    }
-
-    /// Ends a file in another's log, under its lease, and gives that back.
-    fn end_theirs(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<()> {
-        self.forget(at, log, path)?;
-        if at.held.get(log) == Some(&self.number) {
-            at.held.remove(log);
-        }
-        self.doing = Doing::Nothing;
-        self.todo.push(path.clone());
-        Ok(())
-    }
-
-    fn forget(&self, at: &Place, log: &RelPath, path: &RelPath) -> Result<()> {
-        let mut file = DiskFile::open(&at.disk, log);
-        let Ok(Some(found)) = recover(&mut file) else {
-            return Ok(());
-        };
-        let Some(number) = found.files.get(path).map(|file| file.number) else {
-            return Ok(());
-        };
-        let own = self.log.as_ref().and_then(|log| log.file(path));
-        let theirs = found.files.get(path).map(|file| file.partial.inode);
-        if own.map(|own| own.partial.inode) != theirs && at.mutant != Some(Mutant::EndsFirst) {
-            return Ok(());
-        }
-        let tenure = Tenure {
-            transfer: found.tenure.transfer.clone(),
-            ..self.tenure(at, found.tenure.epoch + 1)?
-        };
-        let mut theirs = UniversalLog::resume(file, found, tenure)?;
-        theirs.end_file(number, Ending::Dropped)?;
-        theirs.commit_durably()?;
-        let is_empty = theirs.files().next().is_none();
-        if is_empty {
-            remove(at, log)?;
-        }
         Ok(())
     }
 
@@ -392,6 +312,14 @@ impl Writer {
             }
             self.log().end_file(logged.number, Ending::Dropped)?;
             self.log().commit()?;
+        }
+        // One that began it, wrote and died since we looked: the model leaves that moment out, in which
+        // what it wrote would be sent again.
+        let speaking = self.speaking(at, path);
+        let is_left = speaking.iter().any(|(_, is_held)| !is_held);
+        if is_left && at.mutant != Some(Mutant::NeverAdopts) {
+            self.todo.push(path.clone());
+            return Ok(());
         }
         let Some(name) = self.free_name(at, path)? else {
             self.refused += 1;
@@ -475,7 +403,14 @@ impl Writer {
         else {
             return Ok(());
         };
+        // Who was at it a moment ago has died: what it has made durable is not sent again.
+        let is_left = looks > 0 && held.is_empty() && !speaking.is_empty();
         match judged {
+            Claim::Ours if is_left => {
+                self.drop_file(at, path)?;
+                self.doing = Doing::Nothing;
+                self.todo.push(path.clone());
+            }
             Claim::Ours => self.start(at, path, number, inode),
             Claim::Contended if looks < PATIENCE => {
                 self.doing = Doing::Claiming {
@@ -567,14 +502,19 @@ impl Writer {
         Ok(())
     }
 
-    fn drop_file(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
+    pub(super) fn drop_file(&mut self, at: &mut Place, path: &RelPath) -> Result<()> {
         let Some(file) = self.log().file(path).cloned() else {
             return Ok(());
         };
         self.log().end_file(file.number, Ending::Dropped)?;
         self.log().commit()?;
         let found = self.found(at, &file.partial.name);
-        if found.is_some_and(|found| file.partial.is(&found, true)) {
+        // A run that died while it took the file over has left it in two logs.
+        let is_shared = logs(at)?.iter().any(|(log, found)| {
+            let mut files = found.files.values();
+            *log != self.log_path && files.any(|other| other.partial.inode == file.partial.inode)
+        });
+        if found.is_some_and(|found| file.partial.is(&found, true)) && !is_shared {
             checks::at_removal(at, self.number, &self.log_path, file.partial.inode)?;
             at.disk
                 .borrow_mut()
@@ -624,7 +564,7 @@ impl Writer {
     }
 }
 
-fn remove(at: &Place, log: &RelPath) -> Result<()> {
+pub(super) fn remove(at: &Place, log: &RelPath) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     if disk.look(log).is_some() {
         disk.remove_name(log)?;

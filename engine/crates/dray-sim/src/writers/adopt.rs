@@ -1,0 +1,123 @@
+//! How a writer takes over what another has left, and forgets what another has more of.
+
+use super::host::{Doing, Writer, remove};
+use super::{Mutant, Place};
+use crate::log_file::DiskFile;
+use dray_core::{RelPath, Result};
+use dray_log::neighbours::adopt;
+use dray_log::{Ending, LoggedFile, ObjectLog, Tenure, UniversalLog, recover};
+
+impl Writer {
+    /// Forgets a file that is in a held log too, if that one has more of it.
+    pub(super) fn give_up(&mut self, at: &mut Place, log: &RelPath, path: &RelPath) -> Result<()> {
+        let Some(ours) = self.log().file(path).cloned() else {
+            return Ok(());
+        };
+        let found = recover(&mut DiskFile::open(&at.disk, log)).ok().flatten();
+        let theirs = found.and_then(|found| found.files.get(path).cloned());
+        let is_same = theirs
+            .as_ref()
+            .is_some_and(|theirs| theirs.partial.inode == ours.partial.inode);
+        let bytes = theirs.map_or(0, |theirs| theirs.done.bytes());
+        let is_smaller = *log < self.log_path;
+        let has_more = bytes > ours.done.bytes() || bytes == ours.done.bytes() && is_smaller;
+        if !is_same && ours.done.is_empty() {
+            return self.drop_file(at, path);
+        }
+        if is_same && has_more {
+            self.log().end_file(ours.number, Ending::Dropped)?;
+            self.log().commit_durably()?;
+        }
+        Ok(())
+    }
+
+    /// Says in our log what another says of a file. The other one ends it in a step of its own.
+    pub(super) fn take_over(
+        &mut self,
+        at: &mut Place,
+        log: &RelPath,
+        path: &RelPath,
+    ) -> Result<bool> {
+        let Ok(Some(found)) = recover(&mut DiskFile::open(&at.disk, log)) else {
+            return Ok(false);
+        };
+        let Some(theirs) = found.files.get(path).cloned() else {
+            return Ok(false);
+        };
+        if !self.is_trusted(at, &found, path, &theirs)? {
+            return Ok(false);
+        }
+        if at.mutant == Some(Mutant::EndsFirst) {
+            self.forget(at, log, path)?;
+        }
+        at.adopted += 1;
+        at.held.entry(log.clone()).or_insert(self.number);
+        self.doing = Doing::Adopted {
+            log: log.clone(),
+            path: path.clone(),
+        };
+        if at.mutant == Some(Mutant::EndsFirst) {
+            // Half way: a kill here finds it in neither.
+            return Ok(true);
+        }
+        self.adopt(path, &theirs)?;
+        Ok(true)
+    }
+
+    fn adopt(&mut self, path: &RelPath, theirs: &LoggedFile) -> Result<()> {
+        let own = self.log().file(path).cloned();
+        if let Some(own) = own {
+            if own.done.bytes() >= theirs.done.bytes() || own.partial.inode != theirs.partial.inode
+            {
+                return Ok(());
+            }
+            self.log().end_file(own.number, Ending::Dropped)?;
+            self.log().commit_durably()?;
+        }
+        adopt(self.log(), path, theirs, 1)?;
+        self.log().commit_durably()
+    }
+
+    /// Ends a file in another's log, under its lease, and gives that back.
+    pub(super) fn end_theirs(
+        &mut self,
+        at: &mut Place,
+        log: &RelPath,
+        path: &RelPath,
+    ) -> Result<()> {
+        self.forget(at, log, path)?;
+        if at.held.get(log) == Some(&self.number) {
+            at.held.remove(log);
+        }
+        self.doing = Doing::Nothing;
+        self.todo.push(path.clone());
+        Ok(())
+    }
+
+    fn forget(&self, at: &Place, log: &RelPath, path: &RelPath) -> Result<()> {
+        let mut file = DiskFile::open(&at.disk, log);
+        let Ok(Some(found)) = recover(&mut file) else {
+            return Ok(());
+        };
+        let Some(number) = found.files.get(path).map(|file| file.number) else {
+            return Ok(());
+        };
+        let own = self.log.as_ref().and_then(|log| log.file(path));
+        let theirs = found.files.get(path).map(|file| file.partial.inode);
+        if own.map(|own| own.partial.inode) != theirs && at.mutant != Some(Mutant::EndsFirst) {
+            return Ok(());
+        }
+        let tenure = Tenure {
+            transfer: found.tenure.transfer.clone(),
+            ..self.tenure(at, found.tenure.epoch + 1)?
+        };
+        let mut theirs = UniversalLog::resume(file, found, tenure)?;
+        theirs.end_file(number, Ending::Dropped)?;
+        theirs.commit_durably()?;
+        let is_empty = theirs.files().next().is_none();
+        if is_empty {
+            remove(at, log)?;
+        }
+        Ok(())
+    }
+}

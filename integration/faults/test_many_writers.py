@@ -1,0 +1,192 @@
+"""Many transfers write one folder: side by side, one writer a file, each with its own to clean."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.program import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Process, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+SAFE, SOME_FAILED = range(2)
+
+MIB = tree.MIB
+
+#: where the destination is: a folder here, or one that `dray serve` writes to
+WHERE = pytest.mark.parametrize("where", ["here", "there"])
+
+
+@pytest.fixture
+def source(bench: Bench) -> Path:
+    """Make three groups of files."""
+    top = bench.folder / "source"
+    top.mkdir()
+    for group in range(3):
+        for number in range(3):
+            seed = 10 * group + number
+            tree.make_file(top / f"ev{group}-{number}", 8 * MIB, seed=seed)
+    return top
+
+
+def ends_of(bench: Bench, where: str) -> tuple[Path, str, list[Word]]:
+    """Give the destination's folder, what to call it, and the words to reach it."""
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    if where == "here":
+        return sink, f"{sink}/", []
+    server = bench.serve(sink)
+    return sink, f"dray://{server.address}/", bench.peer(server)
+
+
+def parts(sink: Path) -> set[str]:
+    """Give the partial files and logs that lie there."""
+    found = {path.name for path in sink.rglob(".dray-*.part")}
+    return found | {path.name for path in sink.glob(".dray-log/*.log")}
+
+
+def await_logs(copies: list[Process], sink: Path, count: int) -> None:
+    """Wait until so many transfers have their logs there at the same time."""
+    until = time.monotonic() + 60
+    while len(list(sink.glob(".dray-log/*.log"))) < count:
+        assert all(copy.is_running() for copy in copies), "one ended before all had begun"
+        assert time.monotonic() < until, "not at the same time within a minute"
+        time.sleep(POLL_SECONDS)
+
+
+def slow_copy(bench: Bench, source: Path, to: str, *words: Word) -> Process:
+    """Begin a copy of a folder's contents that takes some seconds."""
+    return bench.start_cp(
+        "-r", f"{source}/", to, "--rate", "8MiB", "--progress", "json", "--retries", "0", *words
+    )
+
+
+@WHERE
+def test_a_transfer_that_ends_well_leaves_what_another_has_made_durable(
+    bench: Bench, source: Path, where: str
+) -> None:
+    sink, to, words = ends_of(bench, where)
+    first = slow_copy(bench, source, to, "--include", "ev0*", *words)
+    first.await_durable(4 * MIB)
+    first.kill()
+    left = parts(sink)
+    assert left, "nothing was left"
+    await_free(sink)
+    for pattern, files in (("ev1*", 3), ("none*", 0)):
+        ended = bench.cp("-r", f"{source}/", to, "--include", pattern, *words).expect(SAFE)
+        assert ended.report["files"] == files
+        assert parts(sink) == left, "what the first has made durable was touched"
+    again = bench.cp("-r", f"{source}/", to, "--include", "ev0*", *words).expect(SAFE)
+    assert again.report["bytes_resumed"] >= 4 * MIB
+    for path in source.glob("ev[01]*"):
+        assert (sink / path.name).read_bytes() == path.read_bytes()
+    assert tree.leftovers(sink) == []
+
+
+def await_free(sink: Path) -> None:
+    """Wait until the end that was lost has been noticed, and nobody writes any more."""
+    before: dict[str, int] = {}
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        now = {str(path): path.stat().st_mtime_ns for path in sink.glob(".dray-log/*.log")}
+        if now == before:
+            return
+        before = now
+        time.sleep(1.5)
+
+
+@WHERE
+def test_transfers_of_other_files_move_side_by_side(bench: Bench, source: Path, where: str) -> None:
+    sink, to, words = ends_of(bench, where)
+    alone = slow_copy(bench, source, to, "--include", "ev0*", *words).wait().expect(SAFE)
+    for path in sink.glob("ev0*"):
+        path.unlink()
+    began = time.monotonic()
+    copies = [
+        slow_copy(bench, source, to, "--include", f"ev{group}*", *words) for group in range(3)
+    ]
+    await_logs(copies, sink, 3)
+    for copy in copies:
+        copy.await_durable()
+    assert all(copy.is_running() for copy in copies), "one had to wait for another"
+    for copy in copies:
+        ended = copy.wait().expect(SAFE)
+        assert ended.report["files"] == 3
+    took = time.monotonic() - began
+    print(f"one took {alone.seconds:.2f} s, three side by side {took:.2f} s")
+    for path in source.iterdir():
+        assert (sink / path.name).read_bytes() == path.read_bytes()
+    assert tree.leftovers(sink) == []
+
+
+@WHERE
+def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
+    bench: Bench, source: Path, where: str
+) -> None:
+    sink, to, words = ends_of(bench, where)
+    other = bench.folder / "other"
+    other.mkdir()
+    tree.make_file(other / "ev0-0", 24 * MIB, seed=77)
+    first = slow_copy(bench, other, to, "--transfer-id", "the-first:1", *words)
+    first.await_durable()
+    second = bench.cp("-r", f"{source}/", to, *words).expect(SOME_FAILED)
+    assert first.is_running(), "there were not two at once"
+    (failure,) = second.report["files_failed"]
+    assert failure["path"] == "ev0-0"
+    assert failure["kind"] == "lease_held"
+    assert "the-first:1" in second.words
+    assert second.report["files"] == 8
+    first.wait().expect(SAFE)
+    assert (sink / "ev0-0").read_bytes() == (other / "ev0-0").read_bytes()
+    bench.cp("-r", f"{source}/", to, *words).expect(SAFE)
+    for path in source.iterdir():
+        assert (sink / path.name).read_bytes() == path.read_bytes()
+    assert tree.leftovers(sink) == []
+
+
+@WHERE
+def test_what_one_transfer_has_left_another_goes_on_with(
+    bench: Bench, source: Path, where: str
+) -> None:
+    sink, to, words = ends_of(bench, where)
+    first = slow_copy(bench, source, to, "--transfer-id", "first", *words)
+    first.await_durable(12 * MIB)
+    first.kill()
+    await_free(sink)
+    # Whatever the way to it.
+    ended = bench.cp("-r", f"{source}/", f"{sink}/", "--transfer-id", "second").expect(SAFE)
+    assert ended.report["bytes_resumed"] + 8 * MIB * ended.report["files_adopted"] >= 12 * MIB
+    tree_of = {path.name: path.read_bytes() for path in source.iterdir()}
+    assert {path.name: path.read_bytes() for path in sink.glob("ev*")} == tree_of
+    assert tree.leftovers(sink) == []
+
+
+def test_kills_while_one_takes_over_from_another_lose_nothing(bench: Bench, source: Path) -> None:
+    sink = bench.folder / "sink"
+    sink.mkdir()
+    chance = random.Random(11)
+    for number in range(24):
+        copy = bench.start_cp(
+            *("-r", f"{source}/", f"{sink}/", "--rate", "40MiB", "--durability", "object"),
+            *("--transfer-id", f"t{number % 3}", "--progress", "json"),
+        )
+        time.sleep(chance.uniform(0.02, 0.5))
+        copy.send(signal.SIGKILL)
+        copy.wait()
+    ended = bench.cp("-r", f"{source}/", f"{sink}/", "--transfer-id", "last").expect(SAFE)
+    durable = ended.report["bytes_resumed"] + 8 * MIB * ended.report["files_adopted"]
+    print(f"{durable >> 20} MiB of 72 were there")
+    for path in source.iterdir():
+        assert (sink / path.name).read_bytes() == path.read_bytes()
+    logs = list(sink.glob(".dray-log/*.log"))
+    assert logs == [], "all that they spoke of was taken over"

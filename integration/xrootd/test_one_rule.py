@@ -1,0 +1,103 @@
+"""``dray cp root://`` and a third-party copy meet at one name: one rule of owner and lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+from integration.harness.tree import hash_file, make_file
+from integration.xrootd.cp import begin, cp
+from integration.xrootd.files import await_safe, make, pair
+from integration.xrootd.moments import await_end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Process
+    from integration.xrootd.servers import Scene, Xrootd
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+
+
+@pytest.fixture
+def local(bare: Scene) -> Path:
+    """Give a file that ``dray cp`` reads."""
+    folder = bare.folder / "in"
+    folder.mkdir()
+    make_file(folder / "a", SIZE, seed=9)
+    (folder / "a").chmod(0o644)
+    return folder / "a"
+
+
+def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
+    """Begin ``dray cp`` to the server; it is slow, and something of it is durable."""
+    rate = ("--progress", "json", "--rate", "12MiB")
+    copy = begin(scene, ours, *rate, local, sink.at("a"))
+    copy.await_durable()
+    return copy
+
+
+def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, int]:
+    """Begin a third-party copy to the same name; something of it is durable."""
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, 4 * MIB)
+    (job,) = sink.jobs()
+    return client, job
+
+
+def test_what_either_has_abandoned_is_not_in_the_others_way(
+    scene: Scene, ours: Path, local: Path
+) -> None:
+    """A killed copy of the one kind, then a copy of the other kind, both ways."""
+    source, sink = pair(scene, f"rate = {24 * MIB}")
+    made = make(source, "a", SIZE)
+    begin_own(scene, ours, local, sink).kill()
+    scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    sink.path("a").unlink()
+    client, job = begin_third(scene, source, sink)
+    os.kill(job, signal.SIGKILL)
+    client.wait(90)
+    await_end(job)
+    cp(scene, ours, local, sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(local)
+
+
+def test_a_live_third_party_copy_is_not_written_beside(
+    scene: Scene, ours: Path, local: Path
+) -> None:
+    """``dray cp`` is refused by name, and changes nothing."""
+    source, sink = pair(scene, f"rate = {8 * MIB}")
+    made = make(source, "a", SIZE)
+    client, _ = begin_third(scene, source, sink)
+    refused = cp(scene, ours, local, sink.at("a"))
+    assert refused.code != 0
+    assert "another transfer is writing here" in refused.out + refused.words
+    assert client.is_running(), "there were not two at once"
+    client.wait(120).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert tree.leftovers(sink.data) == []
+    cp(scene, ours, local, sink.at("a")).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(local)
+
+
+def test_a_live_copy_is_not_written_beside_by_a_third_party_copy(
+    scene: Scene, ours: Path, local: Path
+) -> None:
+    """The third-party copy is refused, and changes nothing."""
+    source, sink = pair(scene)
+    make(source, "a", SIZE)
+    copy = begin_own(scene, ours, local, sink)
+    refused = scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a"))
+    assert refused.code != 0
+    assert "another transfer is writing here" in refused.out + refused.words + sink.said()
+    assert copy.is_running(), "there were not two at once"
+    copy.wait(120).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(local)
