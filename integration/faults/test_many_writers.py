@@ -136,8 +136,10 @@ def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
     sink, to, words = ends_of(bench, where)
     other = bench.folder / "other"
     other.mkdir()
-    tree.make_file(other / "ev0-0", 24 * MIB, seed=77)
-    first = slow_copy(bench, other, to, "--transfer-id", "the-first:1", *words)
+    tree.make_file(other / "ev0-0", 40 * MIB, seed=77)
+    # Slow enough for a host that does much else.
+    slow = ("--rate", "2MiB", "--progress", "json", "--transfer-id", "the-first:1")
+    first = bench.start_cp("-r", f"{other}/", to, *slow, *words)
     first.await_durable()
     second = bench.cp("-r", f"{source}/", to, *words).expect(SOME_FAILED)
     assert first.is_running(), "there were not two at once"

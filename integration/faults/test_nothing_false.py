@@ -77,7 +77,7 @@ def test_no_file_is_written_that_another_writes_in_a_folder_of_its_own(
     if where == "there":
         server = bench.serve(sink)
         to, words = f"dray://{server.address}", bench.peer(server)
-    rate = ("--rate", "4MiB", "--progress", "json")
+    rate = ("--rate", "2MiB", "--progress", "json")
     first = bench.start_cp("-r", f"{inner}/t/", f"{to}/t", *rate, *words)
     # Not until something is safe: on a busy disk nearly all of it has been written by then.
     first.await_durable()

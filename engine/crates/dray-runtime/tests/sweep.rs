@@ -537,7 +537,7 @@ fn a_partial_file_that_a_log_above_the_folder_speaks_of_stays() {
 
 #[test]
 fn a_young_partial_file_that_no_log_speaks_of_is_told_as_young() {
-    let scratch = scratch();
+    let scratch = tempfile::tempdir().expect("a folder");
     fs::write(scratch.path().join(".dray-0123456789abcdef.part"), b"new").expect("a file");
     let place = Place::open(scratch.path()).expect("there");
     let mut young = Vec::new();
