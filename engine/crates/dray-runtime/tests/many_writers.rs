@@ -88,10 +88,6 @@ impl Scene {
         }
     }
 
-    fn open(&self, id: &str) -> Result<Destination> {
-        Destination::open(request(sink_store(&self.to)?, id, &[])?)
-    }
-
     /// Copies what `include` names, as the transfer `id`, from `source` through `sink`.
     fn copy_by(
         &self,
