@@ -283,7 +283,7 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) checksum_attributes: bool,
 
-    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: one that follows from the command, user and host, printed)
+    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: follows from the command; printed)
     #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "How to copy")]
     pub(crate) transfer_id: Option<TransferId>,
 
