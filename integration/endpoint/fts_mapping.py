@@ -60,7 +60,7 @@ class Rule(NamedTuple):
 
 
 FILE: dict[str, Rule] = {
-    "sources": Rule("field", "sources[].url, in their order"),
+    "sources": Rule("field", "sources[0].url, then replicas[].url in their order"),
     "destinations": Rule("field", "destination.url; there is one"),
     "filesize": Rule("field", "content.size"),
     "checksum": Rule("field", "content.checksum (adler32, crc32c); md5: label"),
@@ -206,7 +206,7 @@ def job_of(mapped: Sequence[Mapped], prefixes: Prefixes) -> dict[str, Json]:
         request, rest = each.request, _rest(each.request["labels"])
         params = rest["params"]
         file = {
-            "sources": [prefixes.pfn(source["url"]) for source in request["sources"]],
+            "sources": [prefixes.pfn(source["url"]) for source in _origins(request)],
             "destinations": [prefixes.pfn(request["destination"]["url"])],
             **_fields_back(request),
             **rest["file"],
@@ -257,7 +257,8 @@ def _request(
         raise Unmapped("a file without request_id")
     request: dict[str, Json] = {
         "id": id,
-        "sources": [{"url": prefixes.place(pfn)} for pfn in file["sources"]],
+        "sources": [{"url": prefixes.place(pfn)} for pfn in file["sources"][:1]],
+        "replicas": [{"url": prefixes.place(pfn)} for pfn in file["sources"][1:]],
         "destination": {"url": prefixes.place(file["destinations"][0])},
         "overwrite": "always" if _may_overwrite(params, hop) else "never",
         "checksum_attributes": True,
@@ -270,8 +271,12 @@ def _request(
     if file.get("scitag") is not None:
         request["scitag"] = {"experiment": file["scitag"] >> 6, "activity": file["scitag"] & 63}
     secrets = {name: value for name, value in file.items() if FILE[name].how == "secret"}
-    given = {name: value for name, value in request.items() if value not in (None, {})}
+    given = {name: value for name, value in request.items() if value not in (None, {}, [])}
     return Mapped(given, secrets, hop)
+
+
+def _origins(request: Words) -> list[Words]:
+    return [*request["sources"], *request.get("replicas", ())]
 
 
 def _fields_back(request: Words) -> dict[str, Json]:
@@ -377,7 +382,7 @@ def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> 
     state, used = _state(transfer), transfer.get("source") or 0
     is_over = state in ("FINISHED", "FAILED", "CANCELED")
     rows = []
-    for index, source in enumerate(request["sources"]):
+    for index, source in enumerate(_origins(request)):
         row = {
             "file_state": state if index == used or not is_over else "NOT_USED",
             "source_surl": prefixes.pfn(source["url"]),
@@ -425,7 +430,7 @@ def _job_state(states: set[str]) -> str:
 def _job_type(params: Words, transfers: Sequence[Words]) -> str:
     if params.get("multihop"):
         return "H"
-    return "R" if len(transfers[0]["request"]["sources"]) > 1 else "N"
+    return "R" if "replicas" in transfers[0]["request"] else "N"
 
 
 def _time(text: str | None) -> str | None:

@@ -185,7 +185,8 @@ class Scene:
         places = [self.place(id, active=active, passive=far) for far in passives or (self.passive,)]
         near = f"/data/{self.data.source.name}" if self.push else "/data/in/"
         request = Request(
-            sources=near if self.push else places,
+            sources=near if self.push else places[:1],
+            replicas=None if self.push else places[1:] or None,
             destination=places[0] if self.push else near,
             id=id,
             selection=Selection(recursive=True),

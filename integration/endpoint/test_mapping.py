@@ -223,7 +223,7 @@ def test_what_decides_is_in_fields() -> None:
     assert "checksum" not in mapped("no checksum")[0].request["content"]
     other = mapped("other clients")[0].request
     assert (other["retry"], other["streams"]) == ({"tries": 3, "interval_seconds": 60}, 8)
-    assert len(mapped("replicas")[0].request["sources"]) == 3
+    assert len(mapped("replicas")[0].request["replicas"]) == 2
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -73,8 +73,8 @@ class Sites:
 
     def with_tickets(self, request: Json, at: str) -> Json:
         """Give the request with a ticket for each source; the sources are made."""
-        sources = []
-        for source in request["sources"]:
+        origins = []
+        for source in [*request["sources"], *request.get("replicas", ())]:
             there = self.site(source["url"])
             below = source["url"].removeprefix(self.ends[there].place(""))
             file = self.ends[there].root(below.replace("%25", "%"))
@@ -87,8 +87,9 @@ class Sites:
                 "peer_key": self.ends[at].key,
             }
             ticket = self.ask(there, "POST", "/v1/tickets", body)
-            sources.append({**source, **{word: ticket[word] for word in TICKET}})
-        return {**request, "sources": sources}
+            origins.append({**source, **{word: ticket[word] for word in TICKET}})
+        replicas = {"replicas": origins[1:]} if "replicas" in request else {}
+        return {**request, "sources": origins[:1], **replicas}
 
     def wait(self, site: str, id: str) -> Json:
         """Wait for the end of a transfer."""
@@ -119,7 +120,7 @@ def assert_kept(kept: Json, written: Json) -> None:
     for name, value in written.items():
         if isinstance(value, dict) and name != "labels":
             assert {word: kept[name][word] for word in value} == value, name
-        elif name == "sources":
+        elif name in ("sources", "replicas"):
             assert [each["url"] for each in kept[name]] == [each["url"] for each in value]
         else:
             assert kept[name] == value, name

@@ -55,7 +55,8 @@ def test_the_replica_in_use_is_the_one_that_is_shared_by_and_written_down(
     with a.client() as here, dead.client() as gone, good.client() as there:
         places = [place(gone, dead, "t", a), place(there, good, "t", a)]
         dead.stop()
-        request = Request(places, "/data/to", id="t", retry=AGAIN, durability="object")
+        more: Json = {"replicas": places[1:], "retry": AGAIN, "durability": "object"}
+        request = Request(places[0], "/data/to", id="t", **more)
         here.submit(request)
         until = time.monotonic() + 30
         while (found := here.transfer("t")).state != "active" or found.source != 1:
@@ -85,7 +86,7 @@ def test_a_replica_that_is_local_is_a_copy_within_the_endpoint(
     with a.client() as here, dead.client() as gone:
         far = place(gone, dead, "t", a)
         dead.stop()
-        here.submit(Request([far, "/data/x"], "/data/to", id="t", retry=AGAIN))
+        here.submit(Request(far, "/data/to", id="t", replicas=["/data/x"], retry=AGAIN))
         done = here.wait("t", timeout_seconds=60)
     assert done.state == "done", done
     told = [(each["what"], each["peer"]) for each in sessions(a, "t")]
@@ -102,7 +103,7 @@ def test_what_a_lost_source_left_can_be_purged_without_it(
         places = [place(gone, dead, "t", a), place(there, lost, "t", a)]
         dead.stop()
         more: Json = {"retry": AGAIN, "durability": "object", "rate_max": 2 * MIB}
-        here.submit(Request(places, "/data/to", id="t", **more))
+        here.submit(Request(places[0], "/data/to", id="t", replicas=places[1:], **more))
         until = time.monotonic() + 30
         while here.transfer("t").bytes.durable < 2 * MIB:
             assert time.monotonic() < until, here.transfer("t")

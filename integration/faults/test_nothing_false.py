@@ -46,17 +46,28 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     (top / "precious").write_bytes(b"precious")
     (top / "link").symlink_to("precious")
     (top / "deep" / "precious").symlink_to("../precious")
-    for link, destination in (("link", "precious"), ("deep/precious", ".")):
-        ended = bench.start("cp", "--json", link, destination, cwd=top).wait().expect(SOME_FAILED)
-        assert "a file stands under" in ended.words or "leads to" in ended.words
-        assert (top / "precious").read_bytes() == b"precious"
     always = ["--overwrite", "always"]
-    ended = bench.start("cp", "--json", *always, "link", "precious", cwd=top).wait()
+    for more in ([], always):
+        # A link that is named is what it leads to: the same file.
+        for link, destination in (("link", "precious"), ("deep/precious", ".")):
+            ended = bench.start("cp", "--json", *more, link, destination, cwd=top).wait()
+            assert "are the same" in ended.expect(USAGE).words
+            assert (top / "precious").read_bytes() == b"precious"
+    # One that is found in a folder is a link.
+    words = ["-r", "deep/", "."]
+    ended = bench.start("cp", "--json", *words, cwd=top).wait().expect(SOME_FAILED)
+    assert "a file stands under" in ended.words or "leads to" in ended.words
+    assert (top / "precious").read_bytes() == b"precious"
+    (top / "itself").mkdir()
+    (top / "itself" / "precious").symlink_to("precious")
+    ended = bench.start("cp", "--json", *always, "-r", "itself/", ".", cwd=top).wait()
     assert ended.expect(SOME_FAILED).report["files_failed"][0]["kind"] == "already_exists"
     assert (top / "precious").read_bytes() == b"precious"
     # Another file makes way on demand.
     (top / "other").write_bytes(b"other")
-    bench.start("cp", "--json", *always, "link", "other", cwd=top).wait().expect(SAFE)
+    (top / "more").mkdir()
+    (top / "more" / "other").symlink_to("precious")
+    bench.start("cp", "--json", *always, "-r", "more/", ".", cwd=top).wait().expect(SAFE)
     assert os.readlink(top / "other") == "precious"
 
 

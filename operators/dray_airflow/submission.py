@@ -203,8 +203,9 @@ class Errand:
             (self.destination, "write"),
         ):
             authority, path = end.split(clients.settings(end.conn_id))
+            size = self._size(clients, end, path) if direction == "read" else None
             if authority == active.authority:
-                places.append(Place(path))
+                places.append(Place(path, size=size))
                 continue
             key = key or client.endpoint().key
             there = clients.settings(end.conn_id)
@@ -217,11 +218,27 @@ class Errand:
                     overwrite=self.request.overwrite if direction == "write" else None,
                 )
             url = f"dray://{authority}{path}"
-            places.append(Place(url, ticket.ticket, ticket.key, ticket.address))
+            places.append(Place(url, ticket.ticket, ticket.key, ticket.address, size))
         whole = dataclasses.replace(
-            self.request, sources=places[:-1], destination=places[-1], labels=labels
+            self.request,
+            sources=places[:1],
+            replicas=places[1:-1] or None,
+            destination=places[-1],
+            labels=labels,
         )
         return client.submit(whole) if self.submit is None else self.submit(client, whole)
+
+    def _size(self, clients: Clients, end: End, path: str) -> int | None:
+        """Look how large a replica is, which is compared with the others; it may be away."""
+        from dray.errors import DrayError
+
+        if len(self.sources) == 1:
+            return None
+        try:
+            entry = clients.of(end.conn_id).stat(path)
+        except DrayError:
+            return None
+        return entry.size if entry.type == "file" else None
 
 
 class Wish(Protocol):

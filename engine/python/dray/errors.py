@@ -59,6 +59,7 @@ ErrorKind = Literal[
     "internal",
     "not_admitted",
     "no_place",
+    "nothing_matched",
 ]
 """What went wrong, in one word."""
 

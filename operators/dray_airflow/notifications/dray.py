@@ -132,11 +132,13 @@ class DrayNotifier(BaseNotifier):
                         page = hook.settings.link_to(each.id)
                         where = page or show_command(hook.settings, each.id)
                         safe, of = each.bytes.durable / 1e9, each.bytes.listed / 1e9
-                        said.append(
-                            f"transfer {each.id} is {each.state}, {safe:.3g} of {of:.3g} GB are"
-                            f" safe and will not be sent again: clear the task to go on from there"
-                            f" ({where})"
+                        kept = (
+                            f"{safe:.3g} of {of:.3g} GB are safe and will not be sent again:"
+                            " clear the task to go on from there"
+                            if each.bytes.durable
+                            else "nothing of it was moved yet"
                         )
+                        said.append(f"transfer {each.id} is {each.state}, {kept} ({where})")
                         break
             except (DrayError, DrayTaskFailure) as error:
                 said.append(f"{conn_id} could not be asked: {error}")

@@ -544,7 +544,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
     now = datetime.now(timezone.utc)
     begin = max(begin, now + timedelta(seconds=2))
     return Request(
-        sources=[place(source, is_source=True) for source in errand.sources],
+        sources=place(errand.sources[0], is_source=True),
+        replicas=[place(source, is_source=True) for source in errand.sources[1:]] or None,
         destination=place(errand.destination, is_source=False),
         id=reservation_id(errand.id),
         class_=wish.class_ or "deadline",

@@ -263,7 +263,7 @@ class DrayTransferOperator(WaitingOperator):
             "labels": own_labels(context, self.labels),
         }
         fields = {each.name for each in dataclasses.fields(Request)} - set(given)
-        fields -= {"id", "sources", "destination"}
+        fields -= {"id", "sources", "replicas", "destination"}
         for name, value in (self.options or {}).items():
             if name not in fields:
                 raise bad_input(

@@ -352,7 +352,8 @@ class DrayTransfertool(Transfertool):
                 bound_seconds=hosts.settings.bound_seconds,
                 tries=hosts.settings.tries,
             ),
-            sources=places,
+            sources=places[:1],
+            replicas=places[1:] or None,
             destination=Place(there.path(below(transfer.dst.rse.name, prefix, transfer.dest_url))),
         )
         try:

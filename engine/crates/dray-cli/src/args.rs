@@ -26,7 +26,8 @@ Exit codes:
   0  everything asked for is safe at the destination
   1  some files failed (each is named), or the output could not be written; the others are safe
   2  the command line makes no sense
-  3  refused before anything moved: somebody else writes there, wrong key or token, no permission
+  3  refused before anything moved: somebody else writes there, wrong key or token, no permission,
+     nothing to copy
   4  the other end cannot be reached
   5  broken off; what is safe stays safe: the same command goes on from there";
 
@@ -107,6 +108,26 @@ pub(crate) enum Command {
     /// Prints the command line reference as Markdown
     #[command(hide = true)]
     DocsCli,
+}
+
+impl Command {
+    /// Whether what it has to say is for programs: JSON alone on standard output, errors too.
+    pub(crate) const fn is_json(&self) -> bool {
+        match self {
+            Self::Cp(cp) => cp.what.json,
+            Self::Plan(plan) => plan.what.json,
+            Self::Transfers(list) => list.ask.json,
+            Self::Show(show) => show.ask.json,
+            Self::Top(top) => top.ask.json,
+            Self::Cancel(cancel) => cancel.ask.json,
+            Self::Ls(at) | Self::Stat(at) => at.ask.json,
+            Self::Rm(rm) => rm.at.ask.json,
+            Self::Checksum(sum) => sum.at.ask.json,
+            Self::Log(Log::Show(log) | Log::Verify(log)) => log.json,
+            Self::Log(Log::Sweep(sweep)) => sweep.json,
+            _ => false,
+        }
+    }
 }
 
 /// What is copied where: the same for `cp` and `plan`.
@@ -243,6 +264,15 @@ impl Cp {
 pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) what: What,
+
+    /// An equal copy of the one source, at any endpoint, read when the source fails (repeatable;
+    /// between two other hosts)
+    #[arg(long, value_name = "URL", help_heading = "What to copy")]
+    pub(crate) replica: Vec<OsString>,
+
+    /// Do not fail when no file is found, or none that the patterns take
+    #[arg(long, help_heading = "What to copy")]
+    pub(crate) allow_empty: bool,
 
     /// Say what would be done, and change nothing (as dray plan)
     #[arg(long, help_heading = "How to copy")]

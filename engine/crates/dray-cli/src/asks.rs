@@ -249,15 +249,8 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
         output::result(&transfer.to_string());
         return;
     }
-    output::result(&line(transfer));
-    let failures = transfer.get("failures").and_then(Value::as_array);
-    for failure in failures.into_iter().flatten() {
-        let error = failure.get("error").cloned().unwrap_or_default();
-        output::result(&format!(
-            "  {}: {}",
-            text(failure, "path"),
-            text(&error, "message")
-        ));
+    for line in lines(transfer) {
+        output::result(&line);
     }
     for notice in texts(transfer, "notices") {
         output::result(&format!("  {notice}"));
@@ -273,6 +266,18 @@ pub(crate) fn tell(transfer: &Value, json: bool) {
     if transfer.get("promised").and_then(Value::as_bool) == Some(true) {
         output::result(&promise_line(transfer));
     }
+}
+
+/// A transfer, and the files of it that failed.
+pub(crate) fn lines(transfer: &Value) -> Vec<String> {
+    let mut lines = vec![line(transfer)];
+    let failures = transfer.get("failures").and_then(Value::as_array);
+    for failure in failures.into_iter().flatten() {
+        let error = failure.get("error").cloned().unwrap_or_default();
+        let (path, message) = (text(failure, "path"), text(&error, "message"));
+        lines.push(format!("  {path}: {message}"));
+    }
+    lines
 }
 
 /// When things of a transfer were, or will be.

@@ -40,6 +40,9 @@ impl Run<'_> {
 
 /// Runs `dray cp`.
 pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
+    if cp.say.quiet {
+        output::set_quiet(cp.what.json);
+    }
     if cp.dry_run {
         return plan::run(&cp.what, &cp.owed, &cp.peer.who);
     }
@@ -52,6 +55,13 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         return third_party::run(cp, &transfer);
     }
     third_party::refuse_owed(&cp.owed)?;
+    if !cp.replica.is_empty() {
+        return Err(usage(
+            "--replica works only between two endpoints",
+            "use dray:// URLs on both sides, or drop --replica",
+        )
+        .into());
+    }
     if cp.detach {
         return Err(usage(
             "--detach leaves a copy to the endpoints that carry it, and none carries this one",
@@ -105,7 +115,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
                 took: began.elapsed(),
                 reads_server,
             };
-            report.tell(true, true);
+            report.tell(true);
         });
     }
     run.targets.check_limits()?;
@@ -113,7 +123,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     let transfer = run.transfer;
     let collected = feed.finish();
     let ended = match ended {
-        Ok(ended) => ended,
+        Ok(ended) => ended.with_least(u64::from(!cp.allow_empty), "add --allow-empty"),
         Err(error) => {
             let stop = Stop::from(error);
             let ending = match stop.exit {
@@ -136,7 +146,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         took: began.elapsed(),
         reads_server,
     };
-    Ok(report.tell(cp.what.json, cp.say.quiet))
+    Ok(report.tell(cp.what.json))
 }
 
 fn carry(run: &Run<'_>) -> Result<Ended> {
@@ -202,5 +212,5 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
 
 /// Says what cannot be done, for `main`.
 pub(crate) fn complain(error: &Error) {
-    output::note(&error.to_string());
+    output::problem(&error.to_string());
 }

@@ -30,6 +30,7 @@ It follows from how they are written, never from what exists at the destination.
 | `dray cp -r dray://host/x .` | `./x`, from the folder `x` beneath that root |
 | `dray cp dray://a/data/x dray://b/data/y` | the file `y` at endpoint `b`, which gets it from endpoint \
     `a`; this program only watches |
+| `dray cp dray://a/data/x dray://a/data/z dray://b/in/` | the files `x` and `z` in the folder `in` |
 
 Two sources of the same name and a folder copied into itself are refused. Folders above the
 destination are made when missing. At an endpoint the first part of a path is the name of a root.
@@ -73,8 +74,8 @@ was understood.
 | `bottleneck` | the stage that held it up most; null when none has a third of the time |
 | `keeps_nothing` | whether the destination was a null end: `files` and `bytes` are 0 then |
 
-Names are bytes. In JSON they are text: valid UTF-8 as it is, any other byte and control characters
-as `\\xHH`, a backslash as `\\\\`.
+Names are bytes. In JSON they are text in [one form](urls.md#what-dray-prints): `%HH` for bytes that
+are not UTF-8, control characters, `%`, `?` and `#`.
 
 ## The feed: `--progress json`
 

@@ -53,7 +53,9 @@ fn init(init: &Init) -> Result<Exit, Stop> {
         return again(&there);
     }
     // What is wrong with it is said before anything is made.
-    configuration(init, "name", Path::new("/"), Path::new("/"))?;
+    let name = init.name.clone().unwrap_or_else(|| "name".to_owned());
+    let text = configuration(init, &name, Path::new("/"), Path::new("/state"))?;
+    Config::parse("the configuration that these options make", &text)?;
     make(&init.folder)?;
     let folder = init.folder.canonicalize();
     let folder = folder.map_err(|error| failed(&init.folder, &error))?;

@@ -9,6 +9,7 @@ use dray_core::checksum::Summer;
 use dray_core::path::escape;
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, Sums};
 use dray_log::{LoggedFile, Recovery, place, recover};
+use dray_runtime::place::{own_path, shown};
 use dray_runtime::sink::StoredLog;
 use dray_runtime::sweep;
 use dray_store::{
@@ -83,7 +84,9 @@ struct Found {
 /// The logs that a path means: the log itself, or those of a destination, in it and above it. One that
 /// cannot be read hides none of the others.
 fn find(path: &Path) -> Result<(Vec<Found>, Vec<Error>)> {
-    let words = escape(path.as_os_str().as_bytes());
+    let path = own_path(path.as_os_str())?;
+    let path = Path::new(&*path);
+    let words = shown(path);
     let full = std::path::absolute(path)
         .map_err(|error| usage(format!("{words}: {error}"), "name a log or a destination"))?;
     if let (Some(top), Some(name)) = (top_of_log(&full), full.file_name()) {
@@ -193,7 +196,7 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<Found>> {
     let file = store.open_control(&at, ControlMode::ReadOnly)?;
     let path = top.join(OsStr::from_bytes(at.as_bytes()));
     let recovery = recover(&mut StoredLog::new(file)).map_err(|error| {
-        let cause = format!("{}: {}", escape(path.as_os_str().as_bytes()), error.cause);
+        let cause = format!("{}: {}", shown(&path), error.cause);
         error.cause(cause)
     })?;
     Ok(recovery.map(|recovery| Found {
@@ -312,7 +315,7 @@ fn head(found: &Found) -> Vec<String> {
     let claims = recovery.header.claims.iter().map(ToString::to_string);
     let claims: Vec<String> = claims.collect();
     let mut lines = vec![
-        escape(found.path.as_os_str().as_bytes()),
+        shown(&found.path),
         format!(
             "  of {}, for {}; {} bytes",
             match claims.is_empty() {
@@ -345,7 +348,7 @@ fn log_json(found: &Found, files: Vec<Value>) -> Value {
     let tenure = &recovery.tenure;
     let claims = recovery.header.claims.iter().map(ToString::to_string);
     json!({
-        "path": escape(found.path.as_os_str().as_bytes()),
+        "path": shown(&found.path),
         "claims": claims.collect::<Vec<_>>(),
         "owner": escape(&recovery.header.owner),
         "software": recovery.header.software,

@@ -76,6 +76,10 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(stop) => {
             cp::complain(&stop.error);
+            if dray.command.is_json() && stop.exit != Exit::Usage {
+                let error = report::in_json(&stop.error);
+                output::result(&serde_json::json!({ "error": error }).to_string());
+            }
             stop.exit.into()
         }
     }

@@ -2,6 +2,7 @@
 //! it is dropped, and but for a closed pipe, whose reader has seen enough, that is said, here and by the
 //! exit code.
 
+use dray_core::url::drives_terminal;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::io::Write;
@@ -14,6 +15,12 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 /// Whether a program reads standard error: every line of it is a JSON object then.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
+/// Whether nothing but errors is said (--quiet).
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Whether results are left out too: those of --quiet, but for the object of --json.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
 /// Whether a result could not be written: who waits for it must not take silence for an answer.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
@@ -25,7 +32,7 @@ pub(crate) fn is_missing() -> bool {
 fn note_missing(written: std::io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_MISSING.swap(true, Ordering::Relaxed) {
-        note(&format!(
+        problem(&format!(
             "the output cannot be written: {error}; write it to where there is room"
         ));
     }
@@ -36,6 +43,12 @@ pub(crate) fn set_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
+/// From now on nothing but errors, and the objects of --json where they are asked for.
+pub(crate) fn set_quiet(json: bool) {
+    IS_QUIET.store(true, Ordering::Relaxed);
+    IS_SILENT.store(!json, Ordering::Relaxed);
+}
+
 /// Shows lines above this bar from now on, or no longer above any.
 pub(crate) fn set_bar(bar: Option<ProgressBar>) {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
@@ -43,6 +56,9 @@ pub(crate) fn set_bar(bar: Option<ProgressBar>) {
 
 /// A result: one line on standard output.
 pub(crate) fn result(line: &str) {
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return;
+    }
     let mut out = std::io::stdout().lock();
     note_missing(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
@@ -53,8 +69,15 @@ pub(crate) fn text(text: &str) {
     note_missing(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Something a person should know: one line on standard error.
+/// Something a person should know: one line on standard error, unless nothing but errors is said.
 pub(crate) fn note(line: &str) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        problem(line);
+    }
+}
+
+/// An error: one line on standard error.
+pub(crate) fn problem(line: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
         json(&json!({"event": "note", "message": line}));
     } else {
@@ -81,28 +104,18 @@ fn error_line(line: &str) {
 /// A word of another end may hold anything; it must neither break the line nor drive the terminal.
 /// What can do neither stays as it is, quotes and backslashes included: people read it.
 pub(crate) fn one_line(line: &str) -> String {
-    if !line.chars().any(drives) {
+    if !line.chars().any(drives_terminal) {
         return line.to_owned();
     }
     let mut safe = String::with_capacity(line.len());
     for character in line.chars() {
-        if drives(character) {
+        if drives_terminal(character) {
             safe.extend(character.escape_default());
         } else {
             safe.push(character);
         }
     }
     safe
-}
-
-/// Whether a terminal does something else with it than show it: controls, and what turns the
-/// direction of the text around it (Unicode Bidi_Control) or ends a line.
-fn drives(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        )
 }
 
 #[cfg(test)]

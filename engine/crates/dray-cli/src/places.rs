@@ -5,10 +5,13 @@ use crate::asks::{number, quoted, text};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::peer::{self, odd_answer};
+use dray_core::url::{self, SCHEME, Url};
 use dray_core::{Error, Result};
 use dray_endpoint::client::Client;
 use hyper::Method;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Entries that one answer may hold.
 const PAGE: u32 = 1_000;
@@ -19,59 +22,58 @@ enum Place {
     /// An endpoint, and with it all its roots.
     Roots(String),
     /// A path at an endpoint.
-    Path(String, String),
+    Path(Url),
 }
 
 /// What a URL names; for an endpoint alone its name is enough.
-fn place(url: &str) -> Result<Place> {
-    let rest = match url.strip_prefix("dray://") {
-        None if url.trim_end_matches('/').contains('/') => return Err(no_place(url)),
-        rest => rest.unwrap_or(url),
+fn place(typed: &OsStr) -> Result<Place> {
+    let typed = typed.as_bytes();
+    let is_bare =
+        !Url::is_meant(typed) && !typed.strip_suffix(b"/").unwrap_or(typed).contains(&b'/');
+    let whole = match is_bare {
+        true => [SCHEME.as_bytes(), typed].concat(),
+        false => typed.to_vec(),
     };
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if host.is_empty() {
-        return Err(no_place(url));
-    }
-    let address = peer::endpoint(Some(host))?;
-    Ok(match path.trim_end_matches('/').is_empty() {
-        true => Place::Roots(address),
-        false => Place::Path(address, path.to_owned()),
+    let url = Url::parse(&whole).map_err(|why| no_place(typed, why))?;
+    Ok(match url.path.is_empty() {
+        true => Place::Roots(url.address),
+        false => Place::Path(url),
     })
 }
 
-fn no_place(url: &str) -> Error {
+fn no_place(typed: &[u8], why: &str) -> Error {
     usage(
-        format!("{url:?} is no place at an endpoint"),
+        format!("\"{}\": {why}", url::shown(typed)),
         "write dray://HOST[:PORT]/ROOT/PATH",
     )
 }
 
-/// The endpoint and the path of a URL.
-pub(crate) fn split(url: &str) -> Result<(String, String)> {
-    match place(url)? {
-        Place::Path(address, path) => Ok((address, path)),
-        Place::Roots(_) => Err(no_place(url)),
+/// A URL of a path at an endpoint.
+pub(crate) fn split(typed: &OsStr) -> Result<Url> {
+    match place(typed)? {
+        Place::Path(url) => Ok(url),
+        Place::Roots(_) => Err(no_place(typed.as_bytes(), "it names no file or folder")),
     }
 }
 
 fn at(at: &At) -> Result<(Client, String)> {
-    let (address, path) = split(&at.url)?;
-    Ok((peer::client(&at.ask.who, &address)?, path))
+    let url = split(&at.url)?;
+    Ok((peer::client(&at.ask.who, &url.address)?, url.api_path()))
 }
 
 /// Runs `dray ls`.
 pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
-    let (address, path) = match place(&at.url)? {
+    let url = match place(&at.url)? {
         Place::Roots(address) => return roots(at, &address),
-        Place::Path(address, path) => (address, path),
+        Place::Path(url) => url,
     };
-    let client = peer::client(&at.ask.who, &address)?;
+    let client = peer::client(&at.ask.who, &url.address)?;
     let mut cursor = String::new();
     let mut all = Vec::new();
     loop {
         let query = format!(
             "/v1/storage/list?path={}&limit={PAGE}{cursor}",
-            quoted(&path)
+            quoted(&url.api_path())
         );
         let answer = client.call_and_wait(Method::GET, &query, None)?;
         let entries = answer.get("entries").and_then(Value::as_array);
@@ -190,12 +192,14 @@ pub(crate) fn checksum(sum: &Sum) -> Result<Exit, Stop> {
 #[cfg(test)]
 mod tests {
     use super::{Place, place, split};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_place_has_a_host_and_a_path() {
-        let (address, path) = split("dray://a.example/data/x").expect("a place");
+        let url = split(OsStr::new("dray://a.example/data/x")).expect("a place");
         assert_eq!(
-            (address.as_str(), path.as_str()),
+            (url.address.as_str(), url.api_path().as_str()),
             ("a.example:4735", "/data/x")
         );
         for wrong in [
@@ -204,9 +208,20 @@ mod tests {
             "http://a/data",
             "dray:///data/x",
             "a.example/data/x",
+            "dray://a.example/data/x%2Fy",
+            "dray://a.example/data/x?y",
         ] {
-            let error = split(wrong).expect_err(wrong);
+            let error = split(OsStr::new(wrong)).expect_err(wrong);
             assert!(error.remedy.contains("dray://HOST"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn any_byte_of_a_name_may_be_written_as_it_is_or_escaped() {
+        for typed in [&b"dray://a/d/\xff %25"[..], b"dray://a/d/%ff%20%25"] {
+            let url = split(OsStr::from_bytes(typed)).expect("a place");
+            assert_eq!(url.path, b"d/\xff %");
+            assert_eq!(url.api_path(), "/d/%FF %25");
         }
     }
 
@@ -219,7 +234,7 @@ mod tests {
             "a.example/",
         ] {
             let roots = Place::Roots("a.example:4735".to_owned());
-            assert_eq!(place(all).expect("an endpoint"), roots, "{all}");
+            assert_eq!(place(OsStr::new(all)).expect("an endpoint"), roots, "{all}");
         }
         for wrong in [
             "a.example/data/x",
@@ -229,7 +244,7 @@ mod tests {
             "dray://",
             "http://a.example/x",
         ] {
-            let error = place(wrong).expect_err(wrong);
+            let error = place(OsStr::new(wrong)).expect_err(wrong);
             assert!(error.remedy.contains("dray://HOST"), "{error:?}");
         }
     }

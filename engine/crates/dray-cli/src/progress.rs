@@ -269,7 +269,7 @@ impl Drawer {
         }
         if self.failures > KEPT_MAX as u64 && self.show != Show::Json {
             let more = self.failures - KEPT_MAX as u64;
-            output::note(&format!("{more} more files failed"));
+            output::problem(&format!("{more} more files failed"));
         }
     }
 
@@ -279,7 +279,7 @@ impl Drawer {
             (_, Line::Failed(failure)) => {
                 self.failures += 1;
                 if self.failures <= KEPT_MAX as u64 {
-                    output::note(&failure.error.to_string());
+                    output::problem(&failure.error.to_string());
                 }
             }
             (_, Line::Notice(error)) if !self.quiet => {

@@ -75,16 +75,16 @@ const fn error(ending: &Ending) -> Option<&Error> {
 
 impl Report {
     /// Says it, unless it was said, and gives the exit code.
-    pub(crate) fn tell(&self, as_json: bool, quiet: bool) -> Exit {
+    pub(crate) fn tell(&self, as_json: bool) -> Exit {
         if !signals::may_tell() {
             return self.exit();
         }
         if let Some(error) = error(&self.ending) {
-            output::note(&error.to_string());
+            output::problem(&error.to_string());
         }
         if as_json {
             output::result(&self.json().to_string());
-        } else if !quiet {
+        } else {
             output::result(&self.words());
         }
         self.exit()

@@ -6,9 +6,11 @@ use crate::output;
 use crate::units::{age_in_words, count, human};
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind};
+use dray_runtime::place::own_path;
 use dray_runtime::sweep::{Found, Met, Place, Removed, What, remove, walk};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// What became of everything that was found.
@@ -23,7 +25,7 @@ struct Sum {
 
 /// Runs `dray log sweep`.
 pub(crate) fn run(arguments: &SweepArgs) -> Result<Exit, Stop> {
-    let place = Place::open(&arguments.path)?;
+    let place = Place::open(Path::new(&*own_path(arguments.path.as_os_str())?))?;
     let now = SystemTime::now();
     let mut sum = Sum::default();
     walk(&place, now, &mut |met| {

@@ -2,14 +2,15 @@
 //! program only watches: it may be killed, and the transfer goes on.
 
 use crate::args::{Class, Cp, Owed, What, Who};
-use crate::asks::{exit_of, line, quoted, tell, wait};
+use crate::asks::{exit_of, line, lines, quoted, tell, wait};
 use crate::exit::{Exit, Stop, usage};
 use crate::peer::{self, odd_answer};
 use crate::places::split;
 use crate::units::human;
 use crate::{output, signals};
 use dray_core::options::{Durability, Order, Overwrite};
-use dray_core::{Result, Status, TransferId};
+use dray_core::url::Url;
+use dray_core::{Error, Result, Status, TransferId};
 use dray_endpoint::client::Client;
 use dray_endpoint::streams::{STREAMS_MAX, Streams};
 use dray_runtime::drive::StreamCount;
@@ -23,60 +24,55 @@ use std::thread::{self, ScopedJoinHandle};
 
 /// Whether all places of a command are at other hosts.
 pub(crate) fn is_meant(paths: &[OsString]) -> bool {
-    let is_remote = |path: &OsString| path.as_encoded_bytes().starts_with(b"dray://");
+    let is_remote = |path: &OsString| Url::is_meant(path.as_encoded_bytes());
     !paths.is_empty() && paths.iter().all(is_remote)
-}
-
-/// The text of a URL of the command line.
-fn url(path: &OsString) -> Result<&str> {
-    path.to_str().ok_or_else(|| {
-        usage(
-            format!("{path:?} is not plain text"),
-            "write bytes that are not UTF-8 as %HH",
-        )
-    })
 }
 
 /// Submits the transfer at the destination's endpoint and watches it.
 pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
-    let [source, destination] = cp.what.paths.as_slice() else {
-        return Err(usage(
-            "between two other hosts one source at a time is copied",
-            "name one file or folder, with --recursive for a folder",
-        )
-        .into());
-    };
-    let (source, destination) = (url(source)?, url(destination)?);
-    let (from, from_path) = split(source)?;
-    let (to, _) = split(destination)?;
+    let (sources, destination) = ends(&cp.what)?;
+    let first = first(&sources)?;
+    let (from, to) = (&first.address, &destination.address);
     let who = &cp.peer.who;
-    let active = peer::client(who, &to)?;
-    let mut source_place = json!({"url": source});
-    let mut minted = None;
+    let active = peer::client(who, to)?;
+    let mut places: Vec<Value> = sources.iter().map(place).collect();
+    let mut minted = Vec::new();
     let mut connected = Ok(());
     if from != to {
-        let passive = peer::client(who, &from)?;
+        let passive = peer::client(who, from)?;
+        let paths: Vec<String> = sources.iter().map(Url::api_path).collect();
         let ticket;
-        (ticket, connected) = ticket_and_way(&active, &passive, transfer, &from_path)?;
-        minted = ticket
-            .get("id")
-            .and_then(Value::as_str)
-            .map(|id| (passive, quoted(id)));
-        for field in ["ticket", "key", "address"] {
-            source_place[field] = ticket.get(field).cloned().unwrap_or_default();
+        (ticket, connected) = ticket_and_way(&active, &passive, transfer, &paths)?;
+        // One ticket opens all of them.
+        show(&mut places[0], &ticket);
+        minted.extend(Minted::of(passive, &ticket));
+    }
+    let mut replicas = Vec::new();
+    if !cp.replica.is_empty() {
+        measure(&mut places[0], &peer::client(who, from)?, first)?;
+    }
+    for replica in &cp.replica {
+        let replica = split(replica)?;
+        let client = peer::client(who, &replica.address)?;
+        let mut place = place(&replica);
+        measure(&mut place, &client, &replica)?;
+        if replica.address != *to {
+            let key = key_of(&active)?;
+            let ticket = ticket(&client, transfer, &[replica.api_path()], &key)?;
+            show(&mut place, &ticket);
+            minted.extend(Minted::of(client, &ticket));
         }
+        replicas.push(place);
     }
     let is_sent = connected.is_ok();
     let submitted = connected
-        .and_then(|()| request(cp, transfer, source_place, destination))
+        .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
         .and_then(|request| active.call_and_wait(Method::POST, "/v1/transfers", Some(&request)));
     // Nobody will use its ticket. After a temporary error somebody may: it may have arrived.
-    if let (Err(error), Some((passive, id))) = (&submitted, &minted)
+    if let Err(error) = &submitted
         && (!is_sent || error.status == Status::Permanent)
-        && let Err(error) =
-            passive.call_and_wait(Method::DELETE, &format!("/v1/tickets/{id}"), None)
     {
-        output::note(&format!("its ticket stays until it ends: {error}"));
+        minted.iter().for_each(Minted::revoke);
     }
     let submitted = submitted?;
     let id = submitted.get("id").and_then(Value::as_str);
@@ -85,11 +81,9 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         tell(&submitted, cp.what.json);
         return Ok(Exit::Safe);
     }
-    if !cp.say.quiet {
-        output::note(&format!(
-            "transfer {id} at {to}: it goes on without this program"
-        ));
-    }
+    output::note(&format!(
+        "transfer {id} at {to}: it goes on without this program"
+    ));
     let last_seen = Arc::new(Mutex::new(submitted));
     let (seen, json) = (Arc::clone(&last_seen), cp.what.json);
     signals::on_stop(move || {
@@ -103,40 +97,118 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone_from(transfer);
-        if !cp.say.quiet && !cp.what.json {
+        if !cp.what.json {
             output::note(&line(transfer));
         }
     })?;
     if signals::may_tell() {
         tell(&ended, cp.what.json);
+        if cp.say.quiet && exit_of(&ended) != Exit::Safe {
+            lines(&ended).iter().for_each(|line| output::problem(line));
+        }
     }
     Ok(exit_of(&ended))
 }
 
-/// The source's ticket for the destination's endpoint, and whether that can be reached. Both ends are
+/// The sources and the destination of a command, all of them URLs.
+fn ends(what: &What) -> Result<(Vec<Url>, Url)> {
+    let (destination, sources) = what.paths.split_last().ok_or_else(no_source)?;
+    let sources: Vec<Url> = sources
+        .iter()
+        .map(|typed| split(typed))
+        .collect::<Result<_>>()?;
+    let from = &first(&sources)?.address;
+    if let Some(other) = sources.iter().find(|source| source.address != *from) {
+        let cause = format!("sources on two hosts, {from} and {}", other.address);
+        return Err(usage(
+            cause,
+            "copy from one host at a time; --replica names equal copies",
+        ));
+    }
+    Ok((sources, split(destination)?))
+}
+
+fn first(sources: &[Url]) -> Result<&Url> {
+    sources.first().ok_or_else(no_source)
+}
+
+fn no_source() -> Error {
+    usage("SRC and DST are needed", "name both")
+}
+
+fn place(url: &Url) -> Value {
+    json!({"url": url.to_string()})
+}
+
+/// Puts what a ticket's answer holds beside the URL that it is for.
+fn show(place: &mut Value, ticket: &Value) {
+    for field in ["ticket", "key", "address"] {
+        place[field] = ticket.get(field).cloned().unwrap_or_default();
+    }
+}
+
+/// Puts the size of a file beside its URL: replicas are compared by it.
+fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
+    let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
+    let entry = client.call_and_wait(Method::GET, &query, None)?;
+    if entry.get("type").and_then(Value::as_str) == Some("file") {
+        place["size"] = entry.get("size").cloned().unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// A ticket that nobody uses if the transfer is refused.
+struct Minted {
+    client: Client,
+    id: String,
+}
+
+impl Minted {
+    fn of(client: Client, ticket: &Value) -> Option<Self> {
+        let id = ticket.get("id").and_then(Value::as_str).map(quoted)?;
+        Some(Self { client, id })
+    }
+
+    fn revoke(&self) {
+        let path = format!("/v1/tickets/{}", self.id);
+        if let Err(error) = self.client.call_and_wait(Method::DELETE, &path, None) {
+            output::problem(&format!("its ticket stays until it ends: {error}"));
+        }
+    }
+}
+
+/// The sources' ticket for the destination's endpoint, and whether that can be reached. Both ends are
 /// dialled at once: they may be far away. A key that is pinned is the one that sessions show, so the
 /// endpoint need not be asked for it.
 fn ticket_and_way(
     active: &Client,
     passive: &Client,
     transfer: &TransferId,
-    path: &str,
+    paths: &[String],
 ) -> Result<(Value, Result<()>)> {
     thread::scope(|scope| match &active.trust {
         Trust::Key(key) => {
             let way = threads::start(scope, || active.connect_ahead())?;
-            let ticket = ticket(passive, transfer, path, &key.to_string());
+            let ticket = ticket(passive, transfer, paths, &key.to_string());
             Ok((ticket?, ended(way)))
         }
         Trust::Authority(_) => {
             let way = threads::start(scope, || passive.connect_ahead())?;
-            let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
-            let key = about.get("key").and_then(Value::as_str);
-            let key = key.ok_or_else(|| odd_answer("key"))?;
+            let key = key_of(active)?;
             ended(way)?;
-            Ok((ticket(passive, transfer, path, key)?, Ok(())))
+            Ok((ticket(passive, transfer, paths, &key)?, Ok(())))
         }
     })
+}
+
+/// The key that sessions of an endpoint show.
+fn key_of(active: &Client) -> Result<String> {
+    if let Trust::Key(key) = &active.trust {
+        return Ok(key.to_string());
+    }
+    let about = active.call_and_wait(Method::GET, "/v1/endpoint", None)?;
+    let key = about.get("key").and_then(Value::as_str);
+    key.map(str::to_owned).ok_or_else(|| odd_answer("key"))
 }
 
 fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
@@ -145,17 +217,22 @@ fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 }
 
 /// Asks the source's endpoint to let the one with this key read.
-fn ticket(passive: &Client, transfer: &TransferId, path: &str, key: &str) -> Result<Value> {
+fn ticket(passive: &Client, transfer: &TransferId, paths: &[String], key: &str) -> Result<Value> {
     let body = json!({
         "transfer": transfer.as_str(),
         "direction": "read",
-        "paths": [path],
+        "paths": paths,
         "peer_key": key,
     });
     passive.call_and_wait(Method::POST, "/v1/tickets", Some(&body))
 }
 
-fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> Result<Value> {
+fn request(
+    cp: &Cp,
+    transfer: &TransferId,
+    (sources, replicas): (Vec<Value>, Vec<Value>),
+    destination: &str,
+) -> Result<Value> {
     let what = &cp.what;
     let options = cp.options();
     let range = what
@@ -163,7 +240,8 @@ fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> 
         .map(|range| json!({"offset": range.offset, "length": range.length}));
     let mut request = json!({
         "id": transfer.as_str(),
-        "sources": [source],
+        "sources": sources,
+        "replicas": replicas,
         "destination": {"url": destination},
         "selection": {
             "recursive": what.recursive,
@@ -197,6 +275,9 @@ fn request(cp: &Cp, transfer: &TransferId, source: Value, destination: &str) -> 
         "checksum_attributes": options.checksum_attributes,
         "clear_data": cp.peer.clear_data,
     });
+    if cp.allow_empty {
+        request["files_min"] = json!(0);
+    }
     if let Some(range) = range {
         request["selection"]["range"] = range;
     }
@@ -258,22 +339,14 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
 
 /// Asks the destination's endpoint whether it would take the transfer; nothing is changed.
 pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
-    let [source, destination] = what.paths.as_slice() else {
-        return Err(usage(
-            "between two other hosts one source at a time is copied",
-            "name one file or folder, with --recursive for a folder",
-        )
-        .into());
-    };
-    let destination = url(destination)?;
-    let (to, _) = split(destination)?;
+    let (sources, destination) = ends(what)?;
     let mut request = json!({
-        "sources": [{"url": url(source)?}],
-        "destination": {"url": destination},
+        "sources": sources.iter().map(place).collect::<Vec<_>>(),
+        "destination": {"url": destination.to_string()},
         "selection": {"recursive": what.recursive},
     });
     owe(&mut request, owed);
-    let client = peer::client(who, &to)?;
+    let client = peer::client(who, &destination.address)?;
     let body = json!({"transfers": [request]});
     let answer = client.call_and_wait(Method::POST, "/v1/admission", Some(&body))?;
     let is_taken = answer.get("decision").and_then(Value::as_str) == Some("accept");
@@ -340,7 +413,9 @@ mod tests {
             };
             let transfer = TransferId::new("one").expect("good");
             let source = json!({"url": "dray://a/r/x"});
-            request(&cp, &transfer, source, "dray://b/r/y").expect("good")["streams"].clone()
+            request(&cp, &transfer, (vec![source], Vec::new()), "dray://b/r/y")
+                .expect("good")["streams"]
+                .clone()
         };
         assert_eq!(asked(&[]), json!(null), "the endpoint's to say");
         assert_eq!(asked(&["--streams", "auto"]), json!("auto"));

@@ -82,8 +82,12 @@ fn number(value: &Value, pointer: &str) -> u64 {
 /// The other endpoint, as its URL names it.
 fn other(transfer: &Value) -> String {
     let source = transfer.get("source").and_then(Value::as_u64).unwrap_or(0);
+    let origin = match source.checked_sub(1) {
+        None => "/request/sources/0/url".to_owned(),
+        Some(replica) => format!("/request/replicas/{replica}/url"),
+    };
     let urls = [
-        text(transfer, &format!("/request/sources/{source}/url")),
+        text(transfer, &origin),
         text(transfer, "/request/destination/url"),
     ];
     let mut hosts = (urls.iter()).filter_map(|url| url.strip_prefix("dray://")?.split('/').next());

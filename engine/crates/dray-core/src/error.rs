@@ -142,7 +142,7 @@ kinds! {
     /// A folder stands where a file should be.
     IsADirectory = 3, Permanent, "a folder stands here";
     /// A file stands where a folder should be.
-    NotADirectory = 4, Permanent, "a file stands where a folder should be";
+    NotADirectory = 4, Permanent, "a file or a link stands where a folder should be";
     /// Something stands here already and may not be replaced.
     AlreadyExists = 5, Permanent, "already exists";
     /// The storage is full, or a quota is used up.
@@ -197,6 +197,8 @@ kinds! {
     NotAdmitted = 30, Permanent, "cannot be promised";
     /// All places for sessions are taken. It says nothing of the transfer, nor of the storage.
     NoPlace = 31, Temporary, "no place for a session";
+    /// Fewer files were found than the least that was asked for.
+    NothingMatched = 32, Permanent, "nothing to copy";
 }
 
 impl From<std::io::ErrorKind> for ErrorKind {
@@ -312,9 +314,14 @@ impl fmt::Display for Error {
         if let Some(file) = &self.file {
             write!(f, ": {file}")?;
         }
-        write!(f, ": {}", self.kind.words())?;
-        if !self.cause.is_empty() {
-            write!(f, " ({})", self.cause)?;
+        // Of what is no file this kind says that a state does not allow it, and the cause which.
+        if self.kind == ErrorKind::AlreadyExists && self.file.is_none() && !self.cause.is_empty() {
+            write!(f, ": {}", self.cause)?;
+        } else {
+            write!(f, ": {}", self.kind.words())?;
+            if !self.cause.is_empty() {
+                write!(f, " ({})", self.cause)?;
+            }
         }
         if !self.remedy.is_empty() {
             write!(f, "; {}", self.remedy)?;
@@ -362,6 +369,15 @@ mod tests {
             told.cause, "its source is none: gone",
             "a folder's contents"
         );
+    }
+
+    #[test]
+    fn what_a_state_does_not_allow_exists_not_already() {
+        let error = Error::new(ErrorKind::AlreadyExists, End::Here, "cancel the transfer")
+            .cause("it is done");
+        assert_eq!(error.to_string(), "cannot cancel the transfer: it is done");
+        let path = RelPath::parse(b"f").expect("a good path");
+        assert!(error.file(&path).to_string().contains("already exists"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod summed;
 pub mod target;
 pub mod time;
 pub mod units;
+pub mod url;
 
 pub use checksum::{Checksum, Sums};
 pub use content::ContentKey;

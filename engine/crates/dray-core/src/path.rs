@@ -1,8 +1,8 @@
-//! Names and relative paths. They are bytes; on a screen and in JSON they are text in one stated,
-//! reversible form: valid UTF-8 as it is, any other byte as `\xHH`, a backslash as `\\`, and
-//! control characters as `\xHH`.
+//! Names and relative paths. They are bytes; on a screen and in JSON they are text in the one form of
+//! [`crate::url`]. [`escape`] is for text that is no path.
 
 use crate::error::{End, Error, ErrorKind};
+use crate::url;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub const RESERVED_PREFIX: &[u8] = b".dray-";
 
 fn invalid(bytes: &[u8], why: &str) -> Error {
     Error::new(ErrorKind::InvalidName, End::Here, "read a name")
-        .cause(format!("{}: {why}", escape(bytes)))
+        .cause(format!("{}: {why}", url::encode(bytes)))
         .remedy("rename it, or leave it out with --exclude")
 }
 
@@ -64,7 +64,7 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&escape(&self.0))
+        f.write_str(&url::encode(&self.0))
     }
 }
 
@@ -96,7 +96,7 @@ impl RelPath {
         }
         if bytes.first() == Some(&b'/') || bytes.split(|b| *b == b'/').any(|part| part == b"..") {
             return Err(Error::new(ErrorKind::PathEscapes, End::Here, "read a path")
-                .cause(escape(bytes))
+                .cause(url::encode(bytes))
                 .remedy("name a path beneath the root"));
         }
         if !bytes.is_empty() {
@@ -194,7 +194,7 @@ impl fmt::Display for RelPath {
         if self.0.is_empty() {
             f.write_str(".")
         } else {
-            f.write_str(&escape(&self.0))
+            f.write_str(&url::encode(&self.0))
         }
     }
 }
@@ -207,19 +207,20 @@ impl fmt::Debug for RelPath {
 
 impl Serialize for RelPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&escape(&self.0))
+        serializer.serialize_str(&url::encode(&self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for RelPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = unescape(&text).ok_or_else(|| serde::de::Error::custom("a bad escape"))?;
+        let bytes = url::decode(text.as_bytes()).map_err(serde::de::Error::custom)?;
         Self::parse(&bytes).map_err(serde::de::Error::custom)
     }
 }
 
-/// Bytes of a name as text (see the module's head).
+/// Bytes of a text that is no path, for people: valid UTF-8 as it is, any other byte and control
+/// characters as `\xHH`, a backslash as `\\`.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());

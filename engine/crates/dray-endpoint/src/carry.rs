@@ -13,7 +13,9 @@ use crate::place::{ApiPath, Side};
 use crate::roots::{Root, Roots};
 use crate::streams::Streams;
 use dray_core::options::Options;
-use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, TransferId, plan};
+use dray_core::{
+    ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
+};
 use dray_runtime::drive::{self, Ended, Ending, Handle, StreamCount, Task, Tuning, Watch};
 use dray_runtime::export::Within;
 use dray_runtime::net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
@@ -121,7 +123,7 @@ impl Carrier {
     /// is who showed its key or, where an authority vouches for a name, who was dialled.
     fn pair(&self, job: &Job) -> Result<Option<Pair>> {
         let request = &job.request;
-        let Some(from) = request.sources.get(job.source) else {
+        let Some(from) = request.origin(job.source).first() else {
             return Ok(None);
         };
         for (place, reads_here) in [(&request.destination, true), (from, false)] {
@@ -137,12 +139,14 @@ impl Carrier {
 
     fn session(&self, job: &Job, handle: &Handle, watch: &dyn Watch) -> Result<Ended> {
         let request = &job.request;
-        let from = request.sources.get(job.source).ok_or_else(|| {
+        let origin = request.origin(job.source);
+        let from = origin.first().ok_or_else(|| {
             Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
         })?;
         let source = Side::parse(&from.url, &self.config)?;
         let to = Side::parse(&request.destination.url, &self.config)?;
-        let place = destination(request, source.path(), to.path())?;
+        let paths = self.paths(origin)?;
+        let place = destination(request, &paths, to.path())?;
         if !(source.is_local() && to.is_local()) {
             check_clear_data(request, &self.config)?;
         }
@@ -154,6 +158,9 @@ impl Carrier {
             watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
         }
         let mut task = task(job, &place, object_bytes_max, self.streams(job)?);
+        if request.origins() > 1 {
+            task.selection.size = task.selection.size.or(self.agreed_size(request)?);
+        }
         // Of two sides that are here each has its own.
         if let (Side::Local(own), Side::Remote { .. }) | (Side::Remote { .. }, Side::Local(own)) =
             (&source, &to)
@@ -161,25 +168,69 @@ impl Carrier {
             task.threads = self.threads(own)?;
         }
         match (&source, &to) {
-            (Side::Local(source), Side::Local(to)) => {
-                self.copy(job, &task, source, to, place, handle, watch)
+            (Side::Local(_), Side::Local(to)) => {
+                self.copy(job, &task, &paths, to, place, handle, watch)
             }
-            (Side::Local(source), Side::Remote { address, path }) => {
+            (Side::Local(_), Side::Remote { address, path }) => {
                 let dial = self.dial(&request.destination, address, &request.bind, &task)?;
                 let folder = session_path(&path.root, &place.folder, true);
                 let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
-                let paths: Vec<_> = std::iter::once(folder).chain(claims).collect();
-                let open = || self.read(source, request);
-                drive::push(&task, &dial, &paths, open, handle, watch)
+                let written: Vec<_> = std::iter::once(folder).chain(claims).collect();
+                let open = || self.read(&paths, request);
+                drive::push(&task, &dial, &written, open, handle, watch)
             }
-            (Side::Remote { address, path }, Side::Local(to)) => {
+            (Side::Remote { address, .. }, Side::Local(to)) => {
                 let dial = self.dial(from, address, &request.bind, &task)?;
-                let paths = [session_path(&path.root, &path.path, path.is_folder)];
+                let path = |path: &ApiPath| session_path(&path.root, &path.path, path.is_folder);
+                let paths: Vec<_> = paths.iter().map(path).collect();
                 let open = || self.write(job, to, &place);
                 drive::pull(&task, &dial, &paths, open, handle, watch)
             }
             (Side::Remote { .. }, Side::Remote { .. }) => Err(neither_is_local()),
         }
+        .map(|ended| ended.with_least(request.files_min(), "set files_min to 0"))
+    }
+
+    /// The size that all replicas of a file have, as far as that is known: those of other endpoints
+    /// are held against it when their turn comes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] names two that differ.
+    fn agreed_size(&self, request: &Request) -> Result<Option<u64>> {
+        let mut known: Option<(&str, u64)> = None;
+        for place in request
+            .origin_places()
+            .filter(|_| !request.selection.recursive)
+        {
+            let size = match Side::parse(&place.url, &self.config)? {
+                Side::Local(path) => self.size_of(&path).or(place.size),
+                Side::Remote { .. } => place.size,
+            };
+            let Some(size) = size else { continue };
+            if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
+                let url = &place.url;
+                // No other replica mends that.
+                let error = Error::new(ErrorKind::InvalidRequest, End::Here, "compare replicas");
+                return Err(error
+                    .cause(format!("{other} has {before} bytes, {url} has {size}"))
+                    .remedy("name equal replicas"));
+            }
+            known = Some((&place.url, size));
+        }
+        Ok(known.map(|(_, size)| size))
+    }
+
+    /// Of a file that is there; what is not is said when its turn comes.
+    fn size_of(&self, path: &ApiPath) -> Option<u64> {
+        let root = self.accounts.root(self.roots.find(path).ok()?).ok()?;
+        let state = root.store().stat(&path.path).ok()??;
+        (state.kind == FileKind::File).then_some(state.size)
+    }
+
+    /// The paths of an origin: its places lie in one root.
+    fn paths(&self, origin: &[Place]) -> Result<Vec<ApiPath>> {
+        let path = |place: &Place| Ok(Side::parse(&place.url, &self.config)?.path().clone());
+        origin.iter().map(path).collect()
     }
 
     /// How many data streams: never more than the configuration allows a session.
@@ -205,12 +256,11 @@ impl Carrier {
     /// # Errors
     /// As [`dray_runtime::sink::DestinationRequest::purge`]; the account's, and the root's.
     pub fn purge(&self, job: &Job) -> Result<Option<Purged>> {
-        let source = job.request.sources.first().map(|place| &place.url);
-        let source = Side::parse(source.map_or("", String::as_str), &self.config)?;
         let Side::Local(to) = Side::parse(&job.request.destination.url, &self.config)? else {
             return Ok(None);
         };
-        let place = destination(&job.request, source.path(), &to)?;
+        let sources = self.paths(&job.request.sources)?;
+        let place = destination(&job.request, &sources, &to)?;
         let purge = || {
             let root = self.writable(&to)?;
             self.accounts.root(root)?.export.purge(within(job, &place))
@@ -218,13 +268,15 @@ impl Carrier {
         self.accounts.act_as(&job.owner, purge).map(Some)
     }
 
-    fn read(&self, source: &ApiPath, request: &Request) -> Result<Vec<source::Root>> {
-        let root = self.roots.find(source)?;
-        let path = with_slash(source.path.as_bytes(), source.is_folder);
+    fn read(&self, sources: &[ApiPath], request: &Request) -> Result<Vec<source::Root>> {
+        let first = sources.first().ok_or_else(neither_is_local)?;
+        let root = self.roots.find(first)?;
+        let path = |source: &ApiPath| with_slash(source.path.as_bytes(), source.is_folder);
+        let paths: Vec<_> = sources.iter().map(path).collect();
         self.accounts
             .root(root)?
             .export
-            .roots(&[path], request.selection.links)
+            .roots(&paths, request.selection.links)
     }
 
     fn write(
@@ -267,7 +319,7 @@ impl Carrier {
         &self,
         job: &Job,
         task: &Task,
-        source: &ApiPath,
+        sources: &[ApiPath],
         to: &ApiPath,
         place: Destination,
         handle: &Handle,
@@ -282,14 +334,15 @@ impl Carrier {
             .min(plan::OBJECT_BYTES_MAX);
         let buffers = Buffers::new(task.pool_bytes / 2, object_bytes);
         let limits = prepare::limits(buffers);
-        let roots = self.read(source, &job.request)?;
+        let roots = self.read(sources, &job.request)?;
+        let from = sources.first().ok_or_else(neither_is_local)?;
         let source_can = roots.first().map(|root| root.store.capabilities());
         let options = task.options.clone();
         let source = source::Setup {
             roots,
             selection: task.selection.clone(),
             machine: dray_session::source::Config {
-                readers: self.threads(source)?.readers(buffers),
+                readers: self.threads(from)?.readers(buffers),
                 ..prepare::source_config(options.clone(), buffers, &limits, job.session)
             },
         };
@@ -333,7 +386,7 @@ impl Carrier {
                 End::Network,
                 "ask the other endpoint",
             )
-            .cause("the request holds no ticket for it")
+            .cause(format!("the request holds no ticket for {}", place.url))
             .remedy("get one there with POST /v1/tickets, and put it beside the URL")
         })?;
         let address = place.address.as_deref().unwrap_or(address);
@@ -446,7 +499,7 @@ fn task(
 
 /// What the destination means, as `dray cp` reads it: a folder when it is recursive or written so,
 /// else the one file's new name.
-fn destination(request: &Request, source: &ApiPath, to: &ApiPath) -> Result<Destination> {
+fn destination(request: &Request, sources: &[ApiPath], to: &ApiPath) -> Result<Destination> {
     let is_about_one = request.content.is_some() || request.selection.range.is_some();
     if is_about_one && request.selection.recursive {
         return Err(
@@ -455,12 +508,15 @@ fn destination(request: &Request, source: &ApiPath, to: &ApiPath) -> Result<Dest
                 .remedy("leave out one of them"),
         );
     }
-    if request.selection.recursive || to.is_folder {
-        let claims = match source.is_folder {
+    if request.is_into_folder() || to.is_folder {
+        // The contents of a folder may have any name.
+        let claims = match sources.iter().any(|source| source.is_folder) {
             true => Vec::new(),
-            false => source.path.name().map_or_else(Vec::new, |name| {
-                RelPath::root().join(&name).into_iter().collect()
-            }),
+            false => {
+                let names = sources.iter().filter_map(|source| source.path.name());
+                let claim = |name: Name| RelPath::root().join(&name);
+                names.map(claim).collect::<Result<_>>()?
+            }
         };
         return Ok(Destination {
             folder: to.path.clone(),

@@ -8,6 +8,7 @@
 
 mod counts;
 mod handle;
+mod least;
 
 pub use handle::Handle;
 

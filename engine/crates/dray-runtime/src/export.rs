@@ -11,7 +11,7 @@ use crate::sink::sweep::Purged;
 use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use dray_core::options::{Durability, Links};
-use dray_core::path::escape;
+use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
 use dray_store::{Capabilities, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
@@ -182,7 +182,7 @@ impl Export {
         place::refuse_reserved(&within.folder).map_err(|error| error.at(End::Sink))?;
         let request = self.request(within, folder)?;
         let can = request.store.capabilities();
-        Ok((Destination::open_for(request, selection)?, can))
+        Ok((prepare::open_at(request, selection)?, can))
     }
 
     /// Removes what a transfer has left in a folder, and nothing else: see [`Purged`].
@@ -214,7 +214,7 @@ impl Export {
             durability: within.durability,
             words: match within.folder.is_empty() {
                 true => "the root".to_owned(),
-                false => escape(&within.folder),
+                false => encode(&within.folder),
             },
         })
     }
@@ -237,6 +237,7 @@ impl Export {
             Ok(Root {
                 store: Arc::clone(&store),
                 path,
+                name: None,
                 contents,
             })
         };

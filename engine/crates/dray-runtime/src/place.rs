@@ -7,12 +7,14 @@ use crate::null::Null;
 use crate::web;
 use crate::xrootd::{self, XrootdSource};
 use dray_core::options::Links;
-use dray_core::path::escape;
+use dray_core::url;
+pub use dray_core::url::{PORT, with_port};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::TargetMap;
 use dray_store_http::HttpUrl;
 use dray_store_xrootd::Url;
 use sources::ReadSources;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -34,19 +36,15 @@ pub struct Written<'a> {
     pub may_be_null: bool,
 }
 
-/// Port of `dray serve` when none is named. In IANA's list 4734 to 4736 belong to nobody, between
-/// 4733 (resorcs) and 4737 (ipdr-sp); to be registered when others speak the protocol.
-pub const PORT: u16 = 4735;
-
-/// How a remote side begins.
-const SCHEME: &[u8] = b"dray://";
+/// How a path of this host may begin.
+const FILE_SCHEME: &[u8] = b"file://";
 
 /// A host, and a path beneath the root that it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// `host:port`.
     pub address: String,
-    /// As typed, without the slash that separates it from the host.
+    /// Its bytes, without the slash that separates it from the host.
     pub path: Vec<u8>,
 }
 
@@ -55,8 +53,10 @@ pub struct Remote {
 pub struct LocalSource {
     /// As typed.
     pub words: String,
-    /// Absolute; every link on the way resolved, but for the last name.
+    /// Absolute, every link resolved; but for the last name where links are refused.
     pub path: PathBuf,
+    /// Its name as typed, which it has at the destination; none for a folder's contents.
+    pub name: Option<Name>,
     /// Its contents, not the folder itself.
     pub contents: bool,
 }
@@ -138,7 +138,7 @@ impl Places {
         let read = ReadSources::of(sources, written)?;
         web::refuse_destination(destination)?;
         let is_folder = !single || is_folder_by_spelling(destination);
-        let words = escape(destination.as_bytes());
+        let words = words(destination);
         let is_null = |path: &[u8]| null_destination(written, path);
         let (folder, rename) = match remote(destination)? {
             None if Url::is_meant(destination.as_bytes()) => {
@@ -168,12 +168,12 @@ impl Places {
             claims,
             words,
         };
-        places.refuse_itself(written.links)?;
+        places.refuse_itself()?;
         Ok(places)
     }
 
     /// A folder copied into itself never ends; a file onto itself is a mistake.
-    fn refuse_itself(&self, links: Links) -> Result<()> {
+    fn refuse_itself(&self) -> Result<()> {
         let (Sources::Local(sources), Folder::Local(folder)) = (&self.sources, &self.folder) else {
             return Ok(());
         };
@@ -181,16 +181,15 @@ impl Places {
             let Ok(state) = source.path.symlink_metadata() else {
                 continue;
             };
-            let is_followed = source.contents || links == Links::Follow;
-            if state.is_symlink() && !is_followed {
+            if state.is_symlink() {
                 continue;
             }
             let real = source.path.canonicalize();
             let real = real.unwrap_or_else(|_| source.path.clone());
-            let target = match (&self.rename, source.contents, source.path.file_name()) {
-                (_, true, _) | (None, _, None) => folder.clone(),
-                (Some(name), ..) => folder.join(OsStr::from_bytes(name.as_bytes())),
-                (None, false, Some(name)) => folder.join(name),
+            let name = self.rename.as_ref().or(source.name.as_ref());
+            let target = match name.filter(|_| !source.contents) {
+                Some(name) => folder.join(OsStr::from_bytes(name.as_bytes())),
+                None => folder.clone(),
             };
             if target == real {
                 let cause = format!("{} and {} are the same", source.words, self.words);
@@ -202,6 +201,14 @@ impl Places {
             }
         }
         Ok(())
+    }
+}
+
+/// A side as it was written, as the same command takes it again.
+pub(crate) fn words(typed: &OsStr) -> String {
+    match typed.as_bytes().windows(3).any(|part| part == b"://") {
+        true => url::shown(typed.as_bytes()),
+        false => shown(Path::new(typed)),
     }
 }
 
@@ -224,10 +231,11 @@ fn refuse_unknown_scheme(path: &OsStr) -> Result<()> {
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
     let is_web = || !matches!(HttpUrl::read(bytes), Ok(None));
-    if !is_scheme || bytes.starts_with(SCHEME) || Url::is_meant(bytes) || is_web() {
+    let is_known = url::Url::is_meant(bytes) || bytes.starts_with(FILE_SCHEME);
+    if !is_scheme || is_known || Url::is_meant(bytes) || is_web() {
         return Ok(());
     }
-    let (words, scheme) = (escape(bytes), escape(scheme));
+    let (words, scheme) = (url::shown(bytes), url::shown(scheme));
     Err(usage(
         format!("{words}: no {scheme}:// is known here"),
         format!(
@@ -266,6 +274,7 @@ pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
 }
 
 fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<Name>)> {
+    let typed = &*own_path(typed)?;
     if typed.is_empty() {
         return Err(usage("DST is empty", "name a file or a folder"));
     }
@@ -302,7 +311,7 @@ pub fn refuse_reserved(path: &[u8]) -> Result<()> {
 
 fn refuse_file(folder: &Path) -> Result<()> {
     if folder.metadata().is_ok_and(|state| !state.is_dir()) {
-        let words = escape(folder.as_os_str().as_bytes());
+        let words = shown(folder);
         return Err(
             Error::new(ErrorKind::NotADirectory, End::Sink, "open the destination")
                 .cause(format!("{words} is no folder"))
@@ -333,50 +342,61 @@ fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Op
 
 /// `dray://host[:port]/path`; `None` for a path on this host.
 fn remote(text: &OsStr) -> Result<Option<Remote>> {
-    let Some(rest) = text.as_bytes().strip_prefix(SCHEME) else {
+    if !url::Url::is_meant(text.as_bytes()) {
         return Ok(None);
-    };
-    let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
-    let bad = |why: &str| {
+    }
+    let read = url::Url::parse(text.as_bytes()).map_err(|why| {
         usage(
-            format!("{}: {why}", escape(text.as_bytes())),
+            format!("{}: {why}", url::shown(text.as_bytes())),
             "write it as dray://HOST[:PORT]/PATH",
         )
-    };
-    let host = std::str::from_utf8(&rest[..slash]).map_err(|_| bad("the host is no text"))?;
-    let address = with_port(host).ok_or_else(|| bad("no host, or a port that is no number"))?;
-    let path = rest.get(slash + 1..).unwrap_or_default().to_vec();
-    Ok(Some(Remote { address, path }))
+    })?;
+    Ok(Some(Remote {
+        address: read.address,
+        path: read.path,
+    }))
 }
 
-/// An address with the default port unless it has one; an IPv6 address stands in brackets.
-pub fn with_port(host: &str) -> Option<String> {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => {
-            let (name, after) = rest.split_once(']')?;
-            let port = match after {
-                "" => None,
-                after => Some(after.strip_prefix(':')?),
-            };
-            (format!("[{name}]"), port)
-        }
-        None => match host.split_once(':') {
-            Some((name, port)) => (name.to_owned(), Some(port)),
-            None => (host.to_owned(), None),
-        },
+/// A path of this host as it was written. `file:///PATH` is the same with `%HH` for any byte: so
+/// messages write a path that a line of text cannot show.
+///
+/// # Errors
+/// A `file:` URL of another host, or one that is malformed.
+pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
+    let Some(rest) = typed.as_bytes().strip_prefix(FILE_SCHEME) else {
+        return Ok(Cow::Borrowed(typed));
     };
-    let port = match port {
-        Some(port) => port.parse::<u16>().ok()?,
-        None => PORT,
+    let bad = |why: &str| {
+        usage(
+            format!("{}: {why}", url::shown(typed.as_bytes())),
+            "write it as file:///PATH, or the path alone",
+        )
     };
-    (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
+    if !rest.starts_with(b"/") {
+        return Err(bad("it names a host"));
+    }
+    Ok(Cow::Owned(OsString::from_vec(
+        url::decode(rest).map_err(bad)?,
+    )))
+}
+
+/// A path of this host as every command takes it: plain, or as a `file:` URL if a line of text cannot
+/// show it.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    let is_plain = |text: &&str| !text.chars().any(url::drives_terminal);
+    if let Some(text) = path.to_str().filter(is_plain) {
+        return text.to_owned();
+    }
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    format!("file://{}", url::encode(whole.as_os_str().as_bytes()))
 }
 
 /// Makes a path absolute and free of links, as far as it exists; what does not exist yet is taken
 /// as it is written.
 fn resolve(path: &Path) -> Result<PathBuf> {
     let failed = |error: &std::io::Error| {
-        let words = escape(path.as_os_str().as_bytes());
+        let words = shown(path);
         Error::new(ErrorKind::NotFound, End::Here, "find the folder")
             .cause(format!("{words}: {error}"))
             .remedy("name another one")
@@ -427,7 +447,7 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
                 Ok((resolve(Path::new(&folder))?, name.to_owned()))
             }
             _ => {
-                let cause = format!("--target {} names no folder and target", escape(bytes));
+                let cause = format!("--target {} names no folder and target", url::shown(bytes));
                 Err(usage(cause, "write it as DIR=NAME"))
             }
         }
@@ -457,30 +477,36 @@ pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMa
 
 #[cfg(test)]
 mod tests {
-    use super::{is_folder_by_spelling, remote, target_map, with_port};
+    use super::{is_folder_by_spelling, own_path, remote, shown, target_map};
     use dray_core::RelPath;
     use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn addresses() {
-        for (given, wanted) in [
-            ("h", Some("h:4735")),
-            ("h:1", Some("h:1")),
-            ("[::1]", Some("[::1]:4735")),
-            ("[::1]:9", Some("[::1]:9")),
-            ("", None),
-            (":9", None),
-            ("[]:9", None),
-            ("h:x", None),
-            ("[::1]x", None),
-        ] {
-            assert_eq!(with_port(given).as_deref(), wanted, "{given}");
-        }
+    fn a_url_says_which_bytes_it_means() {
         let path = |text: &str| remote(OsStr::new(text)).expect("good").map(|r| r.path);
-        assert_eq!(path("dray://h/a/b/"), Some(b"a/b/".to_vec()));
+        assert_eq!(path("dray://h/a/b%20c/"), Some(b"a/b c/".to_vec()));
         assert_eq!(path("dray://h"), Some(Vec::new()));
         assert_eq!(path("a/dray://h"), None);
+        for (wrong, words) in [("dray://h/a%2Fb", "slash"), ("dray://h/a?b", "%3F")] {
+            let error = remote(OsStr::new(wrong)).expect_err(wrong);
+            assert!(error.cause.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_no_line_shows_is_written_as_one_that_is_taken() {
+        for (path, text) in [
+            (&b"/a/b%41 c"[..], "/a/b%41 c"),
+            (b"/a/\xff%\n", "file:///a/%FF%25%0A"),
+        ] {
+            let path = OsStr::from_bytes(path);
+            assert_eq!(shown(Path::new(path)), text);
+            assert_eq!(&*own_path(OsStr::new(text)).expect("good"), path);
+        }
+        assert!(own_path(OsStr::new("file://host/a")).is_err());
+        assert!(own_path(OsStr::new("file:///a%")).is_err());
     }
 
     #[test]

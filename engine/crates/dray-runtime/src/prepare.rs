@@ -16,7 +16,6 @@ use crate::sink::{self, Destination, DestinationRequest};
 use crate::source::{self, Root};
 use crate::{web, xrootd};
 use dray_core::options::{Links, Options};
-use dray_core::path::escape;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
     ByteRange, Checksum, End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan,
@@ -246,6 +245,7 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
         Ok(Root {
             store: Arc::clone(store),
             path: place::from_top(&source.path)?,
+            name: source.name.clone(),
             contents: source.contents,
         })
     };
@@ -264,8 +264,8 @@ pub fn nothing_there(sources: &[LocalSource]) -> Vec<Failure> {
         return Vec::new();
     }
     let failure = |source: &LocalSource| {
-        let name = source.path.file_name().map(OsStrExt::as_bytes);
-        let path = name.and_then(|name| RelPath::parse(name).ok());
+        let name = source.name.as_ref();
+        let path = name.and_then(|name| RelPath::root().join(name).ok());
         Failure {
             path: path.unwrap_or_else(RelPath::root),
             error: Error::new(ErrorKind::NotFound, End::Source, "read")
@@ -331,13 +331,7 @@ pub fn open_destination(
         let path = folder.join(OsStr::from_bytes(name.as_bytes()));
         let stands = store.stat(&RelPath::root().join(name)?).ok().flatten();
         let stands = stands.map(|state| meant(folder, state.kind));
-        refuse_early(
-            stands,
-            name,
-            escape(path.as_os_str().as_bytes()),
-            places,
-            options,
-        )?;
+        refuse_early(stands, name, place::shown(&path), places, options)?;
     }
     let can = store.capabilities();
     // A folder whose own parents may not be looked into has no logs above that concern it.
@@ -355,8 +349,36 @@ pub fn open_destination(
         durability: options.durability,
         words: places.words.clone(),
     };
-    let destination = Destination::open_for(request, selection)?;
+    let destination = open_at(request, selection)?;
     Ok((destination, can))
+}
+
+/// Opens a destination. What goes wrong with its log is told of the folder: its user named that.
+pub(crate) fn open_at(
+    request: DestinationRequest,
+    selection: &Selection,
+) -> Result<Destination> {
+    let words = request.words.clone();
+    Destination::open_for(request, selection).map_err(|error| {
+        let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
+        match error.file.as_ref().is_some_and(is_own) {
+            true => in_folder(error, &words),
+            false => error,
+        }
+    })
+}
+
+fn in_folder(error: Error, words: &str) -> Error {
+    let cause = match error.cause.as_str() {
+        "" => format!("{words} holds the log of unfinished copies"),
+        cause => format!("{words} holds the log of unfinished copies: {cause}"),
+    };
+    let operation = "write to the destination".to_owned();
+    Error {
+        operation,
+        file: None,
+        ..error.cause(cause)
+    }
 }
 
 /// The destination on this host, whichever it is. Those of other hosts are none.

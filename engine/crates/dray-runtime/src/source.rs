@@ -17,7 +17,9 @@ use crate::zones::stay_near_device;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::options::Options;
-use dray_core::{BlockId, BufferId, End, Error, FileIndex, RelPath, Result, StreamId, TargetId};
+use dray_core::{
+    BlockId, BufferId, End, Error, FileIndex, Name, RelPath, Result, StreamId, TargetId,
+};
 use dray_session::source::{Config, Effect, Input, Source};
 use dray_session::{Outcome, Progress};
 use dray_store::{Store, StoreExt};
@@ -36,6 +38,9 @@ pub struct Root {
     pub store: Arc<dyn Store>,
     /// Its path there.
     pub path: RelPath,
+    /// What it is called in this transfer, if not as it is there (a link's name, of what it leads
+    /// to).
+    pub name: Option<Name>,
     /// For a folder: its contents only, not the folder itself.
     pub contents: bool,
 }

@@ -64,6 +64,7 @@ pub fn roots(urls: &[HttpUrl], targets: &Targets) -> Result<Vec<Root>> {
     let root = |url: &HttpUrl| Root {
         store: Arc::clone(&store),
         path: url.path.clone(),
+        name: None,
         contents: url.is_folder,
     };
     Ok(urls.iter().map(root).collect())

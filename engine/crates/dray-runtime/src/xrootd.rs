@@ -83,6 +83,7 @@ impl XrootdSource {
         let root = Root {
             store,
             path: self.url.path().clone(),
+            name: None,
             contents: self.contents,
         };
         Ok((vec![root], opened))

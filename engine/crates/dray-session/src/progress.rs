@@ -15,6 +15,8 @@ pub struct Progress {
     pub entries_listed: u64,
     /// Files among them.
     pub files_listed: u64,
+    /// Links among them.
+    pub links_listed: u64,
     /// Bytes of those files.
     pub bytes_listed: u64,
     /// Whether the listing is complete.

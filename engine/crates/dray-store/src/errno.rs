@@ -57,7 +57,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOTEMPTY => (K::AlreadyExists, "remove what is in the folder first"),
         Errno::NOSPC => (
             K::NoSpace,
-            "free some space and run the same command again; what is safe is not sent again",
+            "free some space and run the same command again; durable data is kept and not sent again",
         ),
         Errno::DQUOT => (
             K::NoSpace,

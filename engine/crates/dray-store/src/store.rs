@@ -298,6 +298,12 @@ pub trait Lister: Iterator<Item = Result<Listed>> + Send {
     /// Leaves out the folder whose `Directory` item came last: nothing of it follows, not its end
     /// either. Does nothing after any other item.
     fn skip_folder(&mut self);
+
+    /// Whether the error that came last may be that of a folder: what lies in it is missing then,
+    /// not one entry only.
+    fn failed_at_folder(&self) -> bool {
+        true
+    }
 }
 
 /// A file open for reading. Used by several threads at once.

@@ -51,6 +51,7 @@ from dray.client._requests import (
 from dray.client._sync import Client
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
 from dray.client._tokens import DISCOVER, Discover, TokenSource
+from dray.client._urls import escape, unescape
 
 __all__ = [
     "DISCOVER",
@@ -98,4 +99,6 @@ __all__ = [
     "You",
     "copy",
     "copy_async",
+    "escape",
+    "unescape",
 ]

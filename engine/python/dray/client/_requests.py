@@ -47,12 +47,14 @@ class Place:
     :param ticket: the remote side's leave, a secret; not in ``repr``.
     :param key: fingerprint of the remote side.
     :param address: where its data port is, if not where the URL says.
+    :param size: bytes of the one file there, where known: replicas are compared by it.
     """
 
     url: str
     ticket: str | None = field(default=None, repr=False)
     key: str | None = None
     address: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,12 @@ class Retry:
 class Request:
     """A transfer to be made. Only ``sources`` and ``destination`` are needed.
 
-    :param sources: 1 to 16 equal replicas; a text is the URL of a :class:`Place`.
-    :param destination: where to; with a slash at its end, a folder.
+    :param sources: what is copied, 1 to 256 files or folders of one root, all of them; a text is
+        the URL of a :class:`Place`.
+    :param destination: where to; with a slash at its end, or with several sources, a folder.
+    :param replicas: up to 15 equal copies of the one source, read when it fails; of one size.
+    :param files_min: fail when fewer files are found, 1 where it is not said; 0: nothing to copy
+        is no error.
     :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; the client makes one if none is given.
     :param content: what the one file must be.
     :param selection: which files.
@@ -171,6 +177,8 @@ class Request:
     bind: Sequence[str] | None = None
     retry: Retry | None = None
     bound_seconds: int | None = None
+    replicas: Sequence[Place | str] | None = None
+    files_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +229,8 @@ def write(value: object) -> Json:
         several = [sources] if isinstance(sources, (str, Place)) else sources
         words["sources"] = [_place(source) for source in several]
         words["destination"] = _place(value.destination)
+        if value.replicas is not None:
+            words["replicas"] = [_place(replica) for replica in value.replicas]
         return words
     if isinstance(value, datetime):
         return write_time(value)

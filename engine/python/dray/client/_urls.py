@@ -1,22 +1,50 @@
-"""Where an endpoint is: URLs to host, port and path; paths to what a URL may hold."""
+"""URLs to host, port and path, and names to what a URL holds (docs/reference/urls.md)."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from dray.client._errors import usage
 
-__all__ = ["DEFAULT_PORT", "Address", "parse_place", "parse_url"]
+__all__ = ["DEFAULT_PORT", "Address", "escape", "parse_place", "parse_url", "unescape"]
 
 DEFAULT_PORT = 4735
 """The port of an endpoint, where a ``dray://`` URL names none."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
-#: The path is the API's own kind of text: a question mark there is part of a name.
+#: What is wrong with a path, the endpoint says: one place knows the grammar.
 _URL = re.compile(r"(dray|https|http)://([^/?#\s]*)(.*)", re.DOTALL)
+
+
+#: What a path of the API writes as ``%HH``: what a URL means something else by, controls, ends of
+#: lines, turns of the text's direction.
+_ESCAPED = re.compile(
+    "[%?#\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|[\udc80-\udcff]+"
+)
+
+
+def escape(name: bytes | str) -> str:
+    """Write a name, or names with slashes between them, as URLs and paths of the API hold it.
+
+    :param name: bytes, or a text as :func:`os.fsdecode` gives it.
+    :raises DrayUsageError: for a zero byte, which no name holds.
+    """
+    text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+    if "\0" in text:
+        raise usage("a name cannot hold a zero byte", "give the name of a file")
+
+    def spell(found: re.Match[str]) -> str:
+        return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
+
+    return _ESCAPED.sub(spell, text)
+
+
+def unescape(text: str) -> bytes:
+    """Give the bytes of a name or path as an endpoint writes it; :func:`os.fsdecode` makes text."""
+    return unquote_to_bytes(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
 use dray_core::TransferId;
 use dray_endpoint::moment::Moment;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -281,9 +282,9 @@ pub(crate) struct Cancel {
 /// Something at an endpoint.
 #[derive(Debug, Args)]
 pub(crate) struct At {
-    /// dray://HOST[:PORT]/ROOT/PATH
+    /// dray://HOST[:PORT]/ROOT/PATH; any byte of a name may be written as %HH
     #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    pub(crate) url: OsString,
 
     #[command(flatten)]
     pub(crate) ask: Ask,

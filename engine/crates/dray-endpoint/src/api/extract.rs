@@ -277,12 +277,26 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Api>) -> Answer<Self> {
         let text = parts.uri.query().unwrap_or_default();
         let read: T = serde_html_form::from_str(text)
-            .map_err(|error| bad("read the query of the URL", error))?;
+            .map_err(|error| bad("read the query of the URL", in_field::<T>(text, &error)))?;
         read.check()?;
         if let Some(record) = parts.extensions.get::<Record>() {
             record.about(&read);
         }
         Ok(Self(read))
+    }
+}
+
+/// What is wrong with a query, with the field that it is about.
+fn in_field<T: DeserializeOwned>(query: &str, error: &serde_html_form::de::Error) -> String {
+    let words = error.to_string();
+    let fails_alike = |pair: &&str| {
+        let alone = serde_html_form::from_str::<T>(pair);
+        alone.is_err_and(|other| other.to_string() == words)
+    };
+    let pair = query.split('&').find(fails_alike);
+    match pair.and_then(|pair| pair.split('=').next()) {
+        Some(field) if !field.is_empty() && !words.contains(field) => format!("{field}: {words}"),
+        _ => words,
     }
 }
 

@@ -70,7 +70,7 @@ pub const fn code_of(kind: ErrorKind) -> StatusCode {
         }
         K::Unauthorized => StatusCode::UNAUTHORIZED,
         K::PermissionDenied | K::ReadOnly => StatusCode::FORBIDDEN,
-        K::NotFound => StatusCode::NOT_FOUND,
+        K::NotFound | K::NothingMatched => StatusCode::NOT_FOUND,
         K::AlreadyExists
         | K::IsADirectory
         | K::NotADirectory

@@ -36,8 +36,9 @@ impl Api {
         check_size(&request)?;
         let side = |url: &str| Side::parse(url, &self.config);
         let destination = side(&request.destination.url)?;
-        let sources = request.sources.iter().map(|place| side(&place.url));
+        let sources = request.origin_places().map(|place| side(&place.url));
         let sources = sources.collect::<Result<Vec<_>>>()?;
+        check_one_root(sources.get(..request.sources.len()).unwrap_or_default())?;
         if !destination.is_local() && !sources.iter().all(Side::is_local) {
             return Err(refused(
                 "neither side is at this endpoint",
@@ -72,6 +73,23 @@ impl Api {
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
         })
+    }
+}
+
+/// One session reads all sources: from one store.
+fn check_one_root(sources: &[Side]) -> Result<()> {
+    let root = |side: &Side| match side {
+        Side::Local(path) => (None, path.root.clone()),
+        Side::Remote { address, path } => (Some(address.clone()), path.root.clone()),
+    };
+    let mut roots = sources.iter().map(root);
+    let first = roots.next();
+    match roots.all(|other| Some(other) == first) {
+        true => Ok(()),
+        false => Err(refused(
+            "the sources lie at several endpoints or in several roots",
+            "make a transfer of each root; equal copies of one source are its `replicas`",
+        )),
     }
 }
 

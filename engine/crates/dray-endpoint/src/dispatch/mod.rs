@@ -431,7 +431,7 @@ impl Shared {
             true => Action::Stage,
             false => Action::Read,
         };
-        for source in &request.sources {
+        for source in request.origin_places() {
             ask(reading, &source.url)?;
         }
         ask(Action::Modify, &request.destination.url)
@@ -557,9 +557,8 @@ impl Shared {
             transfer: Some(job.id.to_string()),
             paths: job
                 .request
-                .sources
-                .get(job.source as usize)
-                .into_iter()
+                .origin(job.source as usize)
+                .iter()
                 .chain([&job.request.destination])
                 .map(|place| place.url.clone())
                 .collect(),

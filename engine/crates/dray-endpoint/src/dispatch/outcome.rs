@@ -31,7 +31,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
     let broken = |error: Error, is_sources: bool| {
         // Another replica may be better than one that has failed by itself; after the last the
         // first has its turn again, unless trying cannot help.
-        let count = u32::try_from(job.request.sources.len()).unwrap_or(1);
+        let count = u32::try_from(job.request.origins()).unwrap_or(1);
         let next = job.source + 1;
         let has_next = is_sources && next < count;
         Ending::Broken {
@@ -46,7 +46,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
     match &ended.ending {
         drive::Ending::Done { failed: 0 } => Ending::Done,
         drive::Ending::Done { .. } => {
-            let many = job.request.sources.len() > 1;
+            let many = job.request.origins() > 1;
             match (&report.temporary, &report.first) {
                 (Some(error), _) => broken(error.clone(), many && report.is_sources),
                 (None, Some(error)) if many && report.is_sources => broken(error.clone(), true),
@@ -74,7 +74,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
         | drive::Ending::Interrupted(error)
             if error.kind == ErrorKind::NoPlace =>
         {
-            let count = u32::try_from(job.request.sources.len()).unwrap_or(1);
+            let count = u32::try_from(job.request.origins()).unwrap_or(1);
             Ending::TurnedAway {
                 error: error.clone(),
                 // Another replica may have one.
@@ -84,7 +84,7 @@ pub(super) fn ending(job: &Job, ended: &Ended, report: &Report, is_stopped: bool
         drive::Ending::Unreachable(error) => broken(error.clone(), true),
         drive::Ending::Refused(error) | drive::Ending::Interrupted(error) => {
             let is_sources = matches!(error.end, End::Source | End::Network);
-            broken(error.clone(), is_sources && job.request.sources.len() > 1)
+            broken(error.clone(), is_sources && job.request.origins() > 1)
         }
     }
 }
@@ -103,7 +103,8 @@ mod tests {
         let place = |at: u32| serde_json::json!({"url": format!("dray://s{at}.example/data/x")});
         let request = serde_json::json!({
             "id": "t",
-            "sources": (0..sources).map(place).collect::<Vec<_>>(),
+            "sources": [place(0)],
+            "replicas": (1..sources).map(place).collect::<Vec<_>>(),
             "destination": {"url": "/data/x"},
         });
         let request: Request = serde_json::from_value(request).expect("good");

@@ -85,7 +85,7 @@ fn look(shared: &Shared, due: &mut Due, page: Vec<(i64, TransferId, Request)>) -
             next: now.after(Duration::from_secs(24 * 3_600)),
             expires: None,
         };
-        let places = request.sources.iter().chain([&request.destination]);
+        let places = request.origin_places().chain([&request.destination]);
         for place in places.filter(|place| place.ticket.is_some()) {
             let address = place.address.as_ref().unwrap_or(&place.url);
             let renewed = match away.contains(address) {

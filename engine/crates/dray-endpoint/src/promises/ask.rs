@@ -201,9 +201,11 @@ impl Places {
     fn passes(&self, owner: &str, request: &Request, source: u32) -> Vec<ResourceId> {
         let mut passed = vec![LINK];
         passed.extend(self.of_owner(owner));
-        let source = request.sources.get(source as usize);
-        let source = source.or(request.sources.first());
-        let urls = source.into_iter().chain([&request.destination]);
+        let origin = request.origin(source as usize).first();
+        let urls = origin
+            .or(request.sources.first())
+            .into_iter()
+            .chain([&request.destination]);
         for side in urls.filter_map(|place| Side::parse(&place.url, &self.config).ok()) {
             let found = match &side {
                 Side::Local(path) => self.find(&format!("root:{}", path.root)),

@@ -245,7 +245,8 @@ pub(super) fn read(
     let failed = sql("look at the queue");
     let statement = format!(
         "SELECT id, version, deadline, seq,
-         coalesce(json_extract(request, '$.sources[' || source || '].url'), source_url),
+         coalesce(CASE WHEN source > 0 THEN
+             json_extract(request, '$.replicas[' || (source - 1) || '].url') END, source_url),
          destination_url, principal, owner, coalesce(activity, ''), class, priority,
          max(submitted_at, coalesce(not_before, submitted_at)),
          started_at IS NOT NULL,

@@ -198,6 +198,34 @@ CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
 ",
+    // Several sources were replicas; they have a field of their own now. A question mark and a hash
+    // of a path are escaped now.
+    "
+UPDATE transfers SET request = json_set(request,
+        '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(request, '$.sources')
+            WHERE key > 0),
+        '$.sources', json_array(json_extract(request, '$.sources[0]')))
+    WHERE json_array_length(request, '$.sources') > 1;
+UPDATE transfers SET essence = json_set(essence,
+        '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(essence, '$.sources')
+            WHERE key > 0),
+        '$.sources', json_array(json_extract(essence, '$.sources[0]')))
+    WHERE json_valid(essence) AND json_array_length(essence, '$.sources') > 1;
+UPDATE transfers SET
+    source_url = replace(replace(source_url, '?', '%3F'), '#', '%23'),
+    destination_url = replace(replace(destination_url, '?', '%3F'), '#', '%23'),
+    request = json_set(request,
+        '$.sources', (SELECT json_group_array(json_set(value, '$.url',
+            replace(replace(json_extract(value, '$.url'), '?', '%3F'), '#', '%23')))
+            FROM json_each(request, '$.sources')),
+        '$.destination.url',
+        replace(replace(json_extract(request, '$.destination.url'), '?', '%3F'), '#', '%23'))
+    WHERE instr(source_url || destination_url, '?') + instr(source_url || destination_url, '#') > 0;
+UPDATE tickets SET paths = replace(replace(paths, '?', '%3F'), '#', '%23');
+UPDATE staging SET
+    fast_path = replace(replace(fast_path, '?', '%3F'), '#', '%23'),
+    slow_path = replace(replace(slow_path, '?', '%3F'), '#', '%23');
+",
 ];
 
 /// An error of the database.
@@ -290,6 +318,41 @@ mod tests {
         drop(made);
         let error = open(&path).expect_err("newer");
         assert_eq!(error.kind, ErrorKind::LogVersion);
+    }
+
+    #[test]
+    fn sources_of_before_become_replicas_and_question_marks_are_escaped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let old = rusqlite::Connection::open(&path).expect("made");
+        let steps = STEPS.len() - 1;
+        for step in &STEPS[..steps] {
+            old.execute_batch(step).expect("a step");
+        }
+        old.pragma_update(None, "user_version", steps).expect("set");
+        let request = r#"{"sources":[{"url":"/d/a?"},{"url":"/d/b"},{"url":"/d/c"}],
+            "destination":{"url":"/d/to#"}}"#;
+        old.execute(
+            "INSERT INTO transfers (id, seq, owner, principal, state, version, attempt, tries,
+             barren, source, essence, request, tickets, class, source_url, destination_url,
+             submitted_at, failures, notices)
+             VALUES ('t', 1, '', '', 'queued', 1, 1, 0, 0, 0, ?1, ?1, '[]', '', '/d/a?', '/d/to#',
+             0, '', '')",
+            [request],
+        )
+        .expect("written");
+        drop(old);
+        let new = open(&path).expect("brought along");
+        let look = "SELECT request, source_url, destination_url FROM transfers";
+        let (request, source, to): (String, String, String) = new
+            .query_row(look, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .expect("read");
+        let request: serde_json::Value = serde_json::from_str(&request).expect("JSON");
+        assert_eq!(request["sources"], serde_json::json!([{"url": "/d/a%3F"}]));
+        let replicas = serde_json::json!([{"url": "/d/b"}, {"url": "/d/c"}]);
+        assert_eq!(request["replicas"], replicas);
+        assert_eq!(request["destination"]["url"], "/d/to%23");
+        assert_eq!((source.as_str(), to.as_str()), ("/d/a%3F", "/d/to%23"));
     }
 
     #[test]

@@ -316,7 +316,7 @@ fn take_one(
     if found.standing.state.is_terminal() {
         // A new attempt, also of another body: its sources may be others by now. What is safe is
         // known from the sink's log, not from here.
-        if found.essence != essence || staged.is_some() {
+        if !is_same(&found.essence, &essence) || staged.is_some() {
             super::staging::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
         // Conflicts while its partial data is being removed.
@@ -335,7 +335,7 @@ fn take_one(
         // Whoever attached would see it cancelled, and nobody would go on.
         next(found.standing, Command::Retry)?;
     }
-    if found.essence != essence {
+    if !is_same(&found.essence, &essence) {
         return Err(conflict(
             &id,
             "another request of yours under this id has not ended",
@@ -416,6 +416,13 @@ pub(super) fn told(effects: &mut Effects, row: &Row, now: Moment) {
         ..Event::new(EventKind::State, now)
     };
     effects.events.push((row.owner.as_str().into(), event));
+}
+
+/// Whether two requests are the same; one that an older version wrote may have its fields in another
+/// order.
+fn is_same(kept: &str, given: &str) -> bool {
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    kept == given || read(kept).is_some_and(|kept| Some(kept) == read(given))
 }
 
 fn conflict(id: &TransferId, cause: &str, remedy: &str) -> Error {

@@ -1,15 +1,19 @@
 //! What SRC means.
 
-use super::{LocalSource, Remote, Sources, Written, own_name, remote, resolve, usage};
+use super::{
+    LocalSource, Remote, Sources, Written, own_name, own_path, remote, resolve, shown, usage,
+};
 use crate::null::Null;
 use crate::web;
 use crate::xrootd::XrootdSource;
-use dray_core::path::escape;
-use dray_core::{Name, RelPath, Result};
+use dray_core::options::Links;
+use dray_core::url::encode;
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store_http::HttpUrl;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 /// What is read, as it was written.
 pub(super) struct ReadSources {
@@ -24,7 +28,7 @@ impl ReadSources {
         match (null(sources, written)?, XrootdSource::read(sources)?) {
             (Some(null), _) => read_null(null, written.recursive),
             (None, Some(source)) => read_xrootd(source, written.recursive),
-            (None, None) => read_sources(sources, written.recursive),
+            (None, None) => read_sources(sources, written),
         }
     }
 
@@ -94,7 +98,8 @@ fn read_xrootd(source: XrootdSource, recursive: bool) -> Result<ReadSources> {
     })
 }
 
-fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
+fn read_sources(sources: &[OsString], written: &Written<'_>) -> Result<ReadSources> {
+    let recursive = written.recursive;
     let mut local = Vec::new();
     let mut far: Option<(String, Vec<Vec<u8>>)> = None;
     let mut web: Vec<HttpUrl> = Vec::new();
@@ -107,7 +112,7 @@ fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
         }
         let name = match remote(source)? {
             None => {
-                let (read, name) = local_source(source, recursive)?;
+                let (read, name) = local_source(source, written)?;
                 local.push(read);
                 name
             }
@@ -146,16 +151,16 @@ fn read_sources(sources: &[OsString], recursive: bool) -> Result<ReadSources> {
     Ok(ReadSources { sources, names })
 }
 
-fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<Name>)> {
-    let words = escape(source.as_bytes());
+fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, Option<Name>)> {
+    let source = &*own_path(source)?;
+    let words = shown(Path::new(source));
     if source.is_empty() {
         return Err(usage("a SRC is empty", "name a file or a folder"));
     }
     let typed = Path::new(source);
     let contents = source.as_bytes().ends_with(b"/");
     let last = source.as_bytes().rsplit(|b| *b == b'/').next();
-    // A link named as a folder is followed; one that is named itself is not.
-    let path = if contents || matches!(last, Some(b"." | b"..")) {
+    let mut path = if contents || matches!(last, Some(b"." | b"..")) {
         resolve(typed)?
     } else {
         match typed.file_name() {
@@ -163,19 +168,24 @@ fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<
             None => resolve(typed)?,
         }
     };
+    // Its own name, whatever it leads to.
+    let typed_name = path.file_name().map(OsStr::to_owned);
+    if !contents && written.links != Links::Refuse && path.is_symlink() {
+        path = followed(&path, &words)?;
+    }
     let follows = if contents {
         path.metadata()
     } else {
         path.symlink_metadata()
     };
-    if follows.is_ok_and(|state| state.is_dir()) && !recursive {
+    if follows.is_ok_and(|state| state.is_dir()) && !written.recursive {
         let cause = format!("{words} is a folder");
         return Err(usage(
             cause,
             "add --recursive (-r) to copy it with everything in it",
         ));
     }
-    let name = match (contents, path.file_name()) {
+    let name = match (contents, typed_name) {
         (true, _) => None,
         (false, Some(name)) => Some(own_name(name.as_bytes())?),
         (false, None) => {
@@ -187,17 +197,48 @@ fn local_source(source: &OsStr, recursive: bool) -> Result<(LocalSource, Option<
         LocalSource {
             words,
             path,
+            name: name.clone(),
             contents,
         },
         name,
     ))
 }
 
+/// Where a link leads that was named as a source. A copy of the link itself would lead to something
+/// else at the destination, or nowhere.
+fn followed(link: &Path, words: &str) -> Result<PathBuf> {
+    let error = |kind, cause: String| {
+        Error::new(kind, End::Source, "read")
+            .cause(cause)
+            .remedy("name a file or a folder")
+    };
+    let state = link.metadata().map_err(|found| {
+        let cause = format!("{words} is a symbolic link that leads nowhere: {found}");
+        error(found.kind().into(), cause)
+    })?;
+    let kind = state.file_type();
+    if !(kind.is_file() || kind.is_dir()) {
+        let what = match (kind.is_fifo(), kind.is_socket()) {
+            (true, _) => "a pipe",
+            (_, true) => "a socket",
+            _ => "a device",
+        };
+        let cause = format!("{words} leads to {what}, whose bytes cannot be read twice");
+        return Err(
+            error(ErrorKind::Unsupported, cause).remedy("save them in a file, and copy that")
+        );
+    }
+    link.canonicalize().map_err(|found| {
+        let cause = format!("{words} leads to a file without a name: {found}");
+        error(found.kind().into(), cause)
+    })
+}
+
 fn remote_name(path: &[u8], recursive: bool) -> Result<Option<Name>> {
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     if last.is_empty() {
         if !recursive {
-            let cause = format!("{} means a folder's contents", escape(path));
+            let cause = format!("/{} means a folder's contents", encode(path));
             return Err(usage(cause, "add --recursive (-r)"));
         }
         return Ok(None);

@@ -135,8 +135,11 @@ impl Listing {
             match walk.lister.next() {
                 Some(Ok(item)) => self.take(item, &mut batch),
                 Some(Err(error)) => {
+                    let is_folder = walk.lister.failed_at_folder();
                     let error = rebase(&walk.root, self.rename.as_ref(), error);
-                    batch.fail(error);
+                    if !leaves_out(&self.filter, walk.root.contents, is_folder, &error) {
+                        batch.fail(error);
+                    }
                 }
                 None => {
                     self.walk = None;
@@ -184,6 +187,9 @@ impl Listing {
         let here = above.map_or_else(RelPath::root, |folder| folder.path.clone());
         let name = match &self.rename {
             Some(name) if item.depth == 0 && !walk.root.contents && !is_folder => name.clone(),
+            _ if item.depth == 0 && !walk.root.contents => {
+                walk.root.name.clone().unwrap_or_else(|| item.name.clone())
+            }
             _ => item.name.clone(),
         };
         let path = match here.join(&name) {
@@ -205,9 +211,8 @@ impl Listing {
         if !(is_folder || named || self.filter.takes(&path)) {
             return;
         }
-        let is_cut = self.range.is_some() || self.size.is_some();
-        if is_cut && matches!(item.kind, EntryKind::Symlink { .. }) {
-            batch.fail(no_bytes().file(&path));
+        if named && matches!(item.kind, EntryKind::Symlink { .. }) {
+            batch.fail(named_link().file(&path));
             return;
         }
         let index = FileIndex(self.next_index);
@@ -283,11 +288,25 @@ impl Listing {
     }
 }
 
-/// A link, where bytes of a file were asked for, or a file of some size.
-fn no_bytes() -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Source, "read the file")
-        .cause("it is a symbolic link, which has no bytes of its own, where those of a file were asked for")
-        .remedy("name the file that it leads to, or follow links (--links follow)")
+/// Whether an entry that cannot be listed is one that is not taken. The filter decides on every
+/// entry but the one that was named, whatever it is and whoever may read it.
+fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -> bool {
+    let Some(path) = error.file.as_ref().filter(|path| !path.is_root()) else {
+        return false;
+    };
+    let is_named = !contents && path.components().count() == 1;
+    let is_taken = match is_folder {
+        true => filter.enters(path),
+        false => filter.takes(path),
+    };
+    !is_named && !is_taken
+}
+
+/// A link that was named itself: a copy of it would lead to something else, or nowhere.
+fn named_link() -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
+        .cause("it is a symbolic link")
+        .remedy("name what it leads to, or follow links (links: follow)")
 }
 
 /// The path in the root's store of an entry whose path at the destination is `path`.
@@ -323,7 +342,7 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     let own = match (root.contents, rename) {
         (true, _) => None,
         (false, Some(name)) => Some(name.clone()),
-        (false, None) => root.path.name(),
+        (false, None) => root.name.clone().or_else(|| root.path.name()),
     };
     let below = path.components().skip(root.path.components().count());
     let names = own.into_iter().chain(below);

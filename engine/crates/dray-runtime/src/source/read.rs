@@ -227,7 +227,10 @@ fn fill(
                 return Err(
                     Error::new(ErrorKind::ShortRead, End::Source, "read the file")
                         .cause(format!("it ends at byte {}", at + filled as u64))
-                        .remedy("run the same command again once the file is left alone"),
+                        .remedy(
+                            "run the same command again once nobody writes to it; \
+                             leave out files whose sizes are made up, as in /sys (--exclude)",
+                        ),
                 );
             }
             filled += got;

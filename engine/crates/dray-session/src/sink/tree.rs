@@ -262,6 +262,7 @@ impl Sink {
                 (Node::File(Box::new(file)), InspectTask::File(key))
             }
             EntryKind::Symlink { target } => {
+                self.progress.links_listed += 1;
                 (Node::Symlink, InspectTask::Symlink { target, metadata })
             }
             EntryKind::Directory | EntryKind::DirectoryEnd => {

@@ -77,6 +77,9 @@ impl Source {
             self.progress.files_listed += 1;
             self.progress.bytes_listed += size;
         }
+        if matches!(entry.kind, EntryKind::Symlink { .. }) {
+            self.progress.links_listed += 1;
+        }
         if entry.kind == EntryKind::Directory {
             self.open_folders += 1;
             // They come with its end.

@@ -57,6 +57,7 @@ impl PosixStore {
             held_names: 0,
             top: None,
             entered: false,
+            failed_at_folder: false,
             sizeless: Cell::new(None),
             buffer: Vec::new(),
         };
@@ -121,6 +122,8 @@ pub(super) struct PosixLister {
     top: Option<Result<Listed>>,
     /// Whether the last item was a folder's beginning.
     entered: bool,
+    /// Whether the last error may be a folder's.
+    failed_at_folder: bool,
     /// A device, and whether files there have no size worth the name.
     sizeless: Cell<Option<(u64, bool)>>,
     buffer: Vec<u8>,
@@ -404,13 +407,18 @@ impl PosixLister {
         };
         let (fd, stat) = match self.open_child(&name, is_link) {
             Ok(opened) => opened,
-            Err(errno) => return Err(self.named(operation, &name, errno)),
+            Err(errno) => {
+                // A link that leads nowhere is one entry.
+                self.failed_at_folder = !(is_link && errno == Errno::NOENT);
+                return Err(self.named(operation, &name, errno));
+            }
         };
         let (device, inode) = (device_of(&stat), stat.st_ino);
         let depth = self.frames.last().map_or(0, |above| above.depth);
         if is_link && FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return self.followed_file(name, &stat);
         }
+        self.failed_at_folder = true;
         if !self.options.recursive {
             return Err(self
                 .named("copy", &name, Errno::ISDIR)
@@ -528,6 +536,7 @@ impl Iterator for PosixLister {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.entered = false;
+        self.failed_at_folder = false;
         if let Some(top) = self.top.take() {
             return Some(top);
         }
@@ -542,6 +551,7 @@ impl Iterator for PosixLister {
             }
             if !frame.is_read {
                 if let Err(errno) = self.fill() {
+                    self.failed_at_folder = true;
                     if let Some(frame) = self.frames.last_mut() {
                         frame.is_read = true;
                     }
@@ -563,6 +573,10 @@ impl Lister for PosixLister {
         if std::mem::take(&mut self.entered) {
             self.leave();
         }
+    }
+
+    fn failed_at_folder(&self) -> bool {
+        self.failed_at_folder
     }
 }
 

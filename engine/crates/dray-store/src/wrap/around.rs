@@ -444,6 +444,10 @@ impl<H: Hook> Lister for AroundLister<H> {
     fn skip_folder(&mut self) {
         self.inner.skip_folder();
     }
+
+    fn failed_at_folder(&self) -> bool {
+        self.inner.failed_at_folder()
+    }
 }
 
 /// An open file of a wrapped store.

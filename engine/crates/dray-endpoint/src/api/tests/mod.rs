@@ -323,7 +323,8 @@ fn bounds_stand_in_the_document() {
     assert_eq!(request["required"], json!(["sources", "destination"]));
     let field = |name: &str| &request["properties"][name];
     assert_eq!(field("priority")["maximum"], json!(9));
-    assert_eq!(field("sources")["maxItems"], json!(16));
+    assert_eq!(field("sources")["maxItems"], json!(256));
+    assert_eq!(field("replicas")["maxItems"], json!(15));
     let streams = &document["components"]["schemas"]["Streams"]["oneOf"];
     assert_eq!(streams[0]["maximum"], json!(64));
     assert_eq!(streams[1]["enum"], json!(["auto"]));

@@ -37,6 +37,14 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
+/// What the command line says to its user, to whoever submits transfers.
+fn to_callers(text: &str) -> String {
+    text.replace(
+        "run the same command again",
+        "submit the same transfer again",
+    )
+}
+
 impl From<&Error> for ErrorParts {
     fn from(error: &Error) -> Self {
         Self {
@@ -49,8 +57,8 @@ impl From<&Error> for ErrorParts {
                 .as_ref()
                 .map(|file| place::encode(file.as_bytes())),
             cause: error.cause.clone(),
-            remedy: error.remedy.clone(),
-            message: error.to_string(),
+            remedy: to_callers(&error.remedy),
+            message: to_callers(&error.to_string()),
             admission: None,
         }
     }

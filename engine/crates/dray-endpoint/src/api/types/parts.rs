@@ -29,6 +29,9 @@ pub struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub address: Option<String>,
+    /// Bytes of the one file there, as the ticket's answer says: replicas are compared by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
 }
 
 // A ticket must not get into a log by way of a debug line.
@@ -39,6 +42,7 @@ impl std::fmt::Debug for Place {
             .field("ticket", &self.ticket.as_ref().map(|_| "..."))
             .field("key", &self.key)
             .field("address", &self.address)
+            .field("size", &self.size)
             .finish()
     }
 }

@@ -10,12 +10,14 @@ use dray_core::options::{Durability, Overwrite};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use utoipa::ToSchema;
 
-/// Replicas of one transfer at the most.
-const SOURCES_MAX: usize = 16;
+/// Sources of one transfer at the most; as many as a ticket has paths.
+const SOURCES_MAX: usize = 256;
+/// Other replicas of the one source.
+const REPLICAS_MAX: usize = 15;
 /// Addresses of one transfer.
 const BIND_MAX: usize = 16;
 
@@ -40,9 +42,14 @@ pub struct Request {
     )]
     #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<TransferId>,
-    /// Equal replicas, tried in turn.
-    #[schema(min_items = 1, max_items = 16)]
+    /// What is copied: all of them, into the destination's folder if they are several. They lie in one
+    /// root of one endpoint.
+    #[schema(min_items = 1, max_items = 256)]
     pub sources: Vec<Place>,
+    /// Equal copies of the one source, for its turn when it fails. Each must have the source's size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 15)]
+    pub replicas: Vec<Place>,
     /// What is written to.
     pub destination: Place,
     /// What the one file must be.
@@ -51,6 +58,10 @@ pub struct Request {
     /// Which entries are taken.
     #[serde(default)]
     pub selection: Selection,
+    /// Files that it takes at the least, those that are there already counted too; 1 where it is not
+    /// said. 0: nothing to copy is no error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_min: Option<u64>,
     /// What it is owed; `background`, with a deadline `deadline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<words::Class>)]
@@ -136,6 +147,9 @@ pub struct Request {
     pub bound_seconds: Option<u64>,
 }
 
+/// Files of a transfer at the least, where nobody says how many.
+const FILES_MIN: u64 = 1;
+
 const fn priority_default() -> u8 {
     3
 }
@@ -175,10 +189,44 @@ impl Request {
         range.or(content).or(self.bytes_expected)
     }
 
+    /// How many of the sources' origins there are to choose from: them and each replica.
+    #[must_use]
+    pub const fn origins(&self) -> usize {
+        1 + self.replicas.len()
+    }
+
+    /// What a session reads: all sources, or from 1 on the replica of the one.
+    #[must_use]
+    pub fn origin(&self, index: usize) -> &[Place] {
+        match index.checked_sub(1) {
+            None => &self.sources,
+            Some(replica) => self.replicas.get(replica..=replica).unwrap_or_default(),
+        }
+    }
+
+    /// Everything that may be read.
+    pub fn origin_places(&self) -> impl Iterator<Item = &Place> {
+        self.sources.iter().chain(&self.replicas)
+    }
+
+    /// Whether the destination is a folder: what is copied has its own name in it.
+    #[must_use]
+    pub fn is_into_folder(&self) -> bool {
+        let several = self.sources.len() > 1;
+        several || self.selection.recursive || self.destination.url.ends_with('/')
+    }
+
+    /// Files that it takes at the least.
+    #[must_use]
+    pub fn files_min(&self) -> u64 {
+        self.files_min.unwrap_or(FILES_MIN)
+    }
+
     /// Every place in it.
     pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.sources
             .iter_mut()
+            .chain(&mut self.replicas)
             .chain(std::iter::once(&mut self.destination))
     }
 
@@ -197,26 +245,42 @@ impl Request {
         self.id = None;
         // Who says nothing means what is usual; a row of an earlier version has it filled in.
         self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);
+        self.files_min = self.files_min.filter(|least| *least != FILES_MIN);
         for place in self.places_mut() {
             (place.ticket, place.key, place.address) = (None, None, None);
+            place.size = None;
         }
         self
     }
 }
 
-/// Into a folder goes a file under its own name, so that replicas of one name are one file there.
+/// The name at the end of a place; empty where the contents of a folder are meant.
+fn name(place: &Place) -> Result<Vec<u8>> {
+    decode(place.url.rsplit('/').next().unwrap_or_default())
+}
+
+/// Into a folder goes a file under its own name: two sources of one name would be one file there, and
+/// replicas have the name of what they replace.
 fn check_names(request: &Request) -> Result<()> {
-    if !(request.selection.recursive || request.destination.url.ends_with('/')) {
+    if !request.is_into_folder() {
         return Ok(());
     }
-    // What ends in a slash has no name: its contents are meant.
-    let name = |place: &Place| decode(place.url.rsplit('/').next().unwrap_or_default());
-    let (first, others) = match request.sources.split_first() {
-        Some((first, others)) => (name(first)?, others),
-        None => return Ok(()),
-    };
-    for other in others {
-        if name(other)? != first {
+    let mut names = BTreeSet::new();
+    for source in &request.sources {
+        let name = name(source)?;
+        if !name.is_empty() && !names.insert(name) {
+            let cause = format!(
+                "two end in the name of {}: one would replace the other",
+                source.url
+            );
+            return Err(refused(
+                "sources",
+                format!("{cause}. Make a transfer of each"),
+            ));
+        }
+    }
+    for replica in &request.replicas {
+        if !names.contains(&name(replica)?) && !(names.is_empty() && name(replica)?.is_empty()) {
             let remedy = match request.selection.recursive {
                 // Then what is in them goes there, whatever they are called.
                 true => "End each with a slash: then what is in it goes into the destination",
@@ -224,7 +288,43 @@ fn check_names(request: &Request) -> Result<()> {
             };
             let cause = "replicas that go into a folder have one name, the one they get there; \
                          these differ";
-            return Err(refused("sources", format!("{cause}. {remedy}")));
+            return Err(refused("replicas", format!("{cause}. {remedy}")));
+        }
+    }
+    Ok(())
+}
+
+/// Several sources are no replicas, and nothing that is about one file is about them.
+fn check_several(request: &Request) -> Result<()> {
+    if request.sources.len() <= 1 {
+        return Ok(());
+    }
+    if !request.replicas.is_empty() {
+        let cause = "replicas are of one source, this request has several";
+        return Err(refused("replicas", cause));
+    }
+    if request.content.is_some() || request.selection.range.is_some() {
+        let cause = "content and range are about one file, this request has several sources";
+        return Err(refused("sources", cause));
+    }
+    Ok(())
+}
+
+/// Replicas are equal: of one size, as far as it was said with their tickets and with the request.
+fn check_sizes(request: &Request) -> Result<()> {
+    let mut known: Option<(&str, u64)> = None;
+    let content = request.content.as_ref().and_then(|content| content.size);
+    if let Some(size) = content.filter(|_| request.selection.range.is_none()) {
+        known = Some(("content.size", size));
+    }
+    for place in request.origin_places().filter(|_| request.origins() > 1) {
+        let Some(size) = place.size else { continue };
+        match known {
+            Some((other, asked)) if asked != size => {
+                let cause = format!("{} has {size} bytes, {other} has {asked}", place.url);
+                return Err(refused("replicas", format!("{cause}. Name equal replicas")));
+            }
+            _ => known = Some((&place.url, size)),
         }
     }
     Ok(())
@@ -236,7 +336,7 @@ impl Check for Request {
     }
 
     fn about(&self) -> Vec<String> {
-        let places = self.sources.iter().chain([&self.destination]);
+        let places = self.origin_places().chain([&self.destination]);
         places.map(|place| place.url.clone()).collect()
     }
 
@@ -245,8 +345,14 @@ impl Check for Request {
         for (index, place) in self.sources.iter().enumerate() {
             place.check(&format!("sources[{index}]"))?;
         }
+        checks::count("replicas", self.replicas.len(), &(0..=REPLICAS_MAX))?;
+        for (index, place) in self.replicas.iter().enumerate() {
+            place.check(&format!("replicas[{index}]"))?;
+        }
         self.destination.check("destination")?;
+        check_several(self)?;
         check_names(self)?;
+        check_sizes(self)?;
         self.selection.check()?;
         if let Some(content) = &self.content {
             content.check()?;
@@ -310,7 +416,8 @@ mod tests {
     fn replicas_that_go_into_a_folder_have_one_name() {
         let with = |urls: &[&str], to: &str, recursive: bool| {
             request(|value| {
-                let places: Vec<_> = urls.iter().map(|url| json!({ "url": url })).collect();
+                let mut places: Vec<_> = urls.iter().map(|url| json!({ "url": url })).collect();
+                value["replicas"] = places.split_off(1).into();
                 value["sources"] = places.into();
                 value["destination"]["url"] = to.into();
                 value["selection"]["recursive"] = recursive.into();
@@ -330,11 +437,61 @@ mod tests {
     }
 
     #[test]
+    fn several_sources_are_all_copied_and_are_no_replicas() {
+        let with = |urls: &[&str], change: &dyn Fn(&mut Value)| {
+            request(|value| {
+                let places: Vec<_> = urls.iter().map(|url| json!({ "url": url })).collect();
+                value["sources"] = places.into();
+                change(value);
+            })
+        };
+        let two = ["/data/a", "/data/b"];
+        let good = with(&two, &|_| {}).expect("good");
+        assert!(good.is_into_folder() && good.origins() == 1);
+        assert_eq!(good.origin(0).len(), 2);
+        assert!(good.origin(1).is_empty());
+        for (urls, words, change) in [
+            (["/data/a", "/else/a"], "replace", json!({})),
+            (["/data/a", "/else/%61"], "replace", json!({})),
+            (two, "replicas", json!({"replicas": [{"url": "/data/c"}]})),
+            (two, "one file", json!({"content": {"size": 1}})),
+        ] {
+            let refused = with(&urls, &|value| {
+                for (field, given) in change.as_object().expect("fields") {
+                    value[field] = given.clone();
+                }
+            });
+            let refused = refused.expect_err(words);
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+
+    #[test]
+    fn replicas_whose_sizes_differ_are_refused_by_name() {
+        let with = |sizes: [Value; 2], content: Value| {
+            request(|value| {
+                value["sources"] = json!([{"url": "/data/a", "size": sizes[0]}]);
+                value["replicas"] = json!([{"url": "dray://b/data/a", "size": sizes[1]}]);
+                value["content"] = content.clone();
+            })
+        };
+        let refused = with([json!(1), json!(2)], json!(null)).expect_err("differ");
+        assert!(
+            refused.contains("/data/a") && refused.contains("dray://b/data/a"),
+            "{refused}"
+        );
+        assert!(with([json!(1), json!(1)], json!({"size": 2})).is_err());
+        assert!(with([json!(1), json!(null)], json!({"size": 1})).is_ok());
+    }
+
+    #[test]
     fn the_usual_number_of_streams_is_the_same_as_none() {
         let with = |streams: Value| request(|v| v["streams"] = streams.clone()).expect("good");
         let essence = |request: Request| request.essence();
         let none = essence(request(|_| {}).expect("good"));
         assert_eq!(essence(with(json!(4))), none);
+        let least = request(|v| v["files_min"] = json!(1)).expect("good");
+        assert_eq!(essence(least), none);
         assert_ne!(essence(with(json!(5))), none);
         assert_eq!(with(json!("auto")).streams, Some(Streams::Auto));
         assert_ne!(essence(with(json!("auto"))), none);
@@ -365,6 +522,8 @@ mod tests {
             ("id", json!("x".repeat(65))),
             ("sources", json!([])),
             ("sources", json!(vec![json!({"url": "/a"}); 17])),
+            ("sources", json!(vec![json!({"url": "/a/"}); 257])),
+            ("replicas", json!(vec![json!({"url": "/a"}); 16])),
             ("labels", json!({"a:b": "c"})),
             ("labels", json!({"a": "c".repeat(257)})),
             ("activity", json!("a\nb")),
