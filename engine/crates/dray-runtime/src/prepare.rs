@@ -354,10 +354,7 @@ pub fn open_destination(
 }
 
 /// Opens a destination. What goes wrong with its log is told of the folder: its user named that.
-pub(crate) fn open_at(
-    request: DestinationRequest,
-    selection: &Selection,
-) -> Result<Destination> {
+pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Result<Destination> {
     let words = request.words.clone();
     Destination::open_for(request, selection).map_err(|error| {
         let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());

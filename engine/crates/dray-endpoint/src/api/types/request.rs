@@ -280,7 +280,12 @@ fn check_names(request: &Request) -> Result<()> {
         }
     }
     for replica in &request.replicas {
-        if !names.contains(&name(replica)?) && !(names.is_empty() && name(replica)?.is_empty()) {
+        let own = name(replica)?;
+        let is_same = match names.is_empty() {
+            true => own.is_empty(),
+            false => names.contains(&own),
+        };
+        if !is_same {
             let remedy = match request.selection.recursive {
                 // Then what is in them goes there, whatever they are called.
                 true => "End each with a slash: then what is in it goes into the destination",
