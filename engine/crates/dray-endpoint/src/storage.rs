@@ -348,7 +348,8 @@ pub fn checksum(
     given: &Given,
 ) -> Result<ChecksumAnswer> {
     let operation = "sum the file";
-    let file = root.store().open_read(&path.path, ReadPurpose::Transfer)?;
+    // What is answered as read is what the storage has, not what this host remembers.
+    let file = root.store().open_read(&path.path, ReadPurpose::ReadBack)?;
     let before = file.state()?;
     // Of the file that is open: another one may have its name by now.
     let known = file.known_sums().unwrap_or_default();

@@ -148,8 +148,8 @@ pub enum ReadPurpose {
     /// To be sent.
     #[default]
     Transfer,
-    /// To be checked after it was written: what the system still holds in memory is dropped first
-    /// where possible, so that the storage itself is read.
+    /// To be checked after it was written: the storage itself is read, and no cache of this host. What
+    /// was written and not synced is written back first, where the system does so for such reads.
     ReadBack,
 }
 

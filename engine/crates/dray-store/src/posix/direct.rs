@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Offsets, lengths and memory are multiples of it: no device in use asks for more.
-const ALIGNMENT: usize = 4096;
+pub(super) const ALIGNMENT: usize = 4096;
 
 /// Smaller files are not opened again: they travel in packs, or are over before it pays.
 const LARGE: u64 = 1 << 20;
@@ -26,9 +26,18 @@ impl Direct {
     /// is no file or not large.
     pub(super) fn of(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
+        if size_of(&stat) < LARGE {
+            return None;
+        }
+        Self::of_any_size(fd, access)
+    }
+
+    /// The same for a file of any size.
+    pub(super) fn of_any_size(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
+        let stat = rustix::fs::fstat(fd).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         // To open anything else might wait for its other end.
-        if !is_file || size_of(&stat) < LARGE {
+        if !is_file {
             return None;
         }
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

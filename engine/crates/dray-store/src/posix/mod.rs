@@ -14,6 +14,7 @@ mod read;
 mod resolve;
 mod share;
 mod sync;
+mod uncached;
 mod write;
 
 use crate::errno;

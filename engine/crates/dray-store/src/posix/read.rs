@@ -2,12 +2,13 @@
 
 use super::direct::Direct;
 use super::share::may_share;
+use super::uncached;
 use super::{Place, PosixStore, attributes, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{ReadPurpose, ReadState};
 use dray_core::{ByteRange, End, RelPath, Result, Sums};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 /// A file is opened without following a link at its end, and without waiting for the other end of
@@ -34,14 +35,15 @@ impl PosixStore {
             other => other,
         }
         .map_err(|errno| place.error("open the file", errno))?;
-        if purpose == ReadPurpose::ReadBack {
-            // Advice only: what cannot be dropped is read from memory.
-            let _ = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
-        }
-        let wants_direct = self.is_direct && purpose == ReadPurpose::Transfer;
-        let direct = wants_direct.then(|| Direct::of(fd.as_fd(), OFlags::RDONLY));
+        let is_uncached = purpose == ReadPurpose::ReadBack;
+        let wants_direct = self.is_direct || is_uncached;
+        let direct = wants_direct.then(|| match is_uncached {
+            true => Direct::of_any_size(fd.as_fd(), OFlags::RDONLY),
+            false => Direct::of(fd.as_fd(), OFlags::RDONLY),
+        });
         Ok(PosixRead {
             direct: direct.flatten(),
+            is_uncached,
             shares_blocks: self.shares_blocks
                 && rustix::fs::fstatfs(&fd).is_ok_and(|kind| may_share(kind.f_type as u64)),
             fd,
@@ -55,6 +57,8 @@ impl PosixStore {
 pub(super) struct PosixRead {
     fd: OwnedFd,
     direct: Option<Direct>,
+    /// No byte may come from a cache of this host.
+    is_uncached: bool,
     shares_blocks: bool,
     place: Place,
 }
@@ -62,6 +66,10 @@ pub(super) struct PosixRead {
 impl ReadHandle for PosixRead {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let direct = self.direct.as_ref();
+        if self.is_uncached {
+            return uncached::read_at(self.fd.as_fd(), direct, offset, buffer)
+                .map_err(|errno| uncached::error(&self.place, errno));
+        }
         direct
             .and_then(|direct| direct.read_at(offset, buffer))
             .unwrap_or_else(|| read_at(&self.fd, offset, buffer))

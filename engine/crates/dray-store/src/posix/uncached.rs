@@ -1,0 +1,161 @@
+//! Reading what the storage has, and not what this host remembers of it.
+//!
+//! After a failed write-back the page cache shows bytes that the disk never got, and a later sync
+//! succeeds (ext4 keeps the blocks as unwritten). So a read through the cache proves nothing.
+//!
+//! Invariant: each byte given here was read from below the page cache, except on file systems that lie
+//! in memory anyhow. Cached pages are dropped first, and then reads go directly where the file system
+//! has direct reads: some of them (ext4 with journalled data) quietly take the cache all the same. Where
+//! it has none, the page that is about to be read is asked for without waiting: if it is there at once,
+//! it is still cached, and the read is refused.
+
+use super::Place;
+use super::direct::{ALIGNMENT, Direct};
+use dray_core::{Error, Status};
+use rustix::fd::BorrowedFd;
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
+use std::num::NonZeroU64;
+
+/// Bytes that go over memory of this module's own when the caller's is not aligned.
+const BOUNCE_BYTES: usize = 256 << 10;
+
+/// How often pages that stay cached are written back and dropped before that is an error: who has just
+/// read them may hold them for a moment.
+const TRIES: u32 = 3;
+
+/// File systems that lie in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).
+const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+/// Pages that cannot be dropped from the cache.
+const HELD: Errno = Errno::BUSY;
+
+/// Reads at `offset`, past the cache. As `pread`; nothing at the file's end.
+pub(super) fn read_at(
+    fd: BorrowedFd<'_>,
+    direct: Option<&Direct>,
+    offset: u64,
+    buffer: &mut [u8],
+) -> rustix::io::Result<usize> {
+    if buffer.is_empty() {
+        return Ok(0);
+    }
+    drop_cached(fd, offset, buffer.len() as u64);
+    if let Some(direct) = direct {
+        if let Some(read) = direct.read_at(offset, buffer) {
+            return read;
+        }
+        if let Some(read) = bounce(direct, offset, buffer) {
+            return read;
+        }
+    }
+    read_dropped(fd, offset, buffer)
+}
+
+/// Pages as a whole: those that lie in the range in part only would stay.
+fn drop_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) {
+    let start = offset - offset % ALIGNMENT as u64;
+    let length = NonZeroU64::new((offset - start + length).next_multiple_of(ALIGNMENT as u64));
+    let _ = rustix::fs::fadvise(fd, start, length, Advice::DontNeed);
+}
+
+/// Reads by aligned memory; `None` where the storage wants more than that.
+fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io::Result<usize>> {
+    let skip = (offset % ALIGNMENT as u64) as usize;
+    let wanted = (skip + buffer.len().min(BOUNCE_BYTES)).next_multiple_of(ALIGNMENT);
+    let mut memory = vec![0; wanted + ALIGNMENT];
+    let address = memory.as_ptr().addr();
+    let start = address.next_multiple_of(ALIGNMENT) - address;
+    let aligned = &mut memory[start..start + wanted];
+    let read = direct.read_at(offset - skip as u64, aligned)?;
+    Some(read.map(|count| {
+        let got = count.saturating_sub(skip).min(buffer.len());
+        buffer[..got].copy_from_slice(&aligned[skip..skip + got]);
+        got
+    }))
+}
+
+/// Reads through the cache what is not in it.
+fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    let is_in_memory = rustix::fs::fstatfs(fd)
+        .is_ok_and(|kind| IN_MEMORY.contains(&u64::try_from(kind.f_type).unwrap_or(0)));
+    let mut tries = 0;
+    while !is_in_memory && is_cached(fd, offset) {
+        tries += 1;
+        if tries > TRIES {
+            return Err(HELD);
+        }
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(fd))?;
+        drop_cached(fd, offset, buffer.len() as u64);
+    }
+    rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
+}
+
+/// Whether the page at `offset` would be given at once. What the file system cannot say counts as no.
+fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
+    let mut byte = [0; 1];
+    let mut slices = [IoSliceMut::new(&mut byte)];
+    rustix::io::preadv2(fd, &mut slices, offset, ReadWriteFlags::NOWAIT).is_ok_and(|got| got > 0)
+}
+
+/// The error of a read past the cache.
+pub(super) fn error(place: &Place, errno: Errno) -> Error {
+    let error = place.error("read the file back", errno);
+    if errno == HELD {
+        return error
+            .status(Status::Temporary)
+            .cause("its pages stay in the page cache")
+            .remedy("end what maps the partial file; run the same command again");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::posix::{PosixOptions, PosixStore};
+    use crate::store::Store;
+    use crate::types::ReadPurpose;
+    use dray_core::{End, RelPath};
+
+    #[test]
+    fn any_part_of_any_file_is_read_past_the_cache() {
+        // Beside the build, which lies on a disk more often than a host's temporary files do.
+        let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let in_memory = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let content: Vec<u8> = (0..1_000_077_u32).map(|at| (at % 251) as u8).collect();
+        for folder in [on_disk.path(), in_memory.path()] {
+            std::fs::write(folder.join("file"), &content).expect("written");
+            let store =
+                PosixStore::open(folder, End::Sink, PosixOptions::default()).expect("opened");
+            let path = RelPath::parse(b"file").expect("good");
+            let file = store
+                .open_read(&path, ReadPurpose::ReadBack)
+                .expect("opened");
+            for (offset, length) in [
+                (0, content.len()),
+                (4096, 8192),
+                (4095, 2),
+                (1_000_000, 77),
+                (1_000_000, 500),
+                (3, 400_000),
+                (content.len(), 5),
+            ] {
+                let mut read = vec![0; length];
+                let mut filled = 0;
+                while filled < length {
+                    let at = (offset + filled) as u64;
+                    match file.read_at(at, &mut read[filled..]).expect("read") {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                let end = content.len().min(offset + length);
+                assert!(
+                    read[..filled] == content[offset..end],
+                    "{length} at {offset}"
+                );
+            }
+        }
+    }
+}
