@@ -17,10 +17,10 @@ from typing import Any
 
 MAGIC = b"DRAYLOG\n"
 LEASE_MAGIC = b"DRAYLEAS"
-VERSION = 1
+VERSIONS = range(1, 3)
 BODY_BYTES_MAX = 1 << 20
-HEADER, BEGIN, OBJECTS, RANGE, END, TENURE, CHECKPOINT, COMMIT, SYNCED = range(1, 10)
-HARMLESS = {BEGIN, OBJECTS, RANGE, CHECKPOINT, COMMIT, SYNCED}
+HEADER, BEGIN, OBJECTS, RANGE, END, TENURE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL = range(1, 11)
+HARMLESS = {BEGIN, OBJECTS, RANGE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL}
 ADLER = 65521
 
 
@@ -216,6 +216,7 @@ class File:
     facts: dict[str, Any]
     runs: dict[int, tuple[int, Sums]] = field(default_factory=dict)
     is_weak: bool = False
+    is_doubtful: bool = False
     partial_place: bytes = b""
 
     @property
@@ -245,6 +246,7 @@ class File:
             "path": escape(self.path),
             "number": self.number,
             "is_weak": self.is_weak,
+            "is_doubtful": self.is_doubtful,
             "done": done,
         }
         return facts | self.facts
@@ -314,7 +316,7 @@ def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
         value = tenure(body)
     elif kind == COMMIT:
         value = body.number("Q")
-    elif kind == SYNCED:
+    elif kind in (SYNCED, DOUBTFUL):
         value = body.number("I")
         body.number("I")
     else:
@@ -423,6 +425,9 @@ class Replay:
         elif step.kind == SYNCED and value in self.files:
             self.files[value].is_weak = False
             self.doubted.discard(value)
+        elif step.kind == DOUBTFUL and value in self.files:
+            self.files[value].is_doubtful = True
+            self.doubted.discard(value)
         elif step.kind == TENURE:
             if value["epoch"] <= self.tenure["epoch"]:
                 return False
@@ -497,7 +502,7 @@ def read_log(data: bytes) -> dict[str, Any]:
         raise LogError("log_version")
     if len(data) < 16 or crc32c(data[:12]) != struct.unpack_from("<I", data, 12)[0]:
         raise LogError("log_damaged")
-    if struct.unpack_from("<H", data, 8)[0] != VERSION:
+    if struct.unpack_from("<H", data, 8)[0] not in VERSIONS:
         raise LogError("log_version")
     first = look(data, 16, 0)
     if first is None or first.is_lost or first.kind != HEADER:

@@ -91,6 +91,7 @@ class Asked(TypedDict):
     order: str
     object_size: int | None
     verify: bool
+    resume: str
     checksum: str | None
     include: list[str]
     exclude: list[str]

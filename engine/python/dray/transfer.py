@@ -24,6 +24,7 @@ __all__ = [
     "Overwrite",
     "Profile",
     "Progress",
+    "ResumeMode",
     "Stage",
     "StrOrBytesPath",
     "TransferResult",
@@ -36,6 +37,7 @@ StrOrBytesPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 Overwrite = Literal["never", "if-different", "always"]
 Durability = Literal["none", "file", "object"]
+ResumeMode = Literal["verify", "trust"]
 Links = Literal["keep", "follow", "refuse"]
 TransferState = Literal["done", "failed"]
 Stage = Literal[
@@ -227,6 +229,7 @@ def copy(
     order: str = "layout",
     object_size: int | None = None,
     verify: bool = False,
+    resume: ResumeMode = "verify",
     checksum: str | None = None,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
@@ -262,6 +265,7 @@ def copy(
     :param object_size: bytes of an object, the unit of transfer and of resuming, 4 KiB to 64 MiB;
         by default 1 MiB.
     :param verify: read every file back before it gets its final name.
+    :param resume: read back and compare what an earlier run made durable, or trust its log.
     :param checksum: what the one file must have: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
     :param include: patterns of files to take, by name (``*.root``) or path (``run?/**``).
     :param exclude: patterns of files and folders to leave out.
@@ -289,6 +293,7 @@ def copy(
         "order": order,
         "object_size": object_size,
         "verify": verify,
+        "resume": resume,
         "checksum": checksum,
         "include": _patterns(include),
         "exclude": _patterns(exclude),

@@ -251,6 +251,7 @@ impl Cp {
         options::Options {
             order: self.order,
             verify: self.verify,
+            resume: self.resume.into(),
             xattrs: self.xattrs,
             checksum_attributes: self.checksum_attributes,
             rate: self.rate,
@@ -304,6 +305,11 @@ pub(crate) struct Cp {
     /// Read every file back from the destination's storage before it gets its name
     #[arg(long, help_heading = "How to copy")]
     pub(crate) verify: bool,
+
+    /// Bytes that an earlier run made durable: read them back from the destination's storage and compare
+    /// them, or trust the log
+    #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "How to copy")]
+    pub(crate) resume: Resume,
 
     /// Carry extended attributes
     #[arg(long, help_heading = "How to copy")]
@@ -472,6 +478,22 @@ pub(crate) enum Overwrite {
     Never,
     IfDifferent,
     Always,
+}
+
+/// See [`options::ResumeMode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Resume {
+    Verify,
+    Trust,
+}
+
+impl From<Resume> for options::ResumeMode {
+    fn from(resume: Resume) -> Self {
+        match resume {
+            Resume::Verify => Self::Verify,
+            Resume::Trust => Self::Trust,
+        }
+    }
 }
 
 /// As `cp --reflink` has it.

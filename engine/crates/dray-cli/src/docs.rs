@@ -67,6 +67,8 @@ was understood.
     read for it (in a pull: that arrived) |
 | `bytes_resumed` | bytes that an earlier run had made safe |
 | `bytes_adopted` | bytes of the files that were adopted |
+| `bytes_read_back` | bytes that were read back from the storage and compared, where this host is \
+    the destination; those of holes are not read |
 | `seconds` | time it took |
 | `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
 | `notices` | what deserves a word and is no failure |
@@ -86,6 +88,7 @@ JSON objects on lines of standard error. `event` says which:
   `failed` with the fields of `files_failed`. Adopted and skipped files have none.
 - `progress`, every second and at the end: `seconds`, `listing_done`, `files_listed`, `files_done`,
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
+  `bytes_read_back`,
   `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
   `silent_seconds` (for how long nothing has moved, from 10 on; else null),
   `streams` (data connections that are given objects, where this host reads or finds their number; else 0),

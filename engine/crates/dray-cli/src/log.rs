@@ -302,7 +302,11 @@ fn tell(found: &Found, arguments: &LogArgs, verify: bool) -> (Value, u64) {
                 human(file.key.size),
                 file.partial.name,
                 human(file.object_bytes.get()),
-                if file.is_weak { ", not synced" } else { "" },
+                match (file.is_weak, file.is_doubtful) {
+                    (_, true) => ", in doubt after a failed write",
+                    (true, false) => ", not synced",
+                    (false, false) => "",
+                },
             ));
         }
     }
@@ -379,6 +383,7 @@ fn file_json(path: &RelPath, file: &LoggedFile) -> Value {
         "object_bytes": file.object_bytes.get(),
         "partial": file.partial.name.to_string(),
         "synced": !file.is_weak,
+        "doubtful": file.is_doubtful,
         "safe": file.done.iter().map(range).collect::<Vec<_>>(),
     })
 }

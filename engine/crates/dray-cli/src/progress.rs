@@ -407,8 +407,12 @@ impl View {
         let held = self
             .bottleneck
             .map_or_else(String::new, |stage| format!(" ({})", held_up_by(stage)));
+        let read_back = match progress.bytes_read_back {
+            0 => String::new(),
+            bytes => format!(", {} read back", human(bytes)),
+        };
         format!(
-            "{} of {}{more}, files {} of {}{more}{failed}, {}/s{held}{eta}",
+            "{} of {}{more}, files {} of {}{more}{failed}{read_back}, {}/s{held}{eta}",
             human(progress.bytes_durable),
             human(progress.bytes_listed),
             progress.files_done,
@@ -430,6 +434,7 @@ impl View {
             "bytes_listed": progress.bytes_listed,
             "bytes_durable": progress.bytes_safe(),
             "bytes_remaining": self.bytes_remaining(),
+            "bytes_read_back": progress.bytes_read_back,
             "bytes_per_second": self.rate,
             "eta_seconds": self.eta_seconds(),
             "silent_seconds": self.silent_seconds,

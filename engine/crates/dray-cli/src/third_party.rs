@@ -271,6 +271,7 @@ fn request(
         },
         "object_size": options.object_bytes,
         "verify": options.verify,
+        "resume": options.resume,
         "xattrs": options.xattrs,
         "checksum_attributes": options.checksum_attributes,
         "clear_data": cp.peer.clear_data,

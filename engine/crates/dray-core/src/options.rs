@@ -28,6 +28,17 @@ pub enum Overwrite {
     Always,
 }
 
+/// What a sink does with ranges that an earlier run made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResumeMode {
+    /// Read them back from the storage and compare them before anything is built on them.
+    #[default]
+    Verify,
+    /// Believe the log. For storage that keeps what it has synced.
+    Trust,
+}
+
 /// Which object goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -70,6 +81,9 @@ pub struct Options {
     pub object_bytes: u64,
     /// Read the published file back and compare.
     pub verify: bool,
+    /// What to do with ranges that an earlier run made durable.
+    #[serde(default)]
+    pub resume: ResumeMode,
     /// Carry extended attributes.
     pub xattrs: bool,
     /// Sink keeps checksums of published files as extended attributes.
@@ -86,6 +100,7 @@ impl Default for Options {
             order: Order::default(),
             object_bytes: crate::plan::OBJECT_BYTES_DEFAULT,
             verify: false,
+            resume: ResumeMode::default(),
             xattrs: false,
             checksum_attributes: false,
             rate: None,

@@ -477,6 +477,7 @@ fn task(
                 .unwrap_or(plan::OBJECT_BYTES_DEFAULT)
                 .min(object_bytes_max),
             verify: request.verify,
+            resume: request.resume,
             xattrs: request.xattrs,
             checksum_attributes: request.checksum_attributes,
             // The shares give it out, also while it runs.

@@ -35,6 +35,7 @@ pub(crate) mod kind {
     pub(crate) const CHECKPOINT: u8 = 7;
     pub(crate) const COMMIT: u8 = 8;
     pub(crate) const FILE_SYNCED: u8 = 9;
+    pub(crate) const FILE_DOUBTFUL: u8 = 10;
 }
 
 impl Record {
@@ -49,6 +50,7 @@ impl Record {
             Self::Checkpoint(_) => kind::CHECKPOINT,
             Self::Commit { .. } => kind::COMMIT,
             Self::FileSynced(_) => kind::FILE_SYNCED,
+            Self::FileDoubtful(_) => kind::FILE_DOUBTFUL,
         }
     }
 
@@ -73,7 +75,7 @@ impl Record {
             Self::Tenure(tenure) => put_tenure(&mut out, tenure),
             Self::Checkpoint(checkpoint) => put_checkpoint(&mut out, checkpoint),
             Self::Commit { durable_before } => put_u64(&mut out, *durable_before),
-            Self::FileSynced(number) => {
+            Self::FileSynced(number) | Self::FileDoubtful(number) => {
                 put_u32(&mut out, number.0);
                 put_u32(&mut out, 0);
             }
@@ -110,6 +112,11 @@ impl Record {
                 let number = FileNumber(input.u32()?);
                 input.u32()?;
                 Self::FileSynced(number)
+            }
+            kind::FILE_DOUBTFUL => {
+                let number = FileNumber(input.u32()?);
+                input.u32()?;
+                Self::FileDoubtful(number)
             }
             _ => return None,
         };

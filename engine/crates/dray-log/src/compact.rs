@@ -146,7 +146,11 @@ pub(crate) fn rewrite<F: LogFile>(
     let mut live_bytes: BTreeMap<FileNumber, u64> = BTreeMap::new();
     for (number, (path, logged)) in files.by_number() {
         let begin = Record::FileBegin(number, begin_of(path, logged));
-        live_bytes.insert(number, writer.put(&begin, false)?);
+        let mut bytes = writer.put(&begin, false)?;
+        if logged.is_doubtful {
+            bytes += writer.put(&Record::FileDoubtful(number), false)?;
+        }
+        live_bytes.insert(number, bytes);
     }
     let mut windows = copy_ranges(&mut writer, old, files, &mut live_bytes)?.into_iter();
     loop {

@@ -15,7 +15,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 /// First bytes of every object log, of any version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
 /// The version written, and the newest that is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version that is read.
 pub const VERSION_OLDEST: u16 = 1;
 
@@ -175,11 +175,13 @@ mod tests {
 
     #[test]
     fn other_versions_and_other_files_are_refused_by_name() {
-        assert_eq!(check_prelude(&prelude()).expect("ours"), 1);
+        assert_eq!(check_prelude(&prelude()).expect("ours"), 2);
+        assert_eq!(check_prelude(&prelude_of(1)).expect("older"), 1);
         let newer = check_prelude(&prelude_of(258)).expect_err("newer");
         assert_eq!(newer.kind, ErrorKind::LogVersion);
         assert!(
-            newer.to_string().contains("version 258") && newer.cause.contains("reads version 1"),
+            newer.to_string().contains("version 258")
+                && newer.cause.contains("reads versions 1 to 2"),
             "{newer}"
         );
         let older = check_prelude(&prelude_of(0)).expect_err("older");

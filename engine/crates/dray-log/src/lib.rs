@@ -59,6 +59,7 @@ mod frame;
 pub mod lease;
 mod log;
 pub mod neighbours;
+pub mod pieces;
 pub mod place;
 mod record;
 mod recover;

@@ -8,7 +8,9 @@
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;
+use crate::pieces::copy_pieces;
 use crate::record::{FileBegin, FileNumber, Header, LoggedFile, PartialFile, Record, Tenure};
+use crate::recover::Recovery;
 use crate::scan::{Step, Walk, read_header};
 use dray_core::{Name, RelPath, Result};
 use std::collections::BTreeMap;
@@ -167,9 +169,10 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
 ///
 /// # Errors
 /// As [`ObjectLog::begin_file`] and [`ObjectLog::done`].
-pub fn adopt<L: ObjectLog>(
+pub fn adopt<L: ObjectLog, F: LogFile>(
     own: &mut L,
     path: &RelPath,
+    log: (&mut F, &Recovery),
     theirs: &LoggedFile,
     device: u64,
 ) -> Result<FileNumber> {
@@ -182,9 +185,11 @@ pub fn adopt<L: ObjectLog>(
             ..theirs.partial.clone()
         },
     })?;
-    for (range, sums) in theirs.done.iter() {
-        own.done(number, range, sums)?;
+    if theirs.is_doubtful {
+        own.file_doubtful(number)?;
     }
+    // Piece by piece: a later doubt about one of them costs no more than that one.
+    copy_pieces(own, number, log, theirs)?;
     Ok(number)
 }
 
@@ -308,13 +313,19 @@ mod tests {
         }
         theirs.commit().expect("committed");
         let left = theirs.file(&path("sub/a")).expect("unfinished").clone();
-        adopt(&mut own, &path("a"), &left, 9).expect("adopted");
+        let mut file = theirs.into_file();
+        let recovery = recover(&mut file).expect("reads").expect("a log");
+        adopt(&mut own, &path("a"), (&mut file, &recovery), &left, 9).expect("adopted");
+        let whole = ByteRange::between(0, 20);
+        let number = own.file(&path("a")).expect("unfinished").number;
         own.commit().expect("committed");
+        let pieces = own.pieces(number, whole).expect("read");
         let found = recover(&mut own.into_file())
             .expect("reads")
             .expect("a log");
         let file = &found.files[&path("a")];
         assert_eq!(file.done, left.done);
+        assert_eq!(pieces.len(), 2, "as they were recorded");
         assert_eq!((file.partial.inode, file.partial.device), (1, 9));
         assert!(!file.is_weak);
     }

@@ -163,6 +163,9 @@ pub struct LoggedFile {
     /// Whether some of `done` was recorded without a sync: good only within the boot of
     /// [`crate::Recovery::tenure`].
     pub is_weak: bool,
+    /// Whether a write or a sync of the partial file failed: what is written into it from then on
+    /// does not count, whatever a later sync says.
+    pub is_doubtful: bool,
     /// Records before this offset of the log no longer count.
     pub(crate) counts_from: u64,
     /// Bytes this file takes in the log.
@@ -178,6 +181,7 @@ impl LoggedFile {
             partial: begin.partial,
             done: SummedRanges::new(),
             is_weak: false,
+            is_doubtful: false,
             counts_from: offset,
             log_bytes: 0,
         };
@@ -197,6 +201,7 @@ pub(crate) enum Record {
     Checkpoint(Checkpoint),
     Commit { durable_before: u64 },
     FileSynced(FileNumber),
+    FileDoubtful(FileNumber),
 }
 
 /// A run of neighbouring objects that became safe together.

@@ -100,6 +100,8 @@ pub struct Recovery {
     pub damage: Option<Damage>,
     /// Records forgotten because of [`Limits`].
     pub over_limit: u64,
+    /// Version of the format the log is written in.
+    pub(crate) version: u16,
     pub(crate) next_file: FileNumber,
     pub(crate) first: u64,
     pub(crate) end: u64,
@@ -336,6 +338,14 @@ impl Replay {
                     self.doubted.remove(&number);
                 }
             }
+            Record::FileDoubtful(number) => {
+                self.seen(number);
+                if let Some(file) = self.files.get_mut(number) {
+                    file.is_doubtful = true;
+                    file.log_bytes += stride;
+                    self.doubted.remove(&number);
+                }
+            }
             Record::Commit { .. } => {}
         }
         true
@@ -426,6 +436,7 @@ impl Replay {
             torn_bytes: scan.file_bytes - scan.end,
             damage: (self.damage.count > 0).then_some(self.damage),
             over_limit: self.over_limit,
+            version: scan.version,
             next_file: FileNumber(self.next_file),
             first: scan.first,
             end: scan.end,

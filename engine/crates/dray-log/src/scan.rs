@@ -187,6 +187,8 @@ impl Walk {
 /// Shape of a whole log.
 pub(crate) struct Scan {
     pub(crate) header: Header,
+    /// Version of the format it is written in.
+    pub(crate) version: u16,
     /// Offset of the first record after the header.
     pub(crate) first: u64,
     /// Where the torn tail begins, or the file's end.
@@ -210,6 +212,7 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     if file_bytes == 0 {
         return Ok(None);
     }
+    let version = read_version(file, file_bytes)?;
     let (header, first) = read_header(file, file_bytes)?;
 
     let mut walk = Walk::new(header.nonce, first, file_bytes);
@@ -229,6 +232,7 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     let end = lost.into_iter().find(|offset| *offset >= durable);
     Ok(Some(Scan {
         header,
+        version,
         first,
         end: end.unwrap_or(file_bytes),
         file_bytes,
@@ -236,15 +240,19 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     }))
 }
 
-/// The header, and where the first record behind it begins. The prelude is judged first.
-pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
+fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
     let mut window = Window {
         start: 0,
         bytes: Vec::new(),
     };
     let prelude_bytes = file_bytes.min(PRELUDE_BYTES) as usize;
     let prelude = window.at(file, 0, prelude_bytes, file_bytes)?;
-    check_prelude(prelude.unwrap_or_default())?;
+    check_prelude(prelude.unwrap_or_default())
+}
+
+/// The header, and where the first record behind it begins. The prelude is judged first.
+pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
+    read_version(file, file_bytes)?;
     // The nonce is in the header, so the header's own head is bound to none.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
@@ -278,6 +286,7 @@ impl Loss {
                     | kind::CHECKPOINT
                     | kind::COMMIT
                     | kind::FILE_SYNCED
+                    | kind::FILE_DOUBTFUL
             )
         );
         Self {

@@ -56,6 +56,9 @@ pub struct Trusted {
     /// The partial file must be synced before `done` counts as durable; then
     /// [`crate::ObjectLog::file_synced`] says so in the log.
     pub must_sync: bool,
+    /// A write or a sync of the partial file failed: `done` moves to another partial file before
+    /// anything more is written.
+    pub is_doubtful: bool,
 }
 
 /// What to do with a file that the log knows.
@@ -124,6 +127,7 @@ pub fn judge(
             done: file.done.clone(),
             object_bytes: file.object_bytes,
             must_sync: file.is_weak && sink.durability != Durability::None,
+            is_doubtful: file.is_doubtful,
         }),
     }
 }

@@ -3,7 +3,7 @@
 use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
 use crate::compact::{DEAD_BYTES_MIN, Old, is_worth_it, rewrite, write_new};
 use crate::file::LogFile;
-use crate::frame::{FLAG_WEAK, write_record};
+use crate::frame::{FLAG_WEAK, VERSION, write_record};
 use crate::log::ObjectLog;
 use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Objects, Record, Tenure};
 use crate::recover::{Files, Recovery, partial_place};
@@ -39,15 +39,15 @@ impl Waiting {
 /// An [`ObjectLog`] in one [`LogFile`].
 #[derive(Debug)]
 pub struct UniversalLog<F> {
-    file: F,
-    header: Header,
+    pub(crate) file: F,
+    pub(crate) header: Header,
     tenure: Tenure,
-    files: Files,
+    pub(crate) files: Files,
     next_file: FileNumber,
     /// Offset of the first record after the header.
-    first: u64,
+    pub(crate) first: u64,
     /// Bytes written.
-    length: u64,
+    pub(crate) length: u64,
     /// Bytes known to be durable.
     durable: u64,
     waiting: Waiting,
@@ -140,7 +140,8 @@ impl<F: LogFile> UniversalLog<F> {
             is_given_up: false,
             compact_from: 0,
         };
-        if recovery.damage.is_some() {
+        // An older reader must not meet records that it does not know.
+        if recovery.damage.is_some() || recovery.version < VERSION {
             log.rewrite()?;
         } else {
             log.waiting.begins.push(Record::Tenure(tenure));
@@ -291,7 +292,9 @@ impl<F: LogFile> UniversalLog<F> {
         };
         for record in &self.waiting.begins {
             let number = match record {
-                Record::FileBegin(number, _) | Record::FileSynced(number) => Some(*number),
+                Record::FileBegin(number, _)
+                | Record::FileSynced(number)
+                | Record::FileDoubtful(number) => Some(*number),
                 _ => None,
             };
             group.put(number, 0, record);
@@ -451,6 +454,16 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
         self.waiting.begins.push(Record::FileSynced(number));
+        Ok(())
+    }
+
+    fn file_doubtful(&mut self, number: FileNumber) -> Result<()> {
+        self.usable()?;
+        let file = self.live(number, "record a failed write in the log")?;
+        if !std::mem::replace(&mut file.is_doubtful, true) {
+            self.waiting.begins.push(Record::FileDoubtful(number));
+            self.must_sync = true;
+        }
         Ok(())
     }
 

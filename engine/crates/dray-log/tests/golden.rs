@@ -61,6 +61,7 @@ fn describe_recovery(found: &Recovery) -> Value {
                     "born": file.partial.born,
                 },
                 "is_weak": file.is_weak,
+                "is_doubtful": file.is_doubtful,
                 "done": done,
             })
         })
@@ -217,6 +218,17 @@ fn goldens() -> Vec<(&'static str, Vec<u8>)> {
     let end = place_of(&log, &bytes, FILE_END, 0);
     let mut compacted = plain(Durability::File);
     compacted.compact().expect("memory");
+    let mut doubtful = plain(Durability::File);
+    let number = doubtful
+        .file(&path("run1/a.root"))
+        .expect("unfinished")
+        .number;
+    doubtful.file_doubtful(number).expect("live");
+    doubtful.commit().expect("memory");
+    let mut moved = plain(Durability::File);
+    let number = moved.file(&path("run1/a.root")).expect("unfinished").number;
+    moved.file_doubtful(number).expect("live");
+    moved.compact().expect("memory");
     let mut newer = bytes[..16].to_vec();
     newer[8] = 9;
     let crc = Sums::of(&newer[..12]).crc32c;
@@ -224,6 +236,8 @@ fn goldens() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("plain", bytes.clone()),
         ("compacted", compacted.file_bytes()),
+        ("doubtful", doubtful.file_bytes()),
+        ("doubtful-compacted", moved.file_bytes()),
         ("weak", plain(Durability::None).file_bytes()),
         ("new", new_log(Durability::Object).file_bytes()),
         ("empty", Vec::new()),
@@ -267,6 +281,68 @@ fn check(name: &str, bytes: &[u8], description: &Value) {
 fn golden_logs_are_written_and_read_as_ever() {
     for (name, bytes) in goldens() {
         check(&format!("{name}.log"), &bytes, &describe(&bytes));
+    }
+}
+
+/// Written by earlier versions: read as ever, and never written again.
+#[test]
+fn logs_of_earlier_versions_are_read() {
+    for name in ["version-1", "version-1-compacted"] {
+        let bytes = std::fs::read(folder().join(format!("{name}.log"))).expect("committed");
+        let text = serde_json::to_string_pretty(&describe(&bytes)).expect("plain values") + "\n";
+        let beside = folder().join(format!("{name}.log.json"));
+        if std::env::var_os("DRAY_BLESS").is_some() {
+            std::fs::write(&beside, &text).expect("written");
+        }
+        let described = std::fs::read_to_string(&beside).expect("committed");
+        assert_eq!(described, text, "{name}: it is read in another way");
+        assert_eq!(bytes[8], 1);
+    }
+}
+
+#[test]
+fn a_log_of_an_earlier_version_is_written_anew_when_it_is_resumed() {
+    let bytes = std::fs::read(folder().join("version-1.log")).expect("committed");
+    let mut file = MemoryFile::with_bytes(bytes);
+    let found = recover(&mut file).expect("whole").expect("made");
+    let files = found.files.clone();
+    let tenure = tenure(9, 9, Durability::File);
+    let mut file = Log::resume(file, found, tenure)
+        .expect("memory")
+        .into_file();
+    assert_eq!(file.bytes()[8], 2);
+    let again = recover(&mut file).expect("whole").expect("made");
+    assert!(again.files.keys().eq(files.keys()));
+    for (path, file) in &again.files {
+        assert_eq!(file.done, files[path].done, "{path}");
+    }
+}
+
+#[test]
+fn pieces_are_given_as_they_were_recorded() {
+    for compacts in [false, true] {
+        let mut log = plain(Durability::File);
+        if compacts {
+            log.compact().expect("memory");
+        }
+        let file = log.file(&path("run1/a.root")).expect("unfinished").clone();
+        let pieces = log
+            .pieces(file.number, ByteRange::between(0, 40_000))
+            .expect("memory");
+        let few = log
+            .pieces(file.number, ByteRange::between(9000, 21_000))
+            .expect("memory");
+        assert_eq!(few[..], pieces[1..3]);
+        let data = content("golden", 1, 40_000);
+        let objects: Vec<u64> = pieces
+            .iter()
+            .map(|(range, _)| range.offset / 4096)
+            .collect();
+        assert_eq!(objects, [2, 3, 5, 6, 7, 9]);
+        for (range, sums) in pieces {
+            let bytes = &data[range.offset as usize..range.end() as usize];
+            assert_eq!(sums, Sums::of(bytes));
+        }
     }
 }
 

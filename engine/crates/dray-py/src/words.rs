@@ -1,7 +1,7 @@
 //! Words and names: the engine's values as Python writes them.
 
 use crate::error::usage;
-use dray_core::options::{Durability, Links, Order, Overwrite};
+use dray_core::options::{Durability, Links, Order, Overwrite, ResumeMode};
 use dray_core::{Checksum, RelPath, Result, Sums};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -50,6 +50,11 @@ pub(crate) fn durability(text: &str) -> Result<Durability> {
         ("object", Durability::Object),
     ];
     choose("durability", text, &choices)
+}
+
+pub(crate) fn resume(text: &str) -> Result<ResumeMode> {
+    let choices = [("verify", ResumeMode::Verify), ("trust", ResumeMode::Trust)];
+    choose("resume", text, &choices)
 }
 
 pub(crate) fn overwrite(text: &str) -> Result<Overwrite> {

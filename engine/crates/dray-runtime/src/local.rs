@@ -12,7 +12,7 @@ use dray_session::source::Listed;
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Streams of an in-process link: handing a buffer over takes no time, so one is enough.
 const STREAM: StreamId = StreamId(0);
@@ -46,7 +46,7 @@ pub struct Ends {
 
 impl Ends {
     /// One story of two views: the end that failed by itself knows why; the other only heard of it.
-    /// The counters are the source's.
+    /// The counters are the source's, but for what only the sink counts.
     #[must_use]
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
@@ -54,6 +54,7 @@ impl Ends {
         let (source, mut progress) = self.source;
         // Of this the source hears nothing.
         progress.files_updated = self.sink.1.files_updated;
+        progress.bytes_read_back = self.sink.1.bytes_read_back;
         let outcome = match (source, self.sink.0) {
             (Outcome::Failed(_), Outcome::Failed(error)) if !is_echo(&error) => {
                 Outcome::Failed(error)
@@ -97,14 +98,14 @@ pub fn run(
     };
     let _ = to_source.send(SourceEvent::Stream(STREAM, Box::new(stream)));
     started(Stopper(to_source));
-    let writers = AtomicU32::new(0);
+    let sink_only = SinkOnly::default();
     let at_sink = AtSink {
         observer,
-        writers: &writers,
+        sink_only: &sink_only,
     };
     let at_source = AtSource {
         observer,
-        writers: &writers,
+        sink_only: &sink_only,
     };
     let offer = sink.destination.offer();
     let ends = std::thread::scope(|scope| {
@@ -135,11 +136,28 @@ pub fn run(
     ends
 }
 
-/// Of the sink's events only the notices, of its counters only how many writers it has: the rest the source
+/// What only the sink counts.
+#[derive(Default)]
+struct SinkOnly {
+    writers: AtomicU32,
+    bytes_read_back: AtomicU64,
+}
+
+impl SinkOnly {
+    fn complete(&self, progress: Progress) -> Progress {
+        Progress {
+            writers: self.writers.load(Ordering::Relaxed),
+            bytes_read_back: self.bytes_read_back.load(Ordering::Relaxed),
+            ..progress
+        }
+    }
+}
+
+/// Of the sink's events only the notices, of its counters only what it alone counts: the rest the source
 /// reports as well.
 struct AtSink<'a> {
     observer: &'a dyn Observer,
-    writers: &'a AtomicU32,
+    sink_only: &'a SinkOnly,
 }
 
 impl Observer for AtSink<'_> {
@@ -150,14 +168,16 @@ impl Observer for AtSink<'_> {
     }
 
     fn progress(&self, progress: &Progress) {
-        self.writers.store(progress.writers, Ordering::Relaxed);
+        let (only, order) = (self.sink_only, Ordering::Relaxed);
+        only.writers.store(progress.writers, order);
+        only.bytes_read_back.store(progress.bytes_read_back, order);
     }
 }
 
 /// What the source tells, with what only the sink knows.
 struct AtSource<'a> {
     observer: &'a dyn Observer,
-    writers: &'a AtomicU32,
+    sink_only: &'a SinkOnly,
 }
 
 impl Observer for AtSource<'_> {
@@ -166,10 +186,7 @@ impl Observer for AtSource<'_> {
     }
 
     fn progress(&self, progress: &Progress) {
-        self.observer.progress(&Progress {
-            writers: self.writers.load(Ordering::Relaxed),
-            ..*progress
-        });
+        self.observer.progress(&self.sink_only.complete(*progress));
     }
 
     fn listed(&self, entries: &[Listed]) {

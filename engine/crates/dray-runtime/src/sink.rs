@@ -5,6 +5,7 @@ mod asked;
 mod chores;
 mod clear;
 mod compare;
+mod continued;
 mod destination;
 mod files;
 mod handles;
@@ -17,6 +18,7 @@ mod names;
 mod neighbours;
 mod other_logs;
 mod peek;
+mod read_back;
 pub mod sweep;
 mod sync;
 mod turns;
@@ -55,8 +57,11 @@ use std::time::Duration;
 use turns::Turns;
 use write::{WriteJob, WriteJobPart};
 
-/// Threads that publish, read back and set attributes.
+/// Threads that publish and set attributes.
 const CHORE_THREADS: usize = 2;
+
+/// Threads that read back: what they read may take hours, and others' names must not wait for it.
+const READ_BACK_THREADS: usize = 2;
 
 /// Files published by one chore.
 const PUBLISH_CHUNK: usize = 128;
@@ -112,6 +117,7 @@ fn conduct_all(
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
+        let (reads_out, reads) = unbounded();
         let start = |jobs: &Receiver<Chore>| {
             let (jobs, events) = (jobs.clone(), link.events_in.clone());
             let change = move || {
@@ -121,7 +127,10 @@ fn conduct_all(
             };
             threads::start(scope, change).map(drop)
         };
-        let mut lanes = [&names, &log].into_iter().chain([&chores; CHORE_THREADS]);
+        let mut lanes = [&names, &log]
+            .into_iter()
+            .chain([&chores; CHORE_THREADS])
+            .chain([&reads; READ_BACK_THREADS]);
         lanes.try_for_each(start).inspect_err(|error| {
             let told = Message::GoAway(error.clone().at(End::Sink));
             let _ = control_out.send(told, End::Source);
@@ -138,6 +147,7 @@ fn conduct_all(
             names: names_out,
             log: log_out,
             chores: chores_out,
+            reads: reads_out,
             writers: Groups::new(writers, threads::busy_max()),
             open: HashMap::default(),
             small: HashMap::default(),
@@ -155,7 +165,10 @@ fn conduct_all(
         let outcome = conduct::run(&mut conductor, &link.events, observer);
         // However it ended: its threads are about to be waited for.
         space.hurry();
-        let progress = *conductor.machine.progress();
+        let progress = Progress {
+            bytes_read_back: space.read_back.bytes(),
+            ..*conductor.machine.progress()
+        };
         Ok((outcome, progress))
     })
 }
@@ -172,6 +185,7 @@ struct Conductor<'scope, 'env> {
     names: Sender<Chore>,
     log: Sender<Chore>,
     chores: Sender<Chore>,
+    reads: Sender<Chore>,
     writers: Groups<WriteJob, Writers>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
     /// Small files that were written and have no final name yet.
@@ -244,7 +258,9 @@ impl Conduct for Conductor<'_, '_> {
                         object_bytes,
                         resume,
                     };
-                    self.later(Lane::Names, chore);
+                    // What an earlier run wrote is read first.
+                    let lane = if resume { Lane::Reads } else { Lane::Names };
+                    self.later(lane, chore);
                 }
                 Effect::Write {
                     block,
@@ -295,7 +311,7 @@ impl Conduct for Conductor<'_, '_> {
                 } => {
                     let open = self.open.get(&index).cloned();
                     self.later(
-                        Lane::Chores,
+                        Lane::Reads,
                         Chore::ReadBack {
                             index,
                             path,
@@ -304,6 +320,15 @@ impl Conduct for Conductor<'_, '_> {
                             open,
                         },
                     );
+                }
+                Effect::CheckWritten { index, ranges } => {
+                    let open = self.open.get(&index).cloned();
+                    let chore = Chore::CheckWritten {
+                        index,
+                        ranges,
+                        open,
+                    };
+                    self.later(Lane::Reads, chore);
                 }
                 Effect::Publish(items) => {
                     // An empty file is written only now.
@@ -395,6 +420,7 @@ impl Conduct for Conductor<'_, '_> {
     fn progress(&self) -> Progress {
         Progress {
             profile: self.machine.profile(self.clock.now()),
+            bytes_read_back: self.space.read_back.bytes(),
             ..*self.machine.progress()
         }
     }
@@ -406,6 +432,7 @@ impl Conductor<'_, '_> {
             Lane::Names => &self.names,
             Lane::Log => &self.log,
             Lane::Chores => &self.chores,
+            Lane::Reads => &self.reads,
         };
         // The threads live as long as this conductor.
         let _ = jobs.send(chore);
@@ -457,4 +484,5 @@ enum Lane {
     Names,
     Log,
     Chores,
+    Reads,
 }

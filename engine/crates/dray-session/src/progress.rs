@@ -39,6 +39,8 @@ pub struct Progress {
     pub bytes_resumed: u64,
     /// Bytes of files that were adopted.
     pub bytes_adopted: u64,
+    /// Bytes read back from the sink's storage and compared.
+    pub bytes_read_back: u64,
     /// Objects that were sent (an object sent twice counts twice; a pack counts once).
     pub objects_sent: u64,
     /// Objects an earlier run had made safe.

@@ -10,6 +10,7 @@ pub mod decide;
 mod finish;
 mod groups;
 mod peers;
+mod resumed;
 mod stage;
 mod tree;
 
@@ -211,11 +212,17 @@ impl Sink {
                 self.on_arrived(peer, head, buffer, verified, now);
             }
             Input::Inspected(results) => self.on_inspected(results, now),
+            Input::Kept {
+                index,
+                done,
+                is_moved,
+            } => self.on_kept(index, done, is_moved),
             Input::Prepared(index, result) => self.on_prepared(index, result),
             Input::Written(key, results) => self.on_written(key, &results, now),
             Input::Synced(result) => self.on_synced(result),
             Input::Logged(result) => self.on_logged(result),
             Input::ReadBack(index, result) => self.on_read_back(index, result),
+            Input::WrittenChecked(index, result) => self.on_written_checked(index, result),
             Input::Published(results) => self.on_published(results, now),
             Input::DirectorySet(index, result) => self.on_directory_set(index, result, now),
             Input::AdoptedSet(index, result) => self.on_adopted_set(index, result, now),

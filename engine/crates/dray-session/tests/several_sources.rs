@@ -241,7 +241,9 @@ impl World {
                 return;
             }
             Effect::SetWriters(_) => return,
-            Effect::ReadBack { .. } => unreachable!("not asked for"),
+            Effect::ReadBack { .. } | Effect::CheckWritten { .. } => {
+                unreachable!("not asked for")
+            }
             Effect::Discard(_) | Effect::CloseFile(_) | Effect::Report(_) => return,
         };
         self.events.push(Event::Sink(input));

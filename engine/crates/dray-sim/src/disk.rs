@@ -4,6 +4,10 @@
 //! writes, each whole or in part. Names: each folder has a journal; a crash keeps a prefix of it, and
 //! a folder's sync makes all of it durable. Attributes are in the name's entry and so in the order of
 //! the journal (as on ext4, xfs, btrfs, zfs). A killed process loses nothing of either.
+//!
+//! After a failed write-back the inode is doubtful: what is written over a lost range again is read
+//! from the cache, and a later sync succeeds, but the disk keeps zeros there (ext4 with delayed
+//! allocation). A crash ends that, because the cache goes with it; another inode never had it.
 
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use dray_sched::draw::Draw;
@@ -31,6 +35,45 @@ struct Inode {
     cache: Vec<u8>,
     durable: Vec<u8>,
     waiting: Vec<(u64, Change)>,
+    /// Where writes were lost: what is written there again does not reach the disk.
+    lost: Vec<(usize, usize)>,
+    /// A loss that the next sync tells of.
+    is_loss_unsaid: bool,
+}
+
+impl Inode {
+    /// Drops the writes that wait up to `until`. Lengths are the journal's, which is not lost page by
+    /// page.
+    fn lose(&mut self, until: u64) {
+        for (sequence, change) in std::mem::take(&mut self.waiting) {
+            match change {
+                Change::Write(offset, data) if sequence <= until => {
+                    self.lost.push((offset, offset + data.len()));
+                }
+                change => self.waiting.push((sequence, change)),
+            }
+        }
+    }
+
+    /// Brings a change to the disk.
+    fn store(&mut self, change: &Change, part: usize) {
+        let kept: Vec<(usize, Vec<u8>)> = self
+            .lost
+            .iter()
+            .map(|(from, to)| {
+                let end = (*to).min(self.durable.len());
+                let from = (*from).min(end);
+                (from, self.durable[from..end].to_vec())
+            })
+            .collect();
+        apply(&mut self.durable, change, part);
+        for ((from, to), (at, bytes)) in self.lost.iter().zip(kept) {
+            let end = (*to).min(self.durable.len());
+            self.durable[(*from).min(end)..end].fill(0);
+            let end = (at + bytes.len()).min(self.durable.len());
+            self.durable[at.min(end)..end].copy_from_slice(&bytes[..end.saturating_sub(at)]);
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -211,22 +254,35 @@ impl Disk {
             return Ok(());
         };
         if std::mem::take(&mut self.trouble.sync) {
-            // The pages are clean now and their content is nowhere: what Linux does. Lengths are
-            // the journal's, which is not lost page by page.
-            let is_length = |change: &Change| matches!(change, Change::Truncate(_));
-            inode
-                .waiting
-                .retain(|(sequence, change)| *sequence > until || is_length(change));
+            // The pages are clean now and their content is nowhere: what Linux does.
+            inode.lose(until);
             self.shown.push("sync_error");
             return Err(failed(ErrorKind::Io, "sync the file"));
         }
-        inode.waiting.retain(|(sequence, change)| {
-            if *sequence <= until {
-                apply(&mut inode.durable, change, usize::MAX);
+        if std::mem::take(&mut inode.is_loss_unsaid) {
+            return Err(failed(ErrorKind::Io, "sync the file"));
+        }
+        for (sequence, change) in std::mem::take(&mut inode.waiting) {
+            if sequence <= until {
+                inode.store(&change, usize::MAX);
+            } else {
+                inode.waiting.push((sequence, change));
             }
-            *sequence > until
-        });
+        }
         Ok(())
+    }
+
+    /// The system writes back by itself and fails: what waited in an inode is lost, and the next sync
+    /// says so, once. Returns whether anything waited.
+    pub fn lose_writes(&mut self, inode: u64) -> bool {
+        let now = self.sequence;
+        let Some(inode) = self.inodes.get_mut(&inode) else {
+            return false;
+        };
+        let before = inode.lost.len();
+        inode.lose(now);
+        inode.is_loss_unsaid |= inode.lost.len() > before;
+        inode.lost.len() > before
     }
 
     /// Makes a folder's names up to `until` durable.
@@ -311,6 +367,7 @@ impl Disk {
         for inode in self.inodes.values_mut() {
             inode.durable.clone_from(&inode.cache);
             inode.waiting.clear();
+            inode.lost.clear();
         }
         self.durable_names.clone_from(&self.names);
         self.journals.clear();
@@ -337,9 +394,11 @@ impl Disk {
                     (2.., 2) => draw.below(300) as usize,
                     _ => usize::MAX,
                 };
-                apply(&mut inode.durable, &change, part);
+                inode.store(&change, part);
             }
             inode.cache.clone_from(&inode.durable);
+            inode.lost.clear();
+            inode.is_loss_unsaid = false;
         }
         let paths: Vec<RelPath> = self.durable_names.keys().cloned().collect();
         for path in paths {

@@ -23,6 +23,7 @@ pub enum Fault {
     NoSpace,
     WriteError,
     SyncError,
+    WriteBackLost,
     LogError,
     ReadError,
     ShortRead,
@@ -36,7 +37,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::SinkCrash,
         Self::SinkKill,
         Self::SourceKill,
@@ -49,6 +50,7 @@ impl Fault {
         Self::NoSpace,
         Self::WriteError,
         Self::SyncError,
+        Self::WriteBackLost,
         Self::LogError,
         Self::ReadError,
         Self::ShortRead,
@@ -76,6 +78,7 @@ impl Fault {
             Self::NoSpace => "no space",
             Self::WriteError => "write error",
             Self::SyncError => "sync error",
+            Self::WriteBackLost => "write-back lost, not told yet",
             Self::LogError => "log append or sync error",
             Self::ReadError => "read error",
             Self::ShortRead => "short read",
@@ -105,6 +108,9 @@ impl Fault {
             ) => Some("after the verdict no object is read, sent or written"),
             (Self::SyncError, Phase::Syncing) => None,
             (Self::SyncError, _) => Some("content is synced while syncing only"),
+            (Self::WriteBackLost, Phase::Listing | Phase::Closing) => {
+                Some("nothing waits to be written back")
+            }
             (Self::LogError, Phase::Logging) => None,
             (Self::LogError, _) => Some("the log is appended to while logging only"),
             (Self::BitRot, Phase::Publishing) => None,

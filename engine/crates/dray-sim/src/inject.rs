@@ -4,7 +4,7 @@ use crate::disk::Node;
 use crate::faults::{Fault, Planned};
 use crate::workload::chance;
 use crate::world::{Event, World};
-use dray_core::{End, Error, ErrorKind};
+use dray_core::{End, Error, ErrorKind, Metadata, RelPath};
 use dray_session::{sink, source};
 use std::time::Duration;
 
@@ -118,6 +118,22 @@ impl World {
             }
             Fault::WriteError => self.disk.borrow_mut().trouble.write = true,
             Fault::SyncError => self.disk.borrow_mut().trouble.sync = true,
+            Fault::WriteBackLost => {
+                let partials = self.partials();
+                let lost = partials.iter().any(|(_, inode, _)| {
+                    let mut disk = self.disk.borrow_mut();
+                    disk.lose_writes(*inode)
+                });
+                if !lost {
+                    return false;
+                }
+                self.hit(at, fault);
+                self.is_unbounded = true;
+                if chance(&mut self.draw, 50) {
+                    // Before it could be told.
+                    self.kill_sink(at);
+                }
+            }
             Fault::LogError if chance(&mut self.draw, 50) => {
                 self.disk.borrow_mut().trouble.log = true;
             }
@@ -157,16 +173,10 @@ impl World {
         true
     }
 
-    /// Before a run: somebody works on the partial files that are left.
-    pub fn tamper_if_planned(&mut self) {
-        let place = self
-            .plan
-            .iter()
-            .position(|next| next.fault == Fault::Tampered);
-        let Some(place) = place else { return };
-        let mut disk = self.disk.borrow_mut();
-        let partials: Vec<_> = disk
-            .names()
+    /// The partial files that hold something: place, inode, attributes.
+    fn partials(&self) -> Vec<(RelPath, u64, Metadata)> {
+        let disk = self.disk.borrow();
+        disk.names()
             .filter_map(|(path, node)| match (path.name(), node) {
                 (Some(name), Node::File(inode, attributes))
                     if name.as_bytes().ends_with(b".part") && !disk.bytes(*inode).is_empty() =>
@@ -175,19 +185,31 @@ impl World {
                 }
                 _ => None,
             })
-            .collect();
+            .collect()
+    }
+
+    /// Before a run: somebody works on the partial files that are left.
+    pub fn tamper_if_planned(&mut self) {
+        let place = self
+            .plan
+            .iter()
+            .position(|next| next.fault == Fault::Tampered);
+        let Some(place) = place else { return };
+        let partials = self.partials();
         if partials.is_empty() {
             return;
         }
+        let mut disk = self.disk.borrow_mut();
         for (path, inode, attributes) in partials {
             let length = disk.bytes(inode).len() as u64;
-            match self.draw.below(3) {
+            match self.draw.below(4) {
                 0 => {
                     let _ = disk.truncate(inode, length / 3);
                 }
                 1 => {
                     let _ = disk.remove_name(&path);
                 }
+                2 => disk.rot(inode, self.draw.below(length) as usize),
                 _ => {
                     if let Ok(other) = disk.create() {
                         let _ = disk.truncate(other, length);

@@ -30,11 +30,15 @@ pub enum Mutant {
     CreditDoubled,
     /// The sink breaks off without a word.
     ReasonKept,
+    /// After a failed sync the same inode is written on, and the next sync believed.
+    BelievesASyncAfterAFailedOne,
+    /// What an earlier run recorded is not read back.
+    TrustsResumedRanges,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
         Self::RenameBeforeLastRecord,
@@ -48,6 +52,8 @@ impl Mutant {
         Self::AttemptDoubled,
         Self::CreditDoubled,
         Self::ReasonKept,
+        Self::BelievesASyncAfterAFailedOne,
+        Self::TrustsResumedRanges,
     ];
 
     /// Its name on the command line.
@@ -67,6 +73,8 @@ impl Mutant {
             Self::AttemptDoubled => "attempt-doubled",
             Self::CreditDoubled => "credit-doubled",
             Self::ReasonKept => "reason-kept",
+            Self::BelievesASyncAfterAFailedOne => "believes-a-sync-after-a-failed-one",
+            Self::TrustsResumedRanges => "trusts-resumed-ranges",
         }
     }
 

@@ -90,6 +90,7 @@ impl World {
                 self.delay(100, 1500)
             }
             Effect::ReadBack { .. }
+            | Effect::CheckWritten { .. }
             | Effect::Publish(_)
             | Effect::SetAdopted { .. }
             | Effect::SetDirectory { .. } => {
@@ -127,6 +128,7 @@ impl World {
             Effect::Sync(_) => self.sessions[at].syncing -= 1,
             Effect::Log { .. } => self.sessions[at].logging -= 1,
             Effect::ReadBack { .. }
+            | Effect::CheckWritten { .. }
             | Effect::Publish(_)
             | Effect::SetAdopted { .. }
             | Effect::SetDirectory { .. } => {
@@ -209,6 +211,16 @@ impl World {
             } => {
                 let host = &mut self.sessions[at].host;
                 let prepared = host.prepare(index, &path, &key, object_bytes, resume);
+                let prepared = prepared.map(|kept| {
+                    if let Some((done, is_moved)) = kept {
+                        let kept = Input::Kept {
+                            index,
+                            done,
+                            is_moved,
+                        };
+                        self.sink(at, kept);
+                    }
+                });
                 Some(Input::Prepared(index, prepared))
             }
             Effect::Write {
@@ -253,6 +265,10 @@ impl World {
                 index,
                 self.read_back(at, index, &path, size, phase),
             )),
+            Effect::CheckWritten { index, ranges } => {
+                let checked = self.sessions[at].host.check_written(index, &ranges);
+                Some(Input::WrittenChecked(index, checked))
+            }
             Effect::Publish(items) => {
                 let mut results = Vec::new();
                 for item in items {

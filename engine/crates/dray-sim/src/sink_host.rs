@@ -355,7 +355,11 @@ impl SinkHost {
                     let Some(partial) = self.partials.get_mut(index) else {
                         continue;
                     };
-                    self.disk.borrow_mut().sync(partial.inode, until)?;
+                    let synced = self.disk.borrow_mut().sync(partial.inode, until);
+                    if let Err(error) = synced {
+                        self.doubt(items);
+                        return Err(error);
+                    }
                     if !std::mem::replace(&mut partial.is_entry_durable, true) {
                         let place = partial.place.clone();
                         self.sync_chain(&place, until)?;
@@ -435,7 +439,12 @@ impl SinkHost {
             (Some(partial), _) => partial.inode,
             (None, small) => small?.1,
         };
-        Some((inode, Sums::of(self.disk.borrow().bytes(inode))))
+        let disk = self.disk.borrow();
+        let bytes = match self.setup.options.durability {
+            Durability::None => disk.bytes(inode),
+            _ => disk.durable_bytes(inode),
+        };
+        Some((inode, Sums::of(bytes)))
     }
 
     /// Gives a file its final name; returns its inode.

@@ -4,7 +4,7 @@ use crate::message::{
     Accept, BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits,
     Message, Ready, Role, Segment, SegmentKind, Selection, Totals,
 };
-use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
@@ -232,6 +232,7 @@ fn options() -> impl Strategy<Value = Options> {
                 order,
                 object_bytes,
                 verify: flags[0],
+                resume: ResumeMode::default(),
                 xattrs: flags[1],
                 checksum_attributes: flags[2],
                 rate,

@@ -137,6 +137,7 @@ class Request:
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
     :param verify: read back before the final name.
+    :param resume: ``verify`` or ``trust`` what an earlier run made durable.
     :param xattrs: carry extended attributes.
     :param checksum_attributes: keep checksums as extended attributes.
     :param order: ``layout`` or ``file``.
@@ -168,6 +169,7 @@ class Request:
     durability: Literal["none", "file", "object"] | None = None
     overwrite: Literal["never", "if-different", "always"] | None = None
     verify: bool | None = None
+    resume: Literal["verify", "trust"] | None = None
     xattrs: bool | None = None
     checksum_attributes: bool | None = None
     order: Literal["layout", "file"] | None = None

@@ -211,7 +211,7 @@ impl Space {
             return Ok(());
         }
         // What cannot be opened cannot be taken over, and is in nobody's way.
-        let Ok(Some((lease, file, recovery))) = self.take_log(from) else {
+        let Ok(Some((lease, mut file, recovery))) = self.take_log(from) else {
             return Ok(());
         };
         let mut guard = self.destination()?;
@@ -221,7 +221,8 @@ impl Space {
             let Some(theirs) = recovery.files.get(&one.theirs) else {
                 continue;
             };
-            if let Some(resume) = self.take_file(destination, &recovery, one, theirs)? {
+            let log = (&mut file, &recovery);
+            if let Some(resume) = self.take_file(destination, log, one, theirs)? {
                 ends.push(theirs.number);
                 lock(&self.met).insert(one.path.clone());
                 others.adopted.insert(one.path.clone(), resume);
@@ -276,7 +277,7 @@ impl Space {
     fn take_file(
         &self,
         destination: &mut Destination,
-        recovery: &Recovery,
+        (log, recovery): (&mut Box<dyn LogFile + Send>, &Recovery),
         one: &Wanted<'_>,
         theirs: &LoggedFile,
     ) -> Result<Option<Resume>> {
@@ -313,18 +314,20 @@ impl Space {
             destination.log.end_file(number, Ending::Dropped)?;
             destination.log.commit_durably()?;
         }
-        if trusted.must_sync {
-            let name = &theirs.partial.name;
-            store.sync_all(&[SyncItem::Partial { path, name }])?;
-        }
+        let name = &theirs.partial.name;
+        let synced = match trusted.must_sync {
+            true => store.sync_all(&[SyncItem::Partial { path, name }]),
+            false => Ok(()),
+        };
         self.names.take(path, &theirs.partial.name);
         self.touch(path.parent().unwrap_or_else(RelPath::root));
-        adopt(
-            &mut destination.log,
-            &own_path,
-            theirs,
-            id_of(&found).device,
-        )?;
+        let device = id_of(&found).device;
+        let log = (log, recovery);
+        let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
+        if synced.is_err() {
+            // What is right of it moves to another partial file before anything is written.
+            destination.log.file_doubtful(number)?;
+        }
         Ok(Some(peek::resume_of(trusted)))
     }
 

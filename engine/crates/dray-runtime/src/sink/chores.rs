@@ -1,11 +1,14 @@
 //! What the sink does beside writing: look, prepare, sync, log, read back, publish, clean up.
 
 use crate::link::SinkEvent;
+use crate::sink::continued::Kept;
 use crate::sink::files::Space;
 use crate::sink::handles::OpenFile;
 use crate::sink::sync::SyncPath;
 use crossbeam_channel::{Receiver, Sender};
-use dray_core::{ByteRange, ContentKey, Error, ErrorKind, FileIndex, Metadata, RelPath, Sums};
+use dray_core::{
+    ByteRange, ContentKey, Error, ErrorKind, FileIndex, Metadata, RelPath, SummedRanges, Sums,
+};
 use dray_log::FileNumber;
 use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
 use std::collections::BTreeSet;
@@ -28,6 +31,11 @@ pub(super) enum Chore {
         path: RelPath,
         size: u64,
         small: bool,
+        open: Option<Arc<OpenFile>>,
+    },
+    CheckWritten {
+        index: FileIndex,
+        ranges: SummedRanges,
         open: Option<Arc<OpenFile>>,
     },
     Publish(Vec<(Option<Arc<OpenFile>>, PublishItem)>),
@@ -86,6 +94,16 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
             } => match fenced(space.prepare(&path, key, object_bytes, resume)) {
                 Err(error) => Input::LeaseLost(error),
                 Ok(result) => {
+                    let result = result.map(|(open, kept)| {
+                        if let Some(Kept { done, is_moved }) = kept {
+                            tell(SinkEvent::Input(Input::Kept {
+                                index,
+                                done,
+                                is_moved,
+                            }));
+                        }
+                        open
+                    });
                     tell(SinkEvent::Prepared(index, result));
                     continue;
                 }
@@ -102,6 +120,11 @@ pub(super) fn run(jobs: &Receiver<Chore>, space: &Space, events: &Sender<SinkEve
                 let result = space.read_back(&path, size, small, open.as_ref());
                 Input::ReadBack(index, result)
             }
+            Chore::CheckWritten {
+                index,
+                ranges,
+                open,
+            } => Input::WrittenChecked(index, space.check_written(open.as_ref(), &ranges)),
             Chore::Publish(items) => {
                 let publish = |(open, item): (Option<Arc<OpenFile>>, PublishItem)| {
                     fenced(space.publish(open.as_ref(), &item)).map(|result| (item.index, result))

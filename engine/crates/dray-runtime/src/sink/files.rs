@@ -2,26 +2,25 @@
 
 use crate::extent::Extent;
 use crate::lock::lock;
-use crate::pool::PIECE_BYTES;
 use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
 use crate::sink::clear::{below, id_of};
+use crate::sink::continued::Kept;
 use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
 use crate::sink::hold::Lease;
 use crate::sink::inspect::Folders;
 use crate::sink::names::Names;
 use crate::sink::neighbours::Neighbours;
-use crate::sink::peek;
-use dray_core::checksum::Summer;
+use crate::sink::read_back::ReadBack;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
 use dray_core::{
-    ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums,
+    ByteRange, ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Status, Sums,
 };
-use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
+use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
 use dray_session::sink::PublishItem;
-use dray_store::{Attributes, PartialId, PartialRequest, Publish, ReadPurpose};
+use dray_store::{Attributes, PartialId, PartialRequest, Publish};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -65,6 +64,7 @@ pub(super) struct Space {
     pub(super) others: Mutex<Others>,
     /// The largest object that this session's buffers take.
     pub(super) object_bytes_max: u64,
+    pub(super) read_back: ReadBack,
 }
 
 /// How a name is given.
@@ -123,6 +123,7 @@ impl Space {
             neighbours: Mutex::new(neighbours),
             others: Mutex::default(),
             object_bytes_max,
+            read_back: ReadBack::default(),
         }
     }
 
@@ -154,49 +155,37 @@ impl Space {
         key: ContentKey,
         object_bytes: u64,
         resume: bool,
-    ) -> Result<Arc<OpenFile>> {
+    ) -> Result<(Arc<OpenFile>, Option<Kept>)> {
         self.check_lease()?;
-        let open = self.begin(path, key, object_bytes, resume)?;
+        let logged = {
+            let destination = self.destination()?;
+            let logged_path = destination.prefix.join_path(path)?;
+            destination.log.file(&logged_path).cloned()
+        };
+        if let (true, Some(logged)) = (resume, &logged) {
+            let (open, kept) = self.continue_file(path, key, logged)?;
+            return Ok((open, Some(kept)));
+        }
+        let open = self.begin_anew(path, key, object_bytes)?;
         if !resume && let Err(error) = self.settle_claim(path) {
             self.discard(&open);
             return Err(error);
         }
         self.take_space(&open)?;
-        Ok(open)
+        Ok((open, None))
     }
 
-    /// Continues the partial file that the log speaks of, or begins one.
-    fn begin(
+    /// Begins a partial file; one that the log speaks of is dropped.
+    pub(super) fn begin_anew(
         &self,
         path: &RelPath,
         key: ContentKey,
         object_bytes: u64,
-        resume: bool,
     ) -> Result<Arc<OpenFile>> {
         let mut guard = self.destination()?;
         let destination = &mut *guard;
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
-        if let (true, Some(logged)) = (resume, &logged) {
-            let found = peek::found_partial(self.store.as_ref(), path, logged)?;
-            let is_same_boot = destination.is_same_boot();
-            let found = found.filter(|found| logged.partial.is(found, is_same_boot));
-            let request = PartialRequest {
-                name: logged.partial.name.clone(),
-                // As it is found: the device's number in the log may be of another boot.
-                reuse: Some(found.as_ref().map_or(logged_id(logged), id_of)),
-            };
-            self.touch(folder_of(path));
-            let partial = self.store.begin(path, key.size, &request)?;
-            return Ok(self.handles.adopt(
-                path,
-                key.size,
-                logged.number,
-                logged.partial.name.clone(),
-                partial,
-                false,
-            ));
-        }
         if let Some(logged) = logged {
             // Committed before the partial file is made anew, or its old records would speak of it.
             destination.log.end_file(logged.number, Ending::Dropped)?;
@@ -272,7 +261,18 @@ impl Space {
 
     /// Writes a part of a prepared file.
     pub(super) fn write_at(&self, open: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.handles.of(open)?.write_at(offset, bytes)
+        let written = self.handles.of(open)?.write_at(offset, bytes);
+        self.noted(open, written)
+    }
+
+    /// After an error that may be an earlier write's, nothing more that is written there counts.
+    fn noted<T>(&self, open: &OpenFile, written: Result<T>) -> Result<T> {
+        if let Err(error) = &written
+            && error.status == Status::Exhausted
+        {
+            self.note_doubtful(open.number);
+        }
+        written
     }
 
     /// Makes a part of a prepared file what lies elsewhere already; `false` if it has to be written.
@@ -282,7 +282,8 @@ impl Space {
         range: ByteRange,
         extent: &Extent,
     ) -> Result<bool> {
-        extent.give(&*self.handles.of(open)?, range)
+        let given = extent.give(&*self.handles.of(open)?, range);
+        self.noted(open, given)
     }
 
     /// Makes a range a hole; in a new partial file it is one already.
@@ -290,7 +291,8 @@ impl Space {
         if open.is_one_hole() {
             Ok(())
         } else {
-            self.handles.of(open)?.punch_hole(range)
+            let punched = self.handles.of(open)?.punch_hole(range);
+            self.noted(open, punched)
         }
     }
 
@@ -351,41 +353,10 @@ impl Space {
         Ok(())
     }
 
-    pub(super) fn read_back(
-        &self,
-        path: &RelPath,
-        size: u64,
-        small: bool,
-        open: Option<&Arc<OpenFile>>,
-    ) -> Result<Sums> {
-        let name = match (small, open) {
-            (false, Some(open)) => Some(open.name.clone()),
-            _ => self.small_name(path),
-        };
-        let name = name.ok_or_else(|| no_partial("read the file back"))?;
-        let handle = self
-            .store
-            .open_read(&folder_of(path).join(&name)?, ReadPurpose::ReadBack)?;
-        let mut summer = Summer::new();
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut at = 0;
-        while at < size {
-            let want = usize::try_from(size - at)
-                .unwrap_or(PIECE_BYTES)
-                .min(PIECE_BYTES);
-            let got = handle.read_at(at, &mut piece[..want])?;
-            if got == 0 {
-                break;
-            }
-            summer.update(&piece[..got]);
-            at += got as u64;
-        }
-        Ok(summer.finish())
-    }
-
     /// Nothing gets its name any more: who waits for a server's word before is let go.
     pub(super) fn hurry(&self) {
         self.is_over.store(true, Ordering::Relaxed);
+        self.read_back.stop();
         if let Some(offer) = lock(&self.destination).offer() {
             offer.give_up();
         }
@@ -403,7 +374,10 @@ impl Space {
             offer.compare(&item.sums)?;
         }
         let how = how(item.replace);
-        let sums = self.wants_sums().then_some(item.sums);
+        // A kept checksum speaks for bytes that this run has read or written, and for no others.
+        let is_unread = open.is_some_and(|open| open.is_unread());
+        let keeps = self.wants_sums() && (!is_unread || self.store.capabilities().compares_sums);
+        let sums = keeps.then_some(item.sums);
         let attributes = Attributes {
             metadata: &item.metadata,
             sums,
@@ -485,16 +459,7 @@ impl Space {
     }
 }
 
-/// The partial file that the log names.
-const fn logged_id(logged: &LoggedFile) -> PartialId {
-    PartialId {
-        inode: logged.partial.inode,
-        device: logged.partial.device,
-        born: logged.partial.born,
-    }
-}
-
-fn no_partial(operation: &str) -> Error {
+pub(super) fn no_partial(operation: &str) -> Error {
     Error::new(ErrorKind::Internal, End::Sink, operation).cause("its partial file is not open")
 }
 
@@ -534,7 +499,7 @@ mod tests {
             precision_nanoseconds: 1,
             identity: Vec::new(),
         };
-        let open = space.prepare(&path, key, 5, false).expect("begun");
+        let (open, _) = space.prepare(&path, key, 5, false).expect("begun");
         space.write_at(&open, 0, b"bytes").expect("written");
         let sums = Sums::of(b"bytes");
         let record = (open.number, ByteRange::between(0, 5), sums);

@@ -23,6 +23,8 @@ pub struct OpenFile {
     pub(super) name: dray_core::Name,
     id: PartialId,
     published: AtomicBool,
+    /// Whether bytes of an earlier run were taken on trust.
+    unread: AtomicBool,
     /// Its handle; none once it had to give way to others'.
     handle: Mutex<Option<Arc<dyn Partial>>>,
 }
@@ -38,6 +40,14 @@ impl OpenFile {
 
     pub(super) fn set_published(&self) {
         self.published.store(true, Ordering::Release);
+    }
+
+    pub(super) fn set_unread(&self) {
+        self.unread.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire)
     }
 
     pub(super) fn is_published(&self) -> bool {
@@ -78,6 +88,7 @@ impl Handles {
             name,
             id: partial.id(),
             published: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
             handle: Mutex::new(Some(Arc::from(partial))),
         });
         self.note(&file);

@@ -188,8 +188,11 @@ impl Space {
         let judged = peek::judge(store, path, key, found, (&logged_path, &file), &sink)?;
         if judged.as_ref().is_ok_and(|trusted| trusted.must_sync) {
             let name = &file.partial.name;
-            store.sync_all(&[SyncItem::Partial { path, name }])?;
-            destination.log.file_synced(file.number)?;
+            match store.sync_all(&[SyncItem::Partial { path, name }]) {
+                Ok(()) => destination.log.file_synced(file.number)?,
+                // What is right of it moves to another partial file before anything is written.
+                Err(_) => destination.log.file_doubtful(file.number)?,
+            }
         }
         Ok(Some(judged.map(peek::resume_of)))
     }

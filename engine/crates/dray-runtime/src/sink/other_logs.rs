@@ -218,7 +218,7 @@ mod tests {
         };
         let begun = space.prepare(&path(file), key, 5, false).expect("begun");
         space.log(&[]).expect("committed");
-        begun.name.clone()
+        begun.0.name.clone()
     }
 
     fn remove_logs(at: &Path) {

@@ -10,7 +10,7 @@ use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
 use dray_log::{BootId, LoggedFile, Recovery, recover};
 use dray_session::sink::{Existing, Facts, Resume};
-use dray_store::{ControlMode, FileKind, Store};
+use dray_store::{ControlMode, FileKind, PartialId, Store};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -138,6 +138,15 @@ pub(super) fn judge(
         trust::Verdict::Trusted(trusted) => Ok(Ok(trusted)),
         trust::Verdict::StartOver(error) => Ok(Err(error)),
         trust::Verdict::Refused(error) => Err(error),
+    }
+}
+
+/// The partial file that the log names.
+pub(super) const fn logged_id(logged: &LoggedFile) -> PartialId {
+    PartialId {
+        inode: logged.partial.inode,
+        device: logged.partial.device,
+        born: logged.partial.born,
     }
 }
 

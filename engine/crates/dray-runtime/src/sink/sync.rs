@@ -4,26 +4,24 @@ use crate::lock::lock;
 use crate::sink::files::{Space, folder_of};
 use crate::sink::handles::OpenFile;
 use dray_core::maps::{HashMap, HashSet};
-use dray_core::{Error, ErrorKind, FileIndex, Name, RelPath, Result};
+use dray_core::{Error, ErrorKind, FileIndex, RelPath, Result};
 use dray_session::sink::SyncItem as Wanted;
 use dray_store::SyncItem;
 use std::sync::Arc;
 
 /// What a sync is told: names, because handles may be closed meanwhile.
 pub(super) enum SyncPath {
-    Partial(RelPath, Name),
+    Partial(Arc<OpenFile>),
     Small(RelPath),
     Published(RelPath),
     Adopted(RelPath),
 }
 
 impl SyncPath {
-    const fn path(&self) -> &RelPath {
+    fn path(&self) -> &RelPath {
         match self {
-            Self::Partial(path, _)
-            | Self::Small(path)
-            | Self::Published(path)
-            | Self::Adopted(path) => path,
+            Self::Partial(open) => &open.path,
+            Self::Small(path) | Self::Published(path) | Self::Adopted(path) => path,
         }
     }
 }
@@ -33,9 +31,7 @@ pub(super) fn sync_path(
     open: &HashMap<FileIndex, Arc<OpenFile>>,
 ) -> Option<SyncPath> {
     match item {
-        Wanted::Partial(index) => open
-            .get(&index)
-            .map(|open| SyncPath::Partial(open.path.clone(), open.name.clone())),
+        Wanted::Partial(index) => open.get(&index).cloned().map(SyncPath::Partial),
         Wanted::Small(path) => Some(SyncPath::Small(path)),
         Wanted::Published(path) => Some(SyncPath::Published(path)),
         Wanted::Adopted(path) => Some(SyncPath::Adopted(path)),
@@ -54,7 +50,7 @@ impl Space {
         let mut folders = std::mem::take(&mut *lock(&self.touched));
         for item in items {
             match item {
-                SyncPath::Partial(path, name) => names.push((path, name.clone())),
+                SyncPath::Partial(open) => names.push((&open.path, open.name.clone())),
                 // One that was discarded meanwhile has failed.
                 SyncPath::Small(path) => {
                     names.extend(self.small_name(path).map(|name| (path, name)));
@@ -84,7 +80,15 @@ impl Space {
         }
         let mut failed = Vec::new();
         let mut without = Vec::new();
-        for (item, answer) in all.iter().zip(self.store.sync_each(&all)?) {
+        let answers = self.store.sync_each(&all).inspect_err(|_| {
+            // Of which of them it speaks nobody knows, and none is told again.
+            for item in items {
+                if let SyncPath::Partial(open) = item {
+                    self.note_doubtful(open.number);
+                }
+            }
+        })?;
+        for (item, answer) in all.iter().zip(answers) {
             match (item, answer) {
                 (_, Ok(())) => {}
                 // It had its name; where somebody has taken it since is no concern of this run.

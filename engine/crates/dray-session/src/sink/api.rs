@@ -207,6 +207,17 @@ pub enum Input {
     },
     /// Answer to [`Effect::Inspect`].
     Inspected(Vec<(FileIndex, Inspected)>),
+    /// Precedes the answer to an [`Effect::Prepare`] that continues a file: what of its ranges is
+    /// really there.
+    Kept {
+        /// Which.
+        index: FileIndex,
+        /// The ranges, with their checksums.
+        done: SummedRanges,
+        /// Whether they were copied to a new partial file: then what is written to it needs no second
+        /// look.
+        is_moved: bool,
+    },
     /// Answer to [`Effect::Prepare`].
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.
@@ -218,6 +229,8 @@ pub enum Input {
     Logged(Result<(), Error>),
     /// Answer to [`Effect::ReadBack`].
     ReadBack(FileIndex, Result<Sums, Error>),
+    /// Answer to [`Effect::CheckWritten`].
+    WrittenChecked(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Publish`].
     Published(Vec<(FileIndex, Result<(), Error>)>),
     /// Answer to [`Effect::SetDirectory`].
@@ -303,6 +316,15 @@ pub enum Effect {
         size: u64,
         /// Whether it is a small file.
         small: bool,
+    },
+    /// Read ranges that this run wrote to an earlier run's partial file from the storage, past every
+    /// cache, and compare them: an error that nobody was told of may have made its inode one that
+    /// keeps nothing.
+    CheckWritten {
+        /// Which.
+        index: FileIndex,
+        /// The ranges, with their checksums.
+        ranges: SummedRanges,
     },
     /// Give files their final names.
     Publish(Vec<PublishItem>),

@@ -6,7 +6,8 @@ use crate::progress::Event;
 use dray_core::options::Overwrite;
 use dray_core::plan::{Grid, object_bytes_for};
 use dray_core::{
-    ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, TargetId, Time,
+    ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, RangeSet,
+    SummedRanges, TargetId, Time,
 };
 use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
@@ -204,10 +205,8 @@ impl Sink {
             let runs = file.accepted.run_count();
             file.written = done.bytes();
             file.bytes_resumed = done.bytes();
-            file.next_offset = file
-                .accepted
-                .run_from(0)
-                .map_or(0, |run| if run.offset == 0 { run.end() } else { 0 });
+            file.next_offset = end_of_first_run(&file.accepted);
+            file.unproven = Some(SummedRanges::new());
             file.known = done;
             self.runs += runs;
         }
@@ -311,6 +310,12 @@ impl Sink {
             self.tell_decision(peer, FileId { index, verdict });
         }
     }
+}
+
+/// Where the bytes from the file's begin on end.
+pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
+    let first = ranges.run_from(0);
+    first.map_or(0, |run| if run.offset == 0 { run.end() } else { 0 })
 }
 
 /// A resumed file's objects must fit this session's buffers, something of it must be safe and nothing

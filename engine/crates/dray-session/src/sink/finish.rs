@@ -46,11 +46,16 @@ impl Sink {
                 });
             }
         } else {
-            self.publish(index);
+            self.check_written_or_publish(index);
         }
     }
 
     pub(super) fn on_read_back(&mut self, index: FileIndex, result: Result<Sums, Error>) {
+        if !matches!(self.phase, super::Phase::Moving) {
+            // It was told to stop. What is safe stays safe; the next run reads the file back.
+            self.finishing = self.finishing.saturating_sub(1);
+            return;
+        }
         let expected = self.file(index).and_then(|file| file.sums);
         match result {
             Ok(sums) if Some(sums) == expected => self.publish(index),
@@ -68,7 +73,7 @@ impl Sink {
         }
     }
 
-    fn publish(&mut self, index: FileIndex) {
+    pub(super) fn publish(&mut self, index: FileIndex) {
         let replace = self.config.options.overwrite != Overwrite::Never;
         let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
             return;

@@ -212,6 +212,9 @@ impl Sink {
                 continue;
             };
             file.known.insert(record.range, record.sums);
+            if let Some(unproven) = &mut file.unproven {
+                unproven.insert(record.range, record.sums);
+            }
             let complete = file.known.bytes() == file.key.size;
             self.progress.bytes_durable += record.range.length;
             if complete {

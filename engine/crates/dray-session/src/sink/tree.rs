@@ -45,6 +45,9 @@ pub(super) struct File {
     /// Written in this session or safe before.
     pub(super) written: u64,
     pub(super) bytes_resumed: u64,
+    /// What this run made durable in a partial file that an earlier run began: it is read back before
+    /// the file gets its name. None for a partial file of this run.
+    pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
     /// Its targets, until its source was told.
     pub(super) layout: Option<Layout>,
@@ -253,6 +256,7 @@ impl Sink {
                     accepted: RangeSet::new(),
                     written: 0,
                     bytes_resumed: 0,
+                    unproven: None,
                     sums: None,
                     layout: None,
                     held: VecDeque::new(),

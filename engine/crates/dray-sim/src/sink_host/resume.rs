@@ -3,10 +3,14 @@
 use super::{Partial, SinkHost, beside, wrong};
 use crate::disk::Node;
 use crate::mutants::Mutant;
-use dray_core::{ContentKey, ErrorKind, FileIndex, Metadata, RelPath, Result};
+use dray_core::options::Durability;
+use dray_core::{
+    ByteRange, ContentKey, ErrorKind, FileIndex, Metadata, Name, RelPath, Result, SummedRanges,
+    Sums,
+};
 use dray_log::trust::{FoundPartial, Verdict, judge};
-use dray_log::{Ending, FileBegin, ObjectLog, PartialFile, place};
-use dray_session::sink::Resume;
+use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile, place};
+use dray_session::sink::{Resume, SyncItem};
 use std::num::NonZeroU64;
 
 impl SinkHost {
@@ -85,7 +89,8 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Opens a partial file.
+    /// Opens a partial file. Of one that is continued: what of its ranges is there, and whether they
+    /// were moved to a new one.
     ///
     /// # Errors
     /// What disk and log say.
@@ -96,35 +101,38 @@ impl SinkHost {
         key: &ContentKey,
         object_bytes: u64,
         resume: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<(SummedRanges, bool)>> {
         self.check_lease()?;
         let name = path
             .name()
             .ok_or_else(|| wrong(ErrorKind::InvalidName, "open the partial file", path))?;
         if resume {
-            return self.continue_partial(index, path);
+            return self.continue_partial(index, path, key).map(Some);
         }
         self.drop_logged(path)?;
-        let place = beside(path, &place::partial_name(&name)?)?;
-        let inode = {
-            let mut disk = self.disk.borrow_mut();
-            let inode = disk.create()?;
-            disk.put_name(&place, Node::File(inode, Metadata::default()))?;
-            disk.truncate(inode, key.size)?;
-            inode
-        };
-        let begin = FileBegin {
-            path: path.clone(),
-            key: key.clone(),
-            object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
-            partial: PartialFile {
-                name: place::partial_name(&name)?,
-                device: 1,
-                inode,
-                born: inode,
-            },
-        };
+        let name = place::partial_name(&name)?;
+        let (place, inode) = self.new_partial(path, &name, key.size)?;
+        let begin = begin(path, key, object_bytes, name, inode);
         let number = self.log()?.begin_file(begin)?;
+        self.note_open(index, path, (place, inode, number));
+        Ok(None)
+    }
+
+    fn new_partial(&self, path: &RelPath, name: &Name, size: u64) -> Result<(RelPath, u64)> {
+        let place = beside(path, name)?;
+        let mut disk = self.disk.borrow_mut();
+        let inode = disk.create()?;
+        disk.put_name(&place, Node::File(inode, Metadata::default()))?;
+        disk.truncate(inode, size)?;
+        Ok((place, inode))
+    }
+
+    fn note_open(
+        &mut self,
+        index: FileIndex,
+        path: &RelPath,
+        (place, inode, number): (RelPath, u64, FileNumber),
+    ) {
         let partial = Partial {
             path: path.clone(),
             place,
@@ -133,30 +141,155 @@ impl SinkHost {
             is_entry_durable: false,
         };
         self.partials.insert(index, partial);
-        Ok(())
     }
 
-    fn continue_partial(&mut self, index: FileIndex, path: &RelPath) -> Result<()> {
+    fn continue_partial(
+        &mut self,
+        index: FileIndex,
+        path: &RelPath,
+        key: &ContentKey,
+    ) -> Result<(SummedRanges, bool)> {
         let gone = || wrong(ErrorKind::NotFound, "continue the partial file", path);
         let file = self.log.as_ref().and_then(|log| log.file(path));
-        let file = file.ok_or_else(gone)?;
-        let (number, place) = (file.number, beside(path, &file.partial.name)?);
-        let found = self.found(&place).ok_or_else(gone)?;
-        if self.must_sync.remove(path) {
-            let mut disk = self.disk.borrow_mut();
-            let now = disk.now();
-            disk.sync(found.inode, now)?;
-            drop(disk);
-            self.log()?.file_synced(number)?;
+        let file = file.ok_or_else(gone)?.clone();
+        let place = beside(path, &file.partial.name)?;
+        let inode = self.found(&place).ok_or_else(gone)?.inode;
+        let now = self.disk.borrow().now();
+        let synced = self.disk.borrow_mut().sync(inode, now);
+        let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
+        let is_doubtful = !believes && (file.is_doubtful || synced.is_err());
+        if is_doubtful {
+            self.note_doubtful(file.number);
+        } else if self.must_sync.remove(path) {
+            self.log()?.file_synced(file.number)?;
         }
-        let partial = Partial {
-            path: path.clone(),
-            place,
-            inode: found.inode,
-            number,
-            is_entry_durable: false,
+        let trusts = believes
+            || matches!(
+                self.mutant,
+                Some(Mutant::TrustsResumedRanges | Mutant::TrustBlindly)
+            );
+        let is_there = |(range, sums)| self.is_stored(inode, range, sums);
+        if is_doubtful || !trusts && !file.done.iter().all(is_there) {
+            return self.move_partial(index, path, key, &file, (&place, inode));
+        }
+        self.note_open(index, path, (place, inode, file.number));
+        Ok((file.done, false))
+    }
+
+    /// Whether the disk, and not only the cache, has these bytes.
+    pub fn is_stored(&self, inode: u64, range: ByteRange, sums: Sums) -> bool {
+        let disk = self.disk.borrow();
+        let span = range.offset as usize..range.end() as usize;
+        let found = disk.durable_bytes(inode).get(span);
+        found.is_some_and(|bytes| Sums::of(bytes) == sums)
+    }
+
+    /// A write or a sync of a partial file failed.
+    pub fn note_doubtful(&mut self, number: FileNumber) {
+        if let Some(log) = &mut self.log {
+            let _ = log.file_doubtful(number).and_then(|()| log.commit());
+        }
+    }
+
+    /// A sync of a group failed: nothing more that is written to its partial files counts.
+    pub(super) fn doubt(&mut self, items: &[SyncItem]) {
+        if self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne) {
+            return;
+        }
+        for item in items {
+            if let SyncItem::Partial(index) = item
+                && let Some(number) = self.partials.get(index).map(|partial| partial.number)
+            {
+                self.note_doubtful(number);
+            }
+        }
+    }
+
+    /// Whether the disk has what was written to an earlier run's partial file.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch` when it has not.
+    pub fn check_written(&mut self, index: FileIndex, ranges: &SummedRanges) -> Result<()> {
+        let Some(partial) = self.partials.get(&index).cloned() else {
+            return Ok(());
         };
-        self.partials.insert(index, partial);
-        Ok(())
+        let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
+        if self.setup.options.durability == Durability::None {
+            // A read past the cache writes back first.
+            let now = self.disk.borrow().now();
+            self.disk.borrow_mut().sync(partial.inode, now)?;
+        }
+        let mut stored = ranges.iter();
+        if believes || stored.all(|(range, sums)| self.is_stored(partial.inode, range, sums)) {
+            return Ok(());
+        }
+        self.note_doubtful(partial.number);
+        Err(wrong(
+            ErrorKind::ChecksumMismatch,
+            "read back what was written",
+            &partial.path,
+        ))
+    }
+
+    /// Copies what is right of a partial file to a new one.
+    fn move_partial(
+        &mut self,
+        index: FileIndex,
+        path: &RelPath,
+        key: &ContentKey,
+        file: &LoggedFile,
+        (old_place, old): (&RelPath, u64),
+    ) -> Result<(SummedRanges, bool)> {
+        let name = path
+            .name()
+            .ok_or_else(|| wrong(ErrorKind::InvalidName, "move the partial file", path))?;
+        let first = place::partial_name(&name)?;
+        let is_first = first == file.partial.name;
+        let name = match is_first {
+            true => place::partial_name_at_turn(&name, 1)?,
+            false => first,
+        };
+        let (place, inode) = self.new_partial(path, &name, key.size)?;
+        let whole = ByteRange::between(0, key.size);
+        let pieces = self.log()?.pieces(file.number, whole)?;
+        let mut done = SummedRanges::new();
+        for (range, sums) in &pieces {
+            if self.is_stored(old, *range, *sums) {
+                let mut disk = self.disk.borrow_mut();
+                let span = range.offset as usize..range.end() as usize;
+                let bytes = disk.durable_bytes(old)[span].to_vec();
+                disk.write(inode, range.offset, &bytes)?;
+                done.insert(*range, *sums);
+            }
+        }
+        let now = self.disk.borrow().now();
+        self.disk.borrow_mut().sync(inode, now)?;
+        self.sync_chain(&place, now)?;
+        let log = self.log()?;
+        log.end_file(file.number, Ending::Dropped)?;
+        log.commit()?;
+        let object_bytes = file.object_bytes.get();
+        let number = log.begin_file(begin(path, key, object_bytes, name, inode))?;
+        for (range, sums) in pieces.iter().filter(|(range, _)| done.contains(*range)) {
+            log.done(number, *range, *sums)?;
+        }
+        log.commit()?;
+        self.disk.borrow_mut().remove_name(old_place)?;
+        self.note_open(index, path, (place, inode, number));
+        Ok((done, true))
+    }
+}
+
+fn begin(path: &RelPath, key: &ContentKey, object_bytes: u64, name: Name, inode: u64) -> FileBegin {
+    FileBegin {
+        path: path.clone(),
+        key: key.clone(),
+        object_bytes: NonZeroU64::new(object_bytes).unwrap_or(NonZeroU64::MIN),
+        partial: PartialFile {
+            name,
+            device: 1,
+            inode,
+            born: inode,
+        },
     }
 }

@@ -5,7 +5,7 @@ use super::{Mutant, Place};
 use crate::log_file::DiskFile;
 use dray_core::{RelPath, Result};
 use dray_log::neighbours::adopt;
-use dray_log::{Ending, LoggedFile, ObjectLog, Tenure, UniversalLog, recover};
+use dray_log::{Ending, LoggedFile, ObjectLog, Recovery, Tenure, UniversalLog, recover};
 
 impl Writer {
     /// Forgets a file that is in a held log too, if that one has more of it.
@@ -38,7 +38,8 @@ impl Writer {
         log: &RelPath,
         path: &RelPath,
     ) -> Result<bool> {
-        let Ok(Some(found)) = recover(&mut DiskFile::open(&at.disk, log)) else {
+        let mut file = DiskFile::open(&at.disk, log);
+        let Ok(Some(found)) = recover(&mut file) else {
             return Ok(false);
         };
         let Some(theirs) = found.files.get(path).cloned() else {
@@ -60,11 +61,16 @@ impl Writer {
             // Half way: a kill here finds it in neither.
             return Ok(true);
         }
-        self.adopt(path, &theirs)?;
+        self.adopt(path, (&mut file, &found), &theirs)?;
         Ok(true)
     }
 
-    fn adopt(&mut self, path: &RelPath, theirs: &LoggedFile) -> Result<()> {
+    fn adopt(
+        &mut self,
+        path: &RelPath,
+        log: (&mut DiskFile, &Recovery),
+        theirs: &LoggedFile,
+    ) -> Result<()> {
         let own = self.log().file(path).cloned();
         if let Some(own) = own {
             if own.done.bytes() >= theirs.done.bytes() || own.partial.inode != theirs.partial.inode
@@ -74,7 +80,7 @@ impl Writer {
             self.log().end_file(own.number, Ending::Dropped)?;
             self.log().commit_durably()?;
         }
-        adopt(self.log(), path, theirs, 1)?;
+        adopt(self.log(), path, log, theirs, 1)?;
         self.log().commit_durably()
     }
 

@@ -7,7 +7,7 @@ use super::bytes::{
 };
 use crate::bounds;
 use crate::message::{Limits, Selection};
-use dray_core::options::{Durability, Links, Options, Order, Overwrite};
+use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::{NAME_LENGTH_MAX, PATH_LENGTH_MAX};
 use dray_core::{
     ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
@@ -274,6 +274,7 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         order,
         object_bytes: reader.u64_above_zero("options.object_bytes")?,
         verify: reader.flag("options.verify")?,
+        resume: ResumeMode::default(),
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,
         rate: reader.option("options.rate", |reader| reader.u64("options.rate"))?,

@@ -151,6 +151,7 @@ fn connect_sink() -> Connect {
             xattrs: false,
             checksum_attributes: true,
             rate: Some(125_000_000),
+            ..Options::default()
         },
         demanded: Some(Checksum::Adler32(0x091e_01de)),
         streams: 8,

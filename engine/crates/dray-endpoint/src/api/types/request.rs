@@ -6,7 +6,7 @@ use super::words::{self, AdmissionWord, OrderWord};
 use crate::moment::Moment;
 use crate::place::decode;
 use crate::streams::{STREAMS_MAX, Streams};
-use dray_core::options::{Durability, Overwrite};
+use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
 use dray_core::{Result, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -115,6 +115,10 @@ pub struct Request {
     /// Read every file back before it gets its name.
     #[serde(default)]
     pub verify: bool,
+    /// What to do with ranges that an earlier run made durable.
+    #[serde(default)]
+    #[schema(value_type = words::ResumeMode)]
+    pub resume: ResumeMode,
     /// Carry extended attributes.
     #[serde(default)]
     pub xattrs: bool,

@@ -71,6 +71,16 @@ pub enum Overwrite {
     Always,
 }
 
+/// What to do with ranges that an earlier run made durable.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum ResumeMode {
+    /// Read them back and compare them.
+    Verify,
+    /// Believe the log.
+    Trust,
+}
+
 /// What to do with symbolic links.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
@@ -95,11 +105,12 @@ mod tests {
 
     #[test]
     fn the_words_of_the_schema_are_the_cores() {
-        use dray_core::options::{Durability, Links, Overwrite};
+        use dray_core::options::{Durability, Links, Overwrite, ResumeMode};
         use dray_core::rate::Class;
         same::<super::Class, _>(&[Class::Realtime, Class::Deadline, Class::Background]);
         same::<super::Durability, _>(&[Durability::None, Durability::File, Durability::Object]);
         same::<super::Overwrite, _>(&[Overwrite::Never, Overwrite::IfDifferent, Overwrite::Always]);
+        same::<super::ResumeMode, _>(&[ResumeMode::Verify, ResumeMode::Trust]);
         same::<super::Links, _>(&[Links::Keep, Links::Follow, Links::Refuse]);
     }
 }

@@ -1,0 +1,97 @@
+//! The recorded ranges of one file, as they were recorded: piece by piece, with the sums of each.
+//!
+//! Recovery merges neighbours, so it can say that a run is wrong but not which object of it. Whoever
+//! finds a wrong run, or takes a file over from another log, reads its pieces here.
+
+use crate::file::LogFile;
+use crate::log::ObjectLog;
+use crate::record::{FileNumber, LoggedFile, Record};
+use crate::recover::{Recovery, ranges_of_checkpoint, ranges_of_run};
+use crate::scan::{Step, Walk};
+use crate::universal::UniversalLog;
+use dray_core::plan::Grid;
+use dray_core::{ByteRange, Result, SummedRanges, Sums};
+
+/// Objects whose records are in memory at once (6 MiB of them).
+const OBJECTS_PER_PART: u64 = 1 << 18;
+
+/// The parts of a file whose pieces are asked for one after the other, so that memory stays bounded.
+pub fn parts(file: &LoggedFile) -> impl Iterator<Item = ByteRange> + use<> {
+    let size = file.key.size;
+    let part_bytes = file.object_bytes.get().saturating_mul(OBJECTS_PER_PART);
+    let next = move |at: &u64| (*at < size).then(|| at.saturating_add(part_bytes).min(size));
+    std::iter::successors(Some(0), next).filter_map(move |at| {
+        let end = at.saturating_add(part_bytes).min(size);
+        (at < end).then(|| ByteRange::between(at, end))
+    })
+}
+
+fn pieces_of<F: LogFile>(
+    log: &mut F,
+    mut walk: Walk,
+    file: &LoggedFile,
+    within: ByteRange,
+) -> Result<Vec<(ByteRange, Sums)>> {
+    let (number, grid) = (file.number, Grid::new(file.key.size, file.object_bytes));
+    let mut pieces = Vec::new();
+    // A piece counts once, as in recovery.
+    let mut seen = SummedRanges::new();
+    while let Some(step) = walk.next(log)? {
+        let Step::Record { record, .. } = step else {
+            continue;
+        };
+        let ranges = match &record {
+            Record::Objects(run) if run.number == number => ranges_of_run(&grid, run),
+            Record::Checkpoint(window) if window.number == number => {
+                ranges_of_checkpoint(&grid, window)
+            }
+            Record::Range(of, range, sums) if *of == number => Some(vec![(*range, *sums)]),
+            _ => None,
+        };
+        for (range, sums) in ranges.unwrap_or_default() {
+            let is_asked = within.offset <= range.offset && range.offset < within.end();
+            if is_asked && file.done.contains(range) && seen.insert(range, sums) {
+                pieces.push((range, sums));
+            }
+        }
+    }
+    pieces.sort_unstable_by_key(|(range, _)| range.offset);
+    Ok(pieces)
+}
+
+impl<F: LogFile> UniversalLog<F> {
+    /// The recorded pieces of an unfinished file that begin in `within`, by their offsets.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub fn pieces(
+        &mut self,
+        number: FileNumber,
+        within: ByteRange,
+    ) -> Result<Vec<(ByteRange, Sums)>> {
+        let walk = Walk::new(self.header.nonce, self.first, self.length);
+        match self.files.get(number) {
+            Some((_, file)) => pieces_of(&mut self.file, walk, file, within),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Says in `own`, of file `number`, what `recovery`, which was read from `log`, says of `theirs`.
+///
+/// # Errors
+/// As [`ObjectLog::done`]; what the storage says.
+pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
+    own: &mut L,
+    number: FileNumber,
+    (log, recovery): (&mut F, &Recovery),
+    theirs: &LoggedFile,
+) -> Result<()> {
+    for part in parts(theirs) {
+        let walk = Walk::new(recovery.header.nonce, recovery.first, recovery.end);
+        for (range, sums) in pieces_of(log, walk, theirs, part)? {
+            own.done(number, range, sums)?;
+        }
+    }
+    Ok(())
+}

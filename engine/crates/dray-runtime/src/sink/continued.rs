@@ -1,0 +1,279 @@
+//! Partial files of earlier runs: the proof that their ranges are there, and the move to a new partial
+//! file when the old one cannot be relied on.
+//!
+//! Invariant: nothing is written to an inode of which a write or a sync has failed, whoever was told.
+
+use crate::sink::clear::id_of;
+use crate::sink::files::{Space, folder_of, unless};
+use crate::sink::handles::OpenFile;
+use crate::sink::peek;
+use crate::sink::read_back::Piece;
+use dray_core::options::ResumeMode;
+use dray_core::{ByteRange, ContentKey, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
+use dray_log::pieces::parts;
+use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
+use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};
+use std::sync::Arc;
+
+/// Neighbours become one record of at most so many bytes: a later doubt about it costs no more.
+const RECORD_BYTES: u64 = 64 << 20;
+
+/// What is left of a file that an earlier run began.
+pub(super) struct Kept {
+    /// Its ranges.
+    pub(super) done: SummedRanges,
+    /// Whether they lie in a new partial file.
+    pub(super) is_moved: bool,
+}
+
+/// What was copied to a new partial file.
+#[derive(Default)]
+struct Copied {
+    done: SummedRanges,
+    /// As they are recorded.
+    records: Vec<(ByteRange, Sums)>,
+    /// Whether something wrong was written on the way, so that what is no range is no hole either.
+    is_soiled: bool,
+    /// The last error of a read.
+    unread: Option<dray_core::Error>,
+}
+
+impl Copied {
+    fn add(&mut self, range: ByteRange, sums: Sums) {
+        if !self.done.insert(range, sums) {
+            return;
+        }
+        match self.records.last_mut() {
+            Some((last, of_last))
+                if last.end() == range.offset && last.length + range.length <= RECORD_BYTES =>
+            {
+                *of_last = of_last.then(sums, range.length);
+                last.length += range.length;
+            }
+            _ => self.records.push((range, sums)),
+        }
+    }
+}
+
+impl Space {
+    /// Notes that nothing more that is written to a partial file counts. What keeps the note from being
+    /// stored is the same trouble as a rule; then the next run has the sync and the read-back alone.
+    pub(super) fn note_doubtful(&self, number: FileNumber) {
+        if self.check_lease().is_err() {
+            return;
+        }
+        if let Ok(mut destination) = self.destination() {
+            let noted = destination.log.file_doubtful(number);
+            let _ = noted.and_then(|()| self.commit(&mut destination));
+        }
+    }
+
+    /// Continues the partial file that the log speaks of.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; `Cancelled` when the session ends meanwhile; those of store and log.
+    pub(super) fn continue_file(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        logged: &LoggedFile,
+    ) -> Result<(Arc<OpenFile>, Kept)> {
+        let is_same_boot = self.destination()?.is_same_boot();
+        let found = peek::found_partial(self.store.as_ref(), path, logged)?;
+        let found = found.filter(|found| logged.partial.is(found, is_same_boot));
+        let request = PartialRequest {
+            name: logged.partial.name.clone(),
+            // As it is found: the device's number in the log may be of another boot.
+            reuse: Some(found.as_ref().map_or(peek::logged_id(logged), id_of)),
+        };
+        self.touch(folder_of(path));
+        let partial = self.store.begin(path, key.size, &request)?;
+        // A loss that nobody was told of yet is told now; after this sync it would be too late.
+        let is_doubtful = logged.is_doubtful || partial.sync().is_err();
+        if is_doubtful {
+            self.note_doubtful(logged.number);
+        }
+        let trusts = self.options.resume == ResumeMode::Trust;
+        if is_doubtful || !trusts && !self.is_as_recorded(path, logged)? {
+            drop(partial);
+            return self.move_file(path, key, logged);
+        }
+        let name = logged.partial.name.clone();
+        let open = self
+            .handles
+            .adopt(path, key.size, logged.number, name, partial, false);
+        if trusts {
+            open.set_unread();
+        }
+        let done = logged.done.clone();
+        Ok((
+            open,
+            Kept {
+                done,
+                is_moved: false,
+            },
+        ))
+    }
+
+    /// Whether the storage has all that the log says of a partial file.
+    fn is_as_recorded(&self, path: &RelPath, logged: &LoggedFile) -> Result<bool> {
+        let file = self.open_back(path, &logged.partial.name)?;
+        for (range, sums) in logged.done.iter() {
+            match self.read_back.sums(file.as_ref(), range) {
+                Ok(found) if found == sums => {}
+                Err(error) if error.kind == ErrorKind::Cancelled => return Err(error),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies what is right of a partial file to a new one, and goes on with that. The old one counts
+    /// until the copy is durable.
+    fn move_file(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        logged: &LoggedFile,
+    ) -> Result<(Arc<OpenFile>, Kept)> {
+        let old = self.open_back(path, &logged.partial.name)?;
+        let (name, partial) = self.names.claim(path, |name: &Name| {
+            let request = PartialRequest {
+                name: name.clone(),
+                reuse: None,
+            };
+            let begun = self.store.begin(path, key.size, &request);
+            unless(ErrorKind::AlreadyExists, begun)
+        })?;
+        let moved = self
+            .copy_ranges(old.as_ref(), partial.as_ref(), logged)
+            .and_then(|copied| self.settle(path, key.clone(), logged, (&name, &*partial), copied));
+        match moved {
+            Ok((number, copied)) => {
+                let is_new = !copied.is_soiled;
+                let open = self
+                    .handles
+                    .adopt(path, key.size, number, name, partial, is_new);
+                let done = copied.done;
+                Ok((
+                    open,
+                    Kept {
+                        done,
+                        is_moved: true,
+                    },
+                ))
+            }
+            Err(error) => {
+                // The log has no word of it, so nobody would ever look for it.
+                let _ = partial.abort();
+                self.names.release(path, &name);
+                if error.kind != ErrorKind::NoSpace {
+                    return Err(error);
+                }
+                // Without room for both, the old one gives way.
+                let open = self.begin_anew(path, key, logged.object_bytes.get())?;
+                let done = SummedRanges::new();
+                Ok((
+                    open,
+                    Kept {
+                        done,
+                        is_moved: true,
+                    },
+                ))
+            }
+        }
+    }
+
+    fn copy_ranges(
+        &self,
+        old: &dyn ReadHandle,
+        new: &dyn Partial,
+        logged: &LoggedFile,
+    ) -> Result<Copied> {
+        let mut copied = Copied::default();
+        for part in parts(logged) {
+            let pieces = self.destination()?.log.pieces(logged.number, part)?;
+            for (range, sums) in pieces {
+                self.copy_piece(old, new, (range, sums), &mut copied)?;
+            }
+        }
+        match copied.unread.take() {
+            // A device that reads nothing may be away for a moment only.
+            Some(error) if copied.done.is_empty() => Err(error),
+            _ => Ok(copied),
+        }
+    }
+
+    fn copy_piece(
+        &self,
+        old: &dyn ReadHandle,
+        new: &dyn Partial,
+        (range, sums): (ByteRange, Sums),
+        copied: &mut Copied,
+    ) -> Result<()> {
+        let mut found = Sums::EMPTY;
+        let mut write = None;
+        let read = self.read_back.each(old, range, &mut |at, piece| {
+            match piece {
+                Piece::Hole(length) => found = found.then(Sums::of_zeros(length), length),
+                Piece::Data(bytes) => {
+                    found = found.then(Sums::of(bytes), bytes.len() as u64);
+                    let written = new.write_at(at, bytes);
+                    write = written.as_ref().err().cloned();
+                    written?;
+                }
+            }
+            Ok(())
+        });
+        match read {
+            Ok(()) if found == sums => copied.add(range, sums),
+            Ok(()) => copied.is_soiled = true,
+            Err(error) if error.kind == ErrorKind::Cancelled || write.is_some() => {
+                return Err(error);
+            }
+            Err(error) => {
+                copied.is_soiled = true;
+                copied.unread = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the copy durable, has the log speak of it and not of the old one, and removes that.
+    fn settle(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        logged: &LoggedFile,
+        (name, partial): (&Name, &dyn Partial),
+        copied: Copied,
+    ) -> Result<(FileNumber, Copied)> {
+        partial.sync()?;
+        let folder = folder_of(path);
+        self.store.sync_all(&[SyncItem::Folder(&folder)])?;
+        self.check_lease()?;
+        let mut guard = self.destination()?;
+        let destination = &mut *guard;
+        let id = partial.id();
+        destination.log.end_file(logged.number, Ending::Dropped)?;
+        self.commit(destination)?;
+        let number = destination.log.begin_file(FileBegin {
+            path: destination.prefix.join_path(path)?,
+            key,
+            object_bytes: logged.object_bytes,
+            partial: PartialFile {
+                name: name.clone(),
+                device: id.device,
+                inode: id.inode,
+                born: id.born,
+            },
+        })?;
+        for (range, sums) in &copied.records {
+            destination.log.done(number, *range, *sums)?;
+        }
+        self.commit(destination)?;
+        // What cannot be removed now lies there until the next run takes its name.
+        let _ = self.drop_partial(path, logged, destination.is_same_boot());
+        Ok((number, copied))
+    }
+}

@@ -1,0 +1,82 @@
+//! Files that an earlier run began: what of them is really there, and the proof of what this run wrote
+//! into their partial files.
+//!
+//! Invariant: a file that an earlier run began gets its final name only after the bytes of both runs
+//! were read back from the storage, unless they were copied to a partial file of this run. (Options may
+//! ask to trust what the earlier run recorded.)
+
+use super::decide::end_of_first_run;
+use super::{Effect, Phase, Sink};
+use crate::progress::{Event, Outcome};
+use dray_core::{End, Error, ErrorKind, FileIndex, Status, SummedRanges};
+use dray_wire::message::Message;
+
+impl Sink {
+    /// A partial file was looked at: of what its records say, so much is there.
+    pub(super) fn on_kept(&mut self, index: FileIndex, done: SummedRanges, is_moved: bool) {
+        let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
+            return;
+        };
+        let Some(file) = self.file(index) else { return };
+        let (said, runs_said) = (file.known.bytes(), file.accepted.run_count());
+        file.accepted = done.ranges();
+        let runs = file.accepted.run_count();
+        file.written = done.bytes();
+        file.bytes_resumed = done.bytes();
+        file.next_offset = end_of_first_run(&file.accepted);
+        file.unproven = (!is_moved).then(SummedRanges::new);
+        let lost = said.saturating_sub(done.bytes());
+        let is_empty = done.is_empty();
+        file.known = done;
+        self.runs = (self.runs + runs).saturating_sub(runs_said);
+        if let (true, Some(is_useless)) = (is_empty, self.preparing.get_mut(&index)) {
+            *is_useless = true;
+        }
+        if lost > 0 {
+            let notice = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "resume the file")
+                .file(&path)
+                .cause(format!(
+                    "{lost} of {said} bytes in its partial file are not what was written"
+                ))
+                .remedy("they are sent again; check the sink's storage");
+            self.out.push_back(Effect::Report(Event::Notice(notice)));
+        }
+    }
+
+    /// Everything of the file is durable, as far as anybody was told.
+    pub(super) fn check_written_or_publish(&mut self, index: FileIndex) {
+        let unproven = self.file(index).and_then(|file| file.unproven.take());
+        match unproven.filter(|ranges| !ranges.is_empty()) {
+            Some(ranges) => self.out.push_back(Effect::CheckWritten { index, ranges }),
+            None => self.publish(index),
+        }
+    }
+
+    pub(super) fn on_written_checked(&mut self, index: FileIndex, result: Result<(), Error>) {
+        if !matches!(self.phase, Phase::Moving) {
+            // The next run reads back what this one wrote.
+            self.finishing = self.finishing.saturating_sub(1);
+            return;
+        }
+        match result {
+            Ok(()) => self.publish(index),
+            // The source was told that these are durable. So the session ends, and the next one takes
+            // from the partial file what is right, and has the rest sent again.
+            Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
+                self.finishing = self.finishing.saturating_sub(1);
+                let path = self.live.get(&index).map(|live| live.path.clone());
+                let error = error.status(Status::Temporary);
+                let error = path.map_or(error.clone(), |path| error.file(&path));
+                self.stop(Outcome::Failed(error.clone()), false);
+                for peer in self.peers.keys() {
+                    let message = Message::GoAway(error.clone());
+                    self.out.push_back(Effect::Message(*peer, message));
+                }
+            }
+            Err(error) => {
+                self.finishing = self.finishing.saturating_sub(1);
+                self.fail(index, error, false);
+            }
+        }
+    }
+}
