@@ -66,6 +66,7 @@ class DrayTransferOperator(WaitingOperator):
     :param rate_min: rate floor.
     :param rate_max: rate ceiling.
     :param verify: read back before the final name is given.
+    :param resume: ``verify`` (read back what an earlier run made durable) or ``trust``.
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
     :param size: what the one file must have.
@@ -97,6 +98,7 @@ class DrayTransferOperator(WaitingOperator):
         "rate_min",
         "rate_max",
         "verify",
+        "resume",
         "durability",
         "overwrite",
         "size",
@@ -130,6 +132,7 @@ class DrayTransferOperator(WaitingOperator):
         rate_min: int | str | None = None,
         rate_max: int | str | None = None,
         verify: bool | str | None = None,
+        resume: str | None = None,
         durability: str | None = None,
         overwrite: str | None = None,
         size: int | str | None = None,
@@ -161,6 +164,7 @@ class DrayTransferOperator(WaitingOperator):
         self.rate_min = rate_min
         self.rate_max = rate_max
         self.verify = verify
+        self.resume = resume
         self.durability = durability
         self.overwrite = overwrite
         self.size = size
@@ -233,7 +237,9 @@ class DrayTransferOperator(WaitingOperator):
         class_, durability = values.word(self.class_), values.word(self.durability)
         overwrite, admission = values.word(self.overwrite), values.word(self.admission)
         check_choice("class_", class_, ("realtime", "deadline", "background"))
+        resume = values.word(self.resume)
         check_choice("durability", durability, ("none", "file", "object"))
+        check_choice("resume", resume, ("verify", "trust"))
         check_choice("overwrite", overwrite, ("never", "if-different", "always"))
         check_choice("admission", admission, ("required", "best_effort"))
         begin = getattr(context.get("dag_run"), "start_date", None)
@@ -257,6 +263,7 @@ class DrayTransferOperator(WaitingOperator):
             "rate_min": values.size("rate_min", self.rate_min),
             "rate_max": values.size("rate_max", self.rate_max),
             "verify": values.truth("verify", self.verify),
+            "resume": resume,
             "durability": durability,
             "overwrite": overwrite,
             "activity": values.word(self.activity) or context["ti"].dag_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 __all__ = ["SECTION", "Settings", "read"]
 
@@ -28,6 +29,8 @@ class Settings:
         deleted where this plug-in is not loaded. ``None`` for never.
     :param sources_max: replicas that a transfer is given; each takes a ticket at its endpoint.
     :param heeds_meta: whether rules may ask for deadlines and rates in their ``meta``.
+    :param resume: ``verify`` or ``trust`` what an earlier try made durable; the endpoint's default
+        is ``verify``.
     :param tries: sessions without anything new being safe before Rucio hears that it failed.
     """
 
@@ -41,6 +44,7 @@ class Settings:
     bound_seconds: int | None = 3 * 86400
     sources_max: int = 3
     heeds_meta: bool = True
+    resume: Literal["verify", "trust"] | None = None
     tries: int | None = None
 
     def token_of(self, authority: str) -> Path | None:
@@ -69,6 +73,16 @@ def read() -> Settings:
         found = config_get_int(SECTION, name, raise_exception=False, default=default or 0)
         return found or None
 
+    def resume() -> Literal["verify", "trust"] | None:
+        text = config_get(SECTION, "resume", raise_exception=False, default=None)
+        match text:
+            case None | "":
+                return usual.resume
+            case "verify" | "trust":
+                return "verify" if text == "verify" else "trust"
+            case _:
+                raise ValueError(f"[{SECTION}] resume is {text!r}; write verify or trust")
+
     return Settings(
         token_file=path("token_file"),
         ca=path("ca"),
@@ -88,5 +102,6 @@ def read() -> Settings:
         heeds_meta=config_get_bool(
             SECTION, "heeds_meta", raise_exception=False, default=usual.heeds_meta
         ),
+        resume=resume(),
         tries=count("tries", usual.tries),
     )

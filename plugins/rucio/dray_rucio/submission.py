@@ -11,7 +11,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dray.client import Content, Request, Retry
 
@@ -143,6 +143,7 @@ def request_of(
     source_rse_ids: Sequence[str],
     bound_seconds: int | None,
     tries: int | None,
+    resume: Literal["verify", "trust"] | None = None,
 ) -> Request:
     """Give the request, without its places; the RSEs of those are named in their order.
 
@@ -176,6 +177,7 @@ def request_of(
         labels={key: value for key, value in labels.items() if value},
         overwrite="if-different" if file.may_overwrite else "never",
         checksum_attributes=True,
+        resume=resume,
         retry=None if tries is None else Retry(tries=tries),
         bound_seconds=bound_seconds,
     )

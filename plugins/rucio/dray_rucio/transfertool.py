@@ -351,6 +351,7 @@ class DrayTransfertool(Transfertool):
                 source_rse_ids=rse_ids,
                 bound_seconds=hosts.settings.bound_seconds,
                 tries=hosts.settings.tries,
+                resume=hosts.settings.resume,
             ),
             sources=places[:1],
             replicas=places[1:] or None,

@@ -1,6 +1,7 @@
 //! What a site says once for all its copies.
 
 use crate::endpoint::Endpoint;
+use dray_core::options::ResumeMode;
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::Deserialize;
 use std::path::Path;
@@ -42,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) pages: bool,
     /// See [`Compare`].
     pub(crate) compare: Compare,
+    /// Whether ranges that an earlier copy made durable are read back and compared.
+    pub(crate) resume: ResumeMode,
     /// How long a copy that has all its bytes waits for its source's server to say the checksum.
     pub(crate) compare_seconds: u32,
     /// Whether the copy has the source's modification time. XRootD's own copies have the time of the
@@ -63,6 +66,7 @@ impl Default for Config {
             rate: None,
             pages: false,
             compare: Compare::default(),
+            resume: ResumeMode::default(),
             compare_seconds: 1800,
             keep_time: false,
             ask_source: true,

@@ -260,6 +260,7 @@ pub(crate) fn carry(
         object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
         // The gate is given them; where the file system keeps no attributes they go no further.
         checksum_attributes: true,
+        resume: config.resume,
         rate: config.rate,
         overwrite: match target.may_replace {
             true => Overwrite::IfDifferent,
