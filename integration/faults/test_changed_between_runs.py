@@ -1,0 +1,139 @@
+"""Bytes of a partial file change between two runs: the second finds that and sends them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Bench, Ended, Word
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+
+OBJECT = tree.MIB
+SIZE = 40 * tree.MIB + 123
+RATE = "16MiB"
+#: safe before the first run is killed
+SAFE = 12 * tree.MIB
+
+
+class Broken:
+    """A copy that was killed in its middle."""
+
+    def __init__(self, bench: Bench, way: str) -> None:
+        """Begin it, and kill it when a part is safe."""
+        self.bench, self.way = bench, way
+        self.source = bench.folder / "source"
+        tree.make_file(self.source, SIZE, seed=11)
+        self.sink = bench.folder / "sink"
+        self.sink.mkdir()
+        self.server = bench.serve(self.sink) if way == "serve" else None
+        first = bench.start_cp(*self._words("--rate", RATE, "--progress", "json"))
+        first.await_durable(SAFE)
+        first.kill()
+        if self.server is not None:
+            self.server.kill()
+            self.server = bench.serve(self.sink)
+        shown = subprocess.run(
+            [bench.program, "log", "show", "--json", self.sink],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        [file] = json.loads(shown.stdout)["logs"][0]["files"]
+        self.partial = self.sink / file["partial"]
+        self.safe = int(file["bytes_safe"])
+        assert SAFE <= self.safe < SIZE
+        runs = [(run["offset"], run["offset"] + run["length"]) for run in file["safe"]]
+        #: where objects begin that the log has
+        self.logged = [
+            at
+            for at in range(0, SIZE, OBJECT)
+            if any(start <= at and min(at + OBJECT, SIZE) <= end for start, end in runs)
+        ]
+
+    def _words(self, *more: Word) -> list[Word]:
+        where: list[Word] = [self.sink / "large"]
+        if self.server is not None:
+            where = [f"dray://{self.server.address}/large", *self.bench.peer(self.server)]
+        return [*more, "--object-size", str(OBJECT), self.source, *where]
+
+    def again(self, *more: Word) -> Ended:
+        """Run the same command again, to its end."""
+        return self.bench.cp(*self._words(*more)).expect(0)
+
+    def check(self) -> None:
+        """Compare."""
+        assert tree.hash_file(self.sink / "large") == tree.hash_file(self.source)
+        assert list(self.sink.glob(".dray-*.part")) == []
+
+
+def flip(path: Path, at: int) -> None:
+    """Flip a bit behind everybody's back."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@pytest.mark.parametrize("way", ["cp", "serve"])
+def test_a_flipped_byte_costs_its_object(bench: Bench, way: str) -> None:
+    broken = Broken(bench, way)
+    flip(broken.partial, broken.logged[2] + 77)
+    ended = broken.again()
+    broken.check()
+    report = ended.report
+    assert report["bytes_resumed"] == broken.safe - OBJECT
+    assert report["bytes_sent"] == SIZE - broken.safe + OBJECT
+    if way == "cp":
+        assert f"{OBJECT} of {broken.safe} bytes in its partial file are not what was" in str(
+            report["notices"]
+        )
+
+
+@pytest.mark.parametrize("way", ["cp", "serve"])
+def test_a_file_that_was_cut_and_extended_is_sent_from_there(bench: Bench, way: str) -> None:
+    broken = Broken(bench, way)
+    length = broken.partial.stat().st_size
+    cut = broken.logged[len(broken.logged) // 2]
+    os.truncate(broken.partial, cut)
+    os.truncate(broken.partial, length)
+    report = broken.again().report
+    broken.check()
+    kept = sum(min(OBJECT, SIZE - at) for at in broken.logged if at < cut)
+    assert report["bytes_resumed"] <= kept
+    assert report["bytes_sent"] == SIZE - report["bytes_resumed"]
+
+
+@pytest.mark.parametrize("way", ["cp", "serve"])
+def test_nothing_is_sent_twice_when_nothing_has_changed(bench: Bench, way: str) -> None:
+    broken = Broken(bench, way)
+    report = broken.again().report
+    broken.check()
+    assert report["bytes_resumed"] == broken.safe
+    assert report["bytes_sent"] == SIZE - broken.safe
+    assert report["notices"] == []
+
+
+def test_bytes_taken_on_trust_are_not_vouched_for(bench: Bench) -> None:
+    broken = Broken(bench, "cp")
+    flip(broken.partial, broken.logged[0])
+    report = broken.again("--resume", "trust", "--checksum-attributes").report
+    assert report["bytes_resumed"] == broken.safe
+    large = broken.sink / "large"
+    assert "user.dray.sums" not in os.listxattr(large)
+    large.unlink()
+    broken.again("--checksum-attributes")
+    assert "user.dray.sums" in os.listxattr(large)
+    broken.check()
