@@ -1,4 +1,4 @@
-"""An endpoint whose disk loses data for a while: it tries again by itself, and the disk has the bytes."""
+"""An endpoint whose disk loses data for a while tries again, and the disk has the bytes."""
 
 from __future__ import annotations
 

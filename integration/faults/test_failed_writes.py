@@ -1,7 +1,7 @@
 """A disk that fails writes for a while: what stands under a final name is what the disk has.
 
-The oracle is a remount: the page cache shows bytes that were written after a failed write-back, though
-ext4 keeps their blocks as unwritten, and a sync after the failed one succeeds.
+The oracle is a remount: the page cache shows bytes that were written after a failed write-back,
+though ext4 keeps their blocks as unwritten, and a sync after the failed one succeeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from integration.harness.lossy import KINDS, Lossy, lossy, make_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from integration.harness.program import Bench, Process, Word
 
@@ -28,7 +27,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
 #: of each way on each file system
 ROUNDS = 100 if IS_FULL else 2
-#: what the everyday run takes: one file system that writes over unwritten blocks, and one that does not
+#: of the everyday run: a file system that writes over unwritten blocks, and one that does not
 FEW = ["ext4-ordered", "xfs"]
 SEED = int(os.environ.get("DRAY_SEED", "1"))
 SIZE = 24 * tree.MIB + 777

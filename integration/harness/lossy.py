@@ -1,7 +1,7 @@
-"""A disk that loses data for a while, as a storage network does that loses a path and finds it again.
+"""A disk that loses data for a while, as a storage network that loses a path and finds it again.
 
-Only blocks that begin with :data:`MARK` are refused. So data is lost while metadata, the journal and the
-object log arrive: the case in which a file system goes on as if nothing had happened.
+Only blocks that begin with :data:`MARK` are refused. So data is lost while metadata, the journal
+and the object log arrive: the case in which a file system goes on as if nothing had happened.
 """
 
 from __future__ import annotations
