@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Kills of the sink that are tried until one leaves a partial file to tamper with.
 const KILLS_MAX: u32 = 4;
 
+/// Bits that flip in a partial file between two runs.
+const ROTTEN_BITS: u32 = 16;
+
 impl World {
     /// After each event: is it time for the next fault?
     pub fn inject(&mut self, at: usize) {
@@ -202,14 +205,17 @@ impl World {
         let mut disk = self.disk.borrow_mut();
         for (path, inode, attributes) in partials {
             let length = disk.bytes(inode).len() as u64;
-            match self.draw.below(4) {
+            match self.draw.below(6) {
                 0 => {
                     let _ = disk.truncate(inode, length / 3);
                 }
                 1 => {
                     let _ = disk.remove_name(&path);
                 }
-                2 => disk.rot(inode, self.draw.below(length) as usize),
+                // Many bits: most of the file may be unwritten yet.
+                2..=4 => (0..ROTTEN_BITS).for_each(|_| {
+                    disk.rot(inode, self.draw.below(length) as usize);
+                }),
                 _ => {
                     if let Ok(other) = disk.create() {
                         let _ = disk.truncate(other, length);
