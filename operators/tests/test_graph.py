@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dray_airflow.deadlines.graph import (
     ENDED,
     RESCUE_RULES,
+    DeadlinePlan,
     Task,
     plan_deadlines,
     span,
@@ -305,3 +306,120 @@ def test_an_empty_run_has_nothing_to_keep() -> None:
 
 def test_spans_are_said_as_a_person_would() -> None:
     assert [span(5), span(600), span(9000), span(-30)] == ["5 s", "10 min", "2.5 h", "-30 s"]
+
+
+# --- what is not known --------------------------------------------------------------------------
+
+GB = 10**9
+
+
+def chain(*transfers: Task) -> list[Task]:
+    return [
+        dataclasses.replace(each, upstream=(transfers[at - 1].id,) if at else ())
+        for at, each in enumerate(transfers)
+    ]
+
+
+def window(plan: DeadlinePlan, name: str, before: str | None = None) -> float:
+    """Seconds that a transfer has, from when the one before it must be done."""
+    begin = plan.now if before is None else plan.transfers[before].latest_finish
+    return (plan.transfers[name].latest_finish - begin).total_seconds() - 5
+
+
+def test_a_small_transfer_leaves_the_time_to_the_one_of_unknown_size_before_it() -> None:
+    tasks = chain(Task("raw", is_transfer=True), Task("log", is_transfer=True, bytes=1000))
+    plan = plan_deadlines(tasks, deadline=at(3600), now=NOON)
+    assert plan.estimated == ("raw",)
+    assert plan.unknown == ()
+    assert plan.transfers["raw"].is_possible
+    assert window(plan, "raw") > 3500
+    assert 10 <= window(plan, "log", "raw") < 60
+    assert plan.transfers["raw"].expected_seconds is None
+    assert "log 19.9 s (0 MB at 0.0 MB/s)" in plan.transfers["raw"].why
+    # The other way round, too.
+    plan = plan_deadlines(chain(*tasks[::-1]), deadline=at(3600), now=NOON)
+    assert 10 <= window(plan, "log") < 60
+    assert window(plan, "raw", "log") > 3500
+
+
+def test_transfers_of_unknown_size_share_the_time_evenly() -> None:
+    names = ("a", "b", "c")
+    tasks = chain(*(Task(name, is_transfer=True) for name in names))
+    tasks.insert(0, Task("first", expected_seconds=285))
+    tasks[1] = dataclasses.replace(tasks[1], upstream=("first",))
+    plan = plan_deadlines(tasks, deadline=at(1205), now=NOON)
+    assert [plan.transfers[name].latest_finish for name in names] == [
+        at(595),
+        at(900),
+        at(1205),
+    ]
+    assert "b 5 min (size unknown, an even share)" in plan.transfers["a"].why
+
+
+def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:
+    tasks = chain(
+        Task("in", is_transfer=True, bytes=30 * GB, rate=100e6),
+        Task("out", is_transfer=True, bytes=10 * GB, rate=100e6),
+    )
+    # 400 s at full rate, and as much again.
+    plan = plan_deadlines(tasks, deadline=at(810), now=NOON)
+    assert plan.rate_common == pytest.approx(50e6)
+    assert plan.transfers["in"].latest_finish == at(605)
+    # Too little for that: it is not planned at a rate that there is not.
+    late = plan_deadlines(tasks, deadline=at(300), now=NOON)
+    assert late.rate_common == pytest.approx(100e6)
+    assert late.slack_seconds == pytest.approx(300 - 410)
+    assert late.transfers["in"].slack_seconds == pytest.approx(-110)
+    slow = dataclasses.replace(tasks[1], rate=10e6)
+    plan = plan_deadlines([tasks[0], slow], deadline=at(2610), now=NOON)
+    assert window(plan, "in") == pytest.approx(600)
+    assert window(plan, "out", "in") == pytest.approx(2000)
+
+
+def test_what_is_known_keeps_its_time_and_the_unknown_gets_the_rest() -> None:
+    tasks = chain(
+        Task("big", is_transfer=True, bytes=80 * GB, rate=100e6),
+        Task("open", is_transfer=True),
+    )
+    plan = plan_deadlines(tasks, deadline=at(1010), now=NOON)
+    assert window(plan, "big") == pytest.approx(800)
+    assert window(plan, "open", "big") == pytest.approx(200)
+    # Of unknown rate it has the even share.
+    bare = [dataclasses.replace(tasks[0], rate=None), tasks[1]]
+    plan = plan_deadlines(bare, deadline=at(1010), now=NOON)
+    assert window(plan, "big") == pytest.approx(500)
+
+
+@given(graphs(known=False), st.integers(100, 20_000), st.data())
+@settings(max_examples=100, deadline=None)
+def test_with_sizes_and_rates_partly_known_every_path_fits_if_it_can(
+    tasks: list[Task], left: int, data: st.DataObject
+) -> None:
+    rates = st.sampled_from([None, 1e5, 1e7])
+    partly = []
+    for task in tasks:
+        if task.is_transfer and task.bytes is not None:
+            is_known = data.draw(st.booleans())
+            change = {"rate": data.draw(rates)} if is_known else {"bytes": None}
+            task = dataclasses.replace(task, **change)
+        partly.append(task)
+    plan = plan_deadlines(partly, deadline=at(left), now=NOON)
+    named = {task.id: task for task in partly}
+    paths = all_paths(named)
+    # At full rates, with nothing for what is not known.
+    least = max(
+        sum(
+            sum(cost(named[n], 0.0, 5.0))
+            + (cost(named[n], 1.0, 0.0)[0] / r if (r := named[n].rate) and named[n].bytes else 0.0)
+            for n in path
+        )
+        for path in paths
+    )
+    if least <= left * 0.999:
+        assert plan.slack_seconds >= -1e-3 * left - 70
+    for name, found in plan.transfers.items():
+        for step in found.chain:
+            size, rate = named[step.task_id].bytes, named[step.task_id].rate
+            if size and rate and named[step.task_id].state == "waiting":
+                parts = cost(named[step.task_id], 1.0, 0.0)[0]
+                assert step.seconds >= parts / rate * (1 - 1e-6), name

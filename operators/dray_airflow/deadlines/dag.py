@@ -129,6 +129,9 @@ def deadline_for(context: Context) -> TaskDeadline | None:
     if plan.unknown:
         names = ", ".join(plan.unknown[:5])
         why += f" (nobody knows how long these take, they count as nothing: {names})"
+    if plan.estimated:
+        names = ", ".join(plan.estimated[:5])
+        why += f" (nobody knows how large these are, they get even shares: {names})"
     left = (finish - plan.now).total_seconds()
     return TaskDeadline(
         latest_finish=finish,
@@ -241,7 +244,42 @@ def tasks_of(context: Context) -> list[Task]:
         if operator.task_id == ti.task_id:
             task = _as_running(task, ti)
         found.append(task)
-    return found
+    return _with_known(found, dag, context)
+
+
+def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
+    """Add what endpoints know of transfers that share the time, where it is not said."""
+    import dataclasses
+
+    from dray_airflow.deadlines.known import Known, known_of
+
+    shared = {
+        task.id
+        for task in tasks
+        if task.is_transfer
+        and task.is_counted
+        and task.state not in ENDED
+        and task.expected_seconds is None
+        and task.median_seconds is None
+    }
+    # A single one has all the time there is, whatever it takes.
+    if len(shared) < 2:
+        return tasks
+    operators = [
+        each
+        for each in dag.tasks
+        if each.task_id in shared
+        and hasattr(each, "sources")
+        and not getattr(each, "is_mapped", False)
+    ]
+    known = known_of(operators, context)
+
+    def add(task: Task) -> Task:
+        it = known.get(task.id, Known())
+        size = it.bytes if task.bytes is None else task.bytes
+        return dataclasses.replace(task, bytes=size, rate=it.rate)
+
+    return [add(task) for task in tasks]
 
 
 def _has_to_be_known(

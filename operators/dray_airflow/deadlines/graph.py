@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +36,13 @@ OVERHEAD_SECONDS = 5.0
 """From a task's end until the next one works: the scheduler's loop, and a new process that reads
 the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
 
+TRANSFER_SECONDS_MIN = 10.0
+"""What the smallest transfer is given where sizes or rates are estimated: a session, a listing and
+a sync take seconds. Guess, revisit."""
+ASSUMED_RATE = 10e6
+"""Bytes per second of a transfer whose endpoint does not say its rate, beside one of unknown size:
+so that a few bytes take no half of the run. A tenth of a slow host's; guess, revisit."""
+
 TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
 """How far a task is; ``skipped`` is also what will never run because something before it failed."""
 
@@ -56,6 +63,7 @@ class Task:
     :param runs: how many past instances that median is of.
     :param is_transfer: whether it gets a deadline of its own.
     :param bytes: of a transfer, of all its instances together; used where no duration is known.
+    :param rate: bytes per second that the transfer's endpoint can promise, where known.
     :param rule: Airflow's trigger rule.
     :param is_counted: whether the deadline waits for it; a teardown usually is not counted.
     :param instances: of a mapped task, how many.
@@ -72,6 +80,7 @@ class Task:
     runs: int = 0
     is_transfer: bool = False
     bytes: int | None = None
+    rate: float | None = None
     rule: str = "all_success"
     is_counted: bool = True
     instances: int = 1
@@ -176,8 +185,9 @@ class DeadlinePlan:
     :param rate_common: bytes per second at which transfers of known size and unknown duration were
         counted: the least one at which everything fits, or the one that was given; ``None``: there
         is no such transfer, or no rate is enough.
-    :param unknown: unfinished tasks of which neither duration nor size is known; counted as
-        nothing.
+    :param unknown: unfinished tasks whose duration nobody knows; counted as nothing.
+    :param estimated: unfinished transfers of which neither duration nor size is known; counted as
+        an even share of the time.
     """
 
     deadline: datetime
@@ -187,6 +197,7 @@ class DeadlinePlan:
     expected_finish: datetime
     rate_common: float | None
     unknown: tuple[str, ...] = field(default=())
+    estimated: tuple[str, ...] = field(default=())
 
     @property
     def slack_seconds(self) -> float:
@@ -203,18 +214,25 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """What a task adds to a path: seconds, and seconds for each second that a byte takes."""
+    """What a task adds to a path: seconds, and work, which takes longer the slower it is done.
+
+    :param work: bytes of transfers; seconds at their rates where those, or sizes, are estimated.
+    :param bytes: of a transfer whose size is known.
+    :param rate: that its endpoint can promise.
+    """
 
     seconds: float
-    bytes: float
+    work: float
     basis: str
     overhead: float
+    bytes: float = 0.0
+    rate: float | None = None
 
-    def at(self, byte_seconds: float) -> float:
-        return self.seconds + self.bytes * byte_seconds
+    def at(self, work_seconds: float) -> float:
+        return self.seconds + self.work * work_seconds
 
-    def path(self, byte_seconds: float) -> float:
-        return self.at(byte_seconds) + self.overhead
+    def path(self, work_seconds: float) -> float:
+        return self.at(work_seconds) + self.overhead
 
 
 def plan_deadlines(
@@ -229,7 +247,10 @@ def plan_deadlines(
 
     A duration is what the author declared, else the median of past runs; of a transfer of which
     neither is known, its bytes at ``rate``, or else at the least common rate at which everything
-    fits; else nothing, and the task is named in :attr:`DeadlinePlan.unknown`. What has ended, what
+    fits. That is no higher than what its endpoint can promise (:attr:`Task.rate`). A transfer of
+    which nothing is known counts as an even share of the time, with the others in proportion to
+    what they take at their rates. Any other task of unknown duration counts as nothing, and is
+    named in :attr:`DeadlinePlan.unknown`. What has ended, what
     runs only when others fail, and what the deadline does not wait for takes no time, but what
     follows still waits for what is before it. Call it again when something has ended, early or
     late.
@@ -253,12 +274,20 @@ def plan_deadlines(
             after[each].append(name)
     weights = {name: _weigh(by_name[name], now, overhead_seconds) for name in order}
     left = (deadline - now).total_seconds()
-    byte_seconds = 1 / rate if rate else _least_rate(order, before, weights, left)
+    graph = _Graph(order, before, left)
+    work_seconds = 1 / rate if rate else graph.least_rate(weights)
+    if any(weight.basis == SHARE or weight.rate for weight in weights.values()):
+        weights, work_seconds = graph.spread(weights, rate)
 
-    lengths = {name: weights[name].path(byte_seconds or 0.0) for name in order}
+    lengths = {name: weights[name].path(work_seconds or 0.0) for name in order}
     # What a transfer may take at the most is not what it takes at the least: nobody's earliest
     # start is put off by a rate that only has to be enough.
-    soonest = {name: weights[name].path(1 / rate if rate else 0.0) for name in order}
+    soonest = {
+        name: weights[name].overhead
+        + weights[name].seconds
+        + (weights[name].bytes / rate if rate else 0.0)
+        for name in order
+    }
     first = _longest(order, before, soonest)
     into = _longest(order, before, lengths)
     out = _longest(list(reversed(order)), after, lengths)
@@ -269,33 +298,39 @@ def plan_deadlines(
             continue
         latest = deadline - timedelta(seconds=out[name].seconds)
         begin = first[name].seconds + weights[name].overhead
-        is_known = not weights[name].bytes or byte_seconds is not None
-        is_known = is_known and weights[name].basis != UNKNOWN
+        is_known = not weights[name].work or work_seconds is not None
+        is_known = is_known and weights[name].basis not in (UNKNOWN, SHARE)
         transfers[name] = _transfer(
             task,
             latest=latest,
             begin=now + timedelta(seconds=begin),
-            needs=weights[name].at(byte_seconds or 0.0) if is_known else None,
-            chain=_steps(out[name].names, weights, byte_seconds),
+            needs=weights[name].at(work_seconds or 0.0) if is_known else None,
+            chain=_steps(out[name].names, weights, work_seconds),
             deadline=deadline,
             overhead=overhead_seconds,
         )
     ends = {name: into[name].seconds + lengths[name] for name in order}
     last = max(order, key=lambda name: ends[name], default=None)
     critical = () if last is None else (*reversed(into[last].names), last)
-    has_sizes = any(weight.bytes for weight in weights.values())
+    rates = [
+        weight.bytes / (weight.work * work_seconds)
+        for weight in weights.values()
+        if weight.bytes and weight.work and work_seconds
+    ]
     return DeadlinePlan(
         deadline=deadline,
         now=now,
         transfers=transfers,
-        critical=_steps(critical, weights, byte_seconds),
+        critical=_steps(critical, weights, work_seconds),
         expected_finish=now + timedelta(seconds=0.0 if last is None else ends[last]),
-        rate_common=1 / byte_seconds if has_sizes and byte_seconds else None,
+        rate_common=min(rates, default=None),
         unknown=tuple(name for name in order if weights[name].basis == UNKNOWN),
+        estimated=tuple(name for name in order if weights[name].basis == SHARE),
     )
 
 
 UNKNOWN = "unknown, counted as nothing"
+SHARE = "size unknown, an even share"
 
 
 def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
@@ -367,8 +402,9 @@ def _weigh(task: Task, now: datetime, overhead: float) -> _Weight:
         return _Weight(max(seconds, 0.0), 0.0, basis, between)
     if task.is_transfer and task.bytes is not None:
         part = 1 - task.instances_done / task.instances if task.instances else 0.0
-        return _Weight(0.0, task.bytes * max(part, 0.0), "its bytes", between)
-    return _Weight(0.0, 0.0, UNKNOWN, between)
+        size = task.bytes * max(part, 0.0)
+        return _Weight(0.0, size, "its bytes", between, bytes=size, rate=task.rate)
+    return _Weight(0.0, 0.0, SHARE if task.is_transfer else UNKNOWN, between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,41 +431,90 @@ def _longest(
     return found
 
 
-def _least_rate(
-    order: list[str],
-    before: Mapping[str, tuple[str, ...]],
-    weights: Mapping[str, _Weight],
-    left: float,
-) -> float | None:
-    """Find how long a byte may take at the most so that every path fits; ``None``: it never does.
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The order of tasks, what each waits for, and the seconds that there are for all."""
 
-    The longest path is, over the seconds of a byte, the highest of many straight lines. From the
-    right, the root of the line that is highest is never left of the root of the highest of all, so
-    going from root to root ends there, after at most as many steps as there are lines on top.
-    """
-    sizes = [weight.bytes for weight in weights.values() if weight.bytes]
-    if not sizes or left <= 0:
-        return None
-    byte_seconds = left / min(sizes)
-    while True:
-        at = byte_seconds
-        lengths = {name: weights[name].path(at) for name in order}
-        paths = _longest(order, before, lengths)
-        last = max(order, key=lambda name: paths[name].seconds + lengths[name])
-        names = (*paths[last].names, last)
-        fixed = sum(weights[name].seconds + weights[name].overhead for name in names)
-        size = sum(weights[name].bytes for name in names)
-        if fixed + size * at <= left * (1 + 1e-12):
-            return at
-        if not size or fixed >= left:
+    order: list[str]
+    before: Mapping[str, tuple[str, ...]]
+    left: float
+
+    def least_rate(self, weights: Mapping[str, _Weight]) -> float | None:
+        """Find how long a unit of work may take so that every path fits; ``None``: it never does.
+
+        The longest path is, over the seconds of a unit, the highest of many straight lines. From
+        the right, the root of the line that is highest is never left of the root of the highest of
+        all, so going from root to root ends there, after at most as many steps as there are lines
+        on top.
+        """
+        left = self.left
+        works = [weight.work for weight in weights.values() if weight.work]
+        if not works or left <= 0:
             return None
-        byte_seconds = (left - fixed) / size
-        if byte_seconds >= at:
-            return at
+        work_seconds = left / min(works)
+        while True:
+            at = work_seconds
+            lengths = {name: weights[name].path(at) for name in self.order}
+            paths = _longest(self.order, self.before, lengths)
+            last = max(self.order, key=lambda name: paths[name].seconds + lengths[name])
+            names = (*paths[last].names, last)
+            fixed = sum(weights[name].seconds + weights[name].overhead for name in names)
+            work = sum(weights[name].work for name in names)
+            if fixed + work * at <= left * (1 + 1e-12):
+                return at
+            if not work or fixed >= left:
+                return None
+            work_seconds = (left - fixed) / work
+            if work_seconds >= at:
+                return at
+
+    def spread(
+        self, weights: Mapping[str, _Weight], rate: float | None
+    ) -> tuple[dict[str, _Weight], float]:
+        """Give transfers their work as seconds at their rates, and what a second of it may take.
+
+        One of unknown size has the even share: as much time for each transfer as the path with the
+        most of them has. One of known size whose endpoint does not say its rate takes no more than
+        that. What is left is spread in proportion. Where there is too little, what is known keeps
+        its time, for no endpoint is faster than it can be, and the others share the rest.
+
+        :param rate: that all transfers of known size have.
+        """
+        units = {
+            name: replace(weight, work=1.0 if weight.work or weight.basis == SHARE else 0.0)
+            for name, weight in weights.items()
+        }
+        share = self.least_rate(units) or 0.0
+        sizes = [weight.bytes for weight in weights.values() if not weight.rate]
+        assumed = max(ASSUMED_RATE, max(sizes, default=0.0) / share if share else 0.0)
+        least = min(TRANSFER_SECONDS_MIN, share)
+        found = dict(weights)
+        for name, weight in weights.items():
+            if weight.basis == SHARE:
+                found[name] = replace(weight, work=share)
+            elif weight.bytes:
+                seconds = weight.bytes / (rate or weight.rate or assumed)
+                found[name] = replace(weight, work=max(seconds, least))
+        stretch = None if rate else self.least_rate(found)
+        if stretch is not None and stretch >= 1:
+            return found, stretch
+        firm = {
+            name: replace(weight, seconds=weight.work, work=0.0)
+            if weight.bytes and (rate or weight.rate)
+            else weight
+            for name, weight in found.items()
+        }
+        rest = min(self.least_rate(firm) or 0.0, 1.0)
+        return {
+            name: replace(weight, work=weight.work * rest)
+            if weight.basis == SHARE or not (rate or weight.rate)
+            else weight
+            for name, weight in found.items()
+        }, 1.0
 
 
 def _steps(
-    names: Iterable[str], weights: Mapping[str, _Weight], byte_seconds: float | None
+    names: Iterable[str], weights: Mapping[str, _Weight], work_seconds: float | None
 ) -> tuple[Step, ...]:
     found = []
     for name in names:
@@ -439,9 +524,10 @@ def _steps(
         basis = weight.basis
         if weight.bytes:
             basis = UNKNOWN
-            if byte_seconds:
-                basis = f"{weight.bytes / 1e6:.0f} MB at {1 / byte_seconds / 1e6:.1f} MB/s"
-        found.append(Step(name, weight.at(byte_seconds or 0.0), basis))
+            if work_seconds and weight.work:
+                rate = weight.bytes / (weight.work * work_seconds)
+                basis = f"{weight.bytes / 1e6:.0f} MB at {rate / 1e6:.1f} MB/s"
+        found.append(Step(name, weight.at(work_seconds or 0.0), basis))
     return tuple(found)
 
 
