@@ -31,7 +31,7 @@ SLOW_RATE = 2 * MIB
 BOUND_SECONDS = 10
 AT_BOUND_SECONDS = BOUND_SECONDS + 20
 #: ``execution_timeout`` of the DAG ``move_timed``
-TIMEOUT_SECONDS = 90
+TIMEOUT_SECONDS = 150
 
 
 @contextlib.contextmanager
@@ -86,7 +86,7 @@ def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene:
 def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     scene.make_large()
     begun = time.monotonic()
-    run = scene.begin("move_timed", rate=SLOW_RATE // 4)
+    run = scene.begin("move_timed", rate=SLOW_RATE // 8)
     with scene.watched():
         run.await_task("move", "deferred")
         scene.await_moving(MIB)
@@ -96,11 +96,11 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
         took = time.monotonic() - begun
         scene.await_transfer(lambda each: each.state == "cancelled", "is cancelled", seconds=30)
     assert "begun again" in run.log("move")
-    assert "did not end within execution_timeout (0:01:30)" in run.log("move")
+    assert "did not end within execution_timeout (0:02:30)" in run.log("move")
     assert scene.transfer().attempt == 2
     # The second deferral alone would have as long again.
     print(f"{took:.0f} s, {TIMEOUT_SECONDS} s of them the task's")
-    assert took < TIMEOUT_SECONDS + AT_BOUND_SECONDS
+    assert took < TIMEOUT_SECONDS + 45
 
 
 def is_refused(endpoint: Endpoint, token: str) -> bool:

@@ -1,5 +1,6 @@
-"""What Airflow's own processes have to know of dray: the reference of deadlines in a run's conf.
+"""What Airflow's own processes have to know of dray.
 
+The reference of deadlines in a run's conf, and what frees a run's reservations when the run ends.
 Named by the entry point ``airflow.plugins``: a plug-in that only the provider names would not be
 loaded until somebody asks for providers.
 """
@@ -10,9 +11,14 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from dray_airflow import listener
 from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 
 __all__ = ["DrayPlugin"]
+
+
+def _listeners() -> list[Any]:
+    return [listener]
 
 
 def _references() -> list[Any]:
@@ -28,3 +34,4 @@ class DrayPlugin(AirflowPlugin):
 
     name = "dray"
     deadline_references: list[Any] = _references()
+    listeners: list[Any] = _listeners()

@@ -115,14 +115,17 @@ def default_deferrable() -> bool:
     """Say whether operators wait in the triggerer if their DAG does not say.
 
     As ``[operators] default_deferrable`` where somebody has set it, else yes: Airflow's own default
-    is no, and a transfer that takes hours would hold a worker.
+    is no, and a transfer that takes hours would hold a worker. Airflow writes all its defaults into
+    an ``airflow.cfg`` that it makes itself, so there the line counts only if it says yes.
     """
     from airflow.configuration import conf
 
     section, option = "operators", "default_deferrable"
-    # What the environment and airflow.cfg say, without Airflow's own defaults, which are in the
-    # same object under another method.
-    is_set = f"AIRFLOW__{section}__{option}".upper() in os.environ or (
-        configparser.ConfigParser.has_option(conf, section, option)
-    )
-    return bool(conf.getboolean(section, option)) if is_set else True
+    if f"AIRFLOW__{section}__{option}".upper() in os.environ:
+        return bool(conf.getboolean(section, option))
+    # What is in the file, without Airflow's defaults, which another method of the object adds.
+    in_file = configparser.ConfigParser.has_option
+    is_generated = all(in_file(conf, section, each) for each in ("default_owner", "default_cpus"))
+    if is_generated or not in_file(conf, section, option):
+        return True
+    return bool(conf.getboolean(section, option))

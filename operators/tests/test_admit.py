@@ -552,3 +552,72 @@ def test_what_has_begun_is_not_kept_room_for_again(
     with site.client() as client:
         live = {each.id for each in client.transfers(state="live")}
     assert live == {ran.result("begin"), f"{told['transfers']['other']['id']}.r"}
+
+
+def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
+    """Give a DAG whose run fails behind what it has reserved."""
+    from airflow.providers.standard.operators.python import PythonOperator
+
+    def fail() -> None:
+        raise RuntimeError("the detector is off")
+
+    with make_dag(dag_id) as dag:
+        broken = PythonOperator(task_id="broken", python_callable=fail, retries=0)
+        admit() >> broken >> [move(each, bytes_expected=220 * LINK) for each in task_ids]
+    return dag
+
+
+def live(client: Client) -> dict[str, str]:
+    """Give the runs of the reservations that hold something."""
+    found = list(client.transfers(state="live"))
+    return {each.id: each.request["labels"]["run_id"] for each in found if each.id.endswith(".r")}
+
+
+def test_a_run_that_failed_is_not_in_the_way_of_the_next(
+    site: Endpoint, run_dag: Callable[..., Loose], caplog: pytest.LogCaptureFixture
+) -> None:
+    dag = run_that_fails("fails_behind")
+    first = run_dag(dag, run_conf={"deadline": "400s"})
+    assert (first.state, first.task("admit").state) == ("failed", "success")
+    with site.client() as client:
+        assert set(live(client).values()) == {first.run.run_id}
+        # What the listener has for it, where there is one.
+        reserved = first.result("admit", "dray_reserved")
+        assert reserved == {"site_a": list(live(client))}
+        second = run_dag(dag, run_conf={"deadline": "400s"})
+        assert second.task("admit").state == "success"
+        assert set(live(client).values()) == {second.run.run_id}
+        assert f"is freed: run {first.run.run_id} has ended" in caplog.text
+
+        from dray_airflow.listener import release
+
+        release(second.result("admit", "dray_reserved"), second.run.run_id)
+        assert live(client) == {}
+        # Again, and where nobody can be asked, is no error.
+        release(second.result("admit", "dray_reserved"), second.run.run_id)
+        release({"no_such_connection": ["x"]}, second.run.run_id)
+
+
+def test_a_refusal_names_who_holds_the_rate(
+    site: Endpoint, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from dray.client import Request
+
+    due = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=450)
+    labels = {"dag_id": "other", "run_id": "r1", "task_id": "t1", "map_index": "-1"}
+    with site.client() as client:
+        mine = Request(
+            "/data/q",
+            "/data/p",
+            id="held",
+            bytes_expected=420 * LINK,
+            deadline=due,
+            labels=labels,
+            not_before=due - dt.timedelta(seconds=440),
+        )
+        assert client.submit(mine).promised
+        ran = run_dag(run_that_fails("names"), run_conf={"deadline": "400s"})
+        assert ran.task("admit").state == "failed"
+        said = capfd.readouterr().out
+        assert "the rate is held by the transfer of task t1 of run r1 of DAG other (held" in said
+        assert client.query(["held"])["held"] is not None

@@ -42,6 +42,10 @@ MODULES = (
     "dray_airflow.deadlines.dag",
     "dray_airflow.deadlines.graph",
     "dray_airflow.deadlines.history",
+    "dray_airflow.deadlines.known",
+    "dray_airflow.listener",
+    "dray_airflow.reservations",
+    "dray_airflow.tokens",
     "dray_airflow.shards",
 )
 

@@ -365,3 +365,15 @@ def test_a_watched_folder_tells_of_each_file_once(site: Endpoint) -> None:
     later = time.time() + 60
     os.utime(folder / "old.dat", (later, later))
     assert asyncio.run(told(1)) == ["old.dat"]
+
+
+def test_what_a_transfer_waits_for_is_logged_once(
+    site: Endpoint, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(transfer_trigger, "LOOK_SECONDS", 0.2)
+    later = datetime.now(timezone.utc) + timedelta(seconds=8)
+    with site.client() as client:
+        client.submit(Request("/data/x.dat", "/data/w.dat", id="later", not_before=later))
+    said = asyncio.run(first(DrayTransferTrigger("site", "later", settle_seconds=0.0)))
+    assert said["state"] == "done"
+    assert capfd.readouterr().out.count("transfer later waits for its not_before") == 1

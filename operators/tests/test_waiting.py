@@ -59,6 +59,15 @@ def context(**words: Loose) -> Loose:
     return {"ti": task, "dag": SimpleNamespace(tasks=[]), **words}
 
 
+def conf_of(written: dict[str, dict[str, str]]) -> Loose:
+    """Give Airflow's configuration with a file that says so."""
+    from airflow.configuration import AirflowConfigParser
+
+    conf = AirflowConfigParser()
+    conf.read_dict(written)
+    return conf
+
+
 @pytest.mark.parametrize("of", [DrayTransferOperator, DrayStageInOperator, DrayFileSensor])
 def test_deferrable_is_as_the_configuration_says_where_it_does(
     of: Loose, monkeypatch: pytest.MonkeyPatch
@@ -69,6 +78,14 @@ def test_deferrable_is_as_the_configuration_says_where_it_does(
         DrayFileSensor: {"path": "/data/x"},
     }
     assert of(task_id="t", **given[of]).deferrable is True
+    written: dict[str, dict[str, str]] = {"operators": {"default_deferrable": "False"}}
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow.configuration.conf", conf_of(written))
+        assert of(task_id="t", **given[of]).deferrable is False
+        # As in the file that Airflow makes itself.
+        written["operators"].update(default_owner="airflow", default_cpus="1")
+        patch.setattr("airflow.configuration.conf", conf_of(written))
+        assert of(task_id="t", **given[of]).deferrable is True
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "False")
     assert of(task_id="t", **given[of]).deferrable is False
     assert of(task_id="t", deferrable=True, **given[of]).deferrable is True

@@ -20,6 +20,18 @@ from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.deadlines.graph import clock
 from dray_airflow.deadlines.times import whole_second
 from dray_airflow.errors import DrayTaskFailure, bad_input, one_line, translated
+from dray_airflow.reservations import (
+    NAMESPACE_LABEL,
+    RESERVED_KEY,
+    ended_runs,
+    free_ended,
+    free_one,
+    holders,
+    in_the_way,
+    is_reserved,
+    reservation_id,
+    submit_reserved,
+)
 from dray_airflow.sets import could_be, find, free, submit_set
 
 if TYPE_CHECKING:
@@ -33,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
 
-SUFFIX = ".r"
 START_WITHIN = timedelta(seconds=60)
 """How long a task that is ready may take to come with its transfer. Scheduler, a new process and a
 full pool: guess, revisit."""
@@ -44,6 +55,7 @@ OFFER_LASTS = timedelta(seconds=60)
 """How long a person may take to trigger the run again with what was offered."""
 OFFER_ROUNDS_MAX = 6
 NAMED_MAX = 5
+REASONS_MAX = 3
 SET_MAX = 1000
 
 
@@ -69,64 +81,6 @@ class Wanted:
         return self.errand.request.bytes_expected or (content.size if content else None)
 
 
-def reservation_id(id: str) -> str:
-    """Name what stands for a transfer before there is one."""
-    return f"{id}{SUFFIX}"
-
-
-def is_reserved(context: Context) -> bool:
-    """Whether something may stand for the task's transfer: there is a DrayAdmitOperator."""
-    dag: Any = context.get("dag") or context["task"].dag
-    return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
-
-
-def submit_reserved(client: Client, request: Request) -> Transfer:
-    """Submit a transfer in the place of what stands for it.
-
-    Where there is room for both, nobody else can come in between. Where there is not, what stands
-    for it goes first, and whoever asks in that moment may take its place.
-
-    :raises DrayError: as :meth:`dray.client.Client.submit`.
-    """
-    from dray.errors import DrayError
-
-    held = reservation_id(request.id or "")
-    is_soft = request.admission == "best_effort"
-    if is_soft and not _is_live(client, held):
-        _free(client, held)
-        return client.submit(request)
-    # What would go without a promise has one here: it asks for it first, and what stands for it
-    # gives way no sooner than it must.
-    wish = dataclasses.replace(request, admission="required") if is_soft else request
-    try:
-        transfer = client.submit(wish)
-    except DrayError as error:
-        if error.kind != "not_admitted" or not _free(client, held):
-            if not is_soft:
-                raise
-            _free(client, held)
-            return client.submit(request)
-    else:
-        _free(client, held)
-        return transfer
-    try:
-        return client.submit(wish)
-    except DrayError as error:
-        if not is_soft or error.kind != "not_admitted":
-            raise
-    return client.submit(request)
-
-
-def _is_live(client: Client, held: str) -> bool:
-    found = client.query([held])[held]
-    return found is not None and not found.is_terminal
-
-
-def _free(client: Client, held: str) -> bool:
-    """Take away what stands for a transfer; ``False``: there was nothing, or it had ended."""
-    return free(client, held, client.query([held])[held])
-
-
 class DrayAdmitOperator(BaseOperator):
     """Ask for all transfers of the run as a set: all are promised, or the task fails at once.
 
@@ -136,9 +90,12 @@ class DrayAdmitOperator(BaseOperator):
     The whole is promised until each task comes with its own transfer, or is later than half, a
     quarter or none of its time, as there is room for. Staging is not asked for.
 
-    A refusal names the task that does not fit, why, and the earliest deadline of the run that could
-    be promised. Gives (XCom) ``deadline``, ``promised``, ``left_out`` and ``transfers``: by task
-    the id and the times.
+    What is kept ends with the run. What an ended run has left is freed by whoever is refused
+    because of it.
+
+    A refusal names the task that does not fit, why, who holds the rate, and the earliest deadline
+    of the run that could be promised. Gives (XCom) ``deadline``, ``promised``, ``left_out`` and
+    ``transfers``: by task the id and the times.
 
     :param tasks: ids of the transfer tasks to ask for; by default all that have not begun.
     :param start_within: how long a task that is ready may take to come with its transfer.
@@ -199,6 +156,14 @@ class DrayAdmitOperator(BaseOperator):
             sets.setdefault(each.errand.conn_id, []).append(each)
         kept: list[tuple[Client, str]] = []
         told: dict[str, Any] = {}
+        # Before they are asked for: who frees them at the run's end must know of all there may be.
+        context["ti"].xcom_push(
+            key=RESERVED_KEY,
+            value={
+                conn_id: [reservation_id(each.errand.id) for each in each_set]
+                for conn_id, each_set in sets.items()
+            },
+        )
         with Clients() as clients:
             try:
                 for conn_id, each_set in sets.items():
@@ -235,7 +200,7 @@ class DrayAdmitOperator(BaseOperator):
 
         for client, held in kept:
             try:
-                _free(client, held)
+                free_one(client, held)
             except DrayError as error:
                 self.log.warning("%s is kept until it would begin: %s", held, error)
 
@@ -348,10 +313,13 @@ class DrayAdmitOperator(BaseOperator):
         # An earlier try of this task may have kept room by other times.
         for id, left in find(client, [reservation_id(each.errand.id) for each in wanted]).items():
             free(client, id, left)
+        is_ended = ended_runs(context, clients.settings(wanted[0].errand.conn_id).namespace)
         verdicts: Sequence[AdmissionVerdict] = ()
         for part in PATIENCE:
             requests = [_standing_for(context, each, clients, part) for each in wanted]
             taken = submit_set(client, requests)
+            if not taken.transfers and free_ended(client, in_the_way(taken.verdicts), is_ended):
+                taken = submit_set(client, requests)
             verdicts = taken.verdicts
             if taken.transfers:
                 pairs = list(zip(wanted, taken.transfers, strict=True))
@@ -384,6 +352,9 @@ class DrayAdmitOperator(BaseOperator):
             if verdict.earliest_finish is not None or verdict.obstacle is not None:
                 said = ", ".join(verdict.reasons) or "there is no room"
                 reasons.append(f"{want.name} by {clock(want.deadline)}: {said}")
+        # A message is cut at its end, where the remedy is.
+        if len(reasons) > REASONS_MAX:
+            reasons[REASONS_MAX:] = [f"and {len(reasons) - REASONS_MAX} more"]
         offer = self._offer(context, plan, clients, wanted, verdicts)
         remedy = "let them take what they can get: required=False"
         if offer is not None:
@@ -391,10 +362,11 @@ class DrayAdmitOperator(BaseOperator):
                 f"triggered again within a minute it could be promised by {clock(offer)}:"
                 f' give it the conf {{"deadline": "{clock(offer)}"}}, or {remedy}'
             )
+        held_by = holders(clients.of(wanted[0].errand.conn_id), verdicts)
         count = f"the {len(wanted)} transfers" if len(wanted) > 1 else "the transfer"
         return DrayTaskFailure(
             f"cannot promise {count} of the run by its deadline {clock(plan.deadline)}:"
-            f" {'; '.join(reasons) or 'there is no room'}; {remedy}",
+            f" {'; '.join(reasons) or 'there is no room'}{held_by}; {remedy}",
             "not_admitted",
         )
 
@@ -543,6 +515,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
     begin = want.begin + (want.deadline - want.begin) * patience
     now = datetime.now(timezone.utc)
     begin = max(begin, now + timedelta(seconds=2))
+    namespace = clients.settings(errand.conn_id).namespace
+    own = {NAMESPACE_LABEL: namespace} if namespace else {}
     return Request(
         sources=place(errand.sources[0], is_source=True),
         replicas=[place(source, is_source=True) for source in errand.sources[1:]] or None,
@@ -558,7 +532,7 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         rate_min=wish.rate_min,
         rate_max=wish.rate_max,
         activity=wish.activity,
-        labels={**(wish.labels or {}), RESERVATION_LABEL: errand.id},
+        labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
         # Nobody came for it: it goes before it begins. If somebody has looked at it meanwhile it
         # begins, and finds no file.

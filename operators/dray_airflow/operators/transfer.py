@@ -288,7 +288,7 @@ class DrayTransferOperator(WaitingOperator):
 
     def _wish(self, context: Context, settings: Settings) -> Errand:
         errand = self._by_deadline(context, self.errand(context, settings))
-        return dataclasses.replace(errand, submit=reserved_submit(context))
+        return dataclasses.replace(errand, submit=reserved_submit(context, settings))
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
         """Add the deadline of the run, carried back through the graph, if the task has none."""

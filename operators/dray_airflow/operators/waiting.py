@@ -11,6 +11,7 @@ in the instant before its trigger began, a triggerer that is down) the endpoint 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from abc import abstractmethod
 from datetime import datetime, timedelta, timezone
@@ -31,6 +32,7 @@ from dray_airflow.errors import (
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of, transfer_id
 from dray_airflow.links.transfer import DrayTransferLink, page_of, publish
+from dray_airflow.stories import story
 from dray_airflow.submission import Clients, begin
 from dray_airflow.version_compat import (
     TaskDeferralTimeout,
@@ -525,25 +527,17 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
     return found
 
 
-def story(transfer: Transfer) -> str:
-    """Say in one line where a transfer stands."""
-    words = [f"{transfer.state}", f"{transfer.bytes.durable} of {transfer.bytes.listed} bytes safe"]
-    if transfer.rate.now:
-        words.append(f"{transfer.rate.now / (1 << 20):.1f} MiB/s")
-    if transfer.eta is not None:
-        words.append(f"done about {transfer.eta.isoformat(timespec='seconds')}")
-    if transfer.miss is not None:
-        words.append(f"its deadline will be missed: {transfer.miss.cause}")
-    if transfer.state == "paused":
-        words.append("somebody has paused it: dray resume lets it go on")
-    return ", ".join(words)
+def reserved_submit(context: Context, settings: Settings) -> Submit:
+    """Give what submits in the place of a reservation, and past those of ended runs."""
+    from dray_airflow.reservations import (
+        ended_runs,
+        is_reserved,
+        submit_past_ended,
+        submit_reserved,
+    )
 
-
-def reserved_submit(context: Context) -> Submit | None:
-    """Give what submits in the place of a reservation; ``None`` where the DAG makes none."""
-    from dray_airflow.operators.admit import is_reserved, submit_reserved
-
-    return submit_reserved if is_reserved(context) else None
+    submit = submit_reserved if is_reserved(context) else submit_past_ended
+    return functools.partial(submit, is_ended=ended_runs(context, settings.namespace))
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:

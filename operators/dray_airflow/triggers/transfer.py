@@ -20,7 +20,9 @@ from dray_airflow.triggers.watching import watch_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from dray.client import Transfer
     from dray.errors import DrayError
+    from dray_airflow.triggers.watching import Watch
 
 __all__ = ["DrayTransferTrigger"]
 
@@ -30,6 +32,8 @@ deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with Post
 
 AWAY_PAUSE_SECONDS = 2.0
 """Between looks for an endpoint that is away; each look has tries of its own."""
+LOOK_SECONDS = 5.0
+"""Between looks at what a transfer waits for, for the log."""
 #: a task that nobody holds may be collected before its end
 _ENDINGS: set[asyncio.Task[None]] = set()
 
@@ -90,16 +94,37 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
 
         watch = watch_of(self.dray_conn_id)
         try:
-            transfer = await watch.ended(
-                self.transfer_id,
-                is_awaited=self.is_awaited,
-                patience_seconds=self.patience_seconds,
-            )
+            transfer = await self._ended(watch)
         except DrayTaskFailure as error:
             return {"error": str(error), "kind": error.kind}
         except DrayError as error:
             return self._failed(error)
         return {"state": transfer.state}
+
+    async def _ended(self, watch: Watch) -> Transfer:
+        """Wait, and say meanwhile in the task's log what the transfer waits for."""
+        from dray_airflow.stories import waits_for
+
+        ended = asyncio.ensure_future(
+            watch.ended(
+                self.transfer_id,
+                is_awaited=self.is_awaited,
+                patience_seconds=self.patience_seconds,
+            )
+        )
+        said: str | None = None
+        try:
+            while True:
+                await asyncio.wait({ended}, timeout=LOOK_SECONDS)
+                if ended.done():
+                    return ended.result()
+                seen = watch.seen(self.transfer_id)
+                why = None if seen is None else waits_for(seen)
+                if why != said and seen is not None:
+                    self.log.info("transfer %s %s", self.transfer_id, why or "moves")
+                    said = why
+        finally:
+            ended.cancel()
 
     def _failed(self, error: DrayError) -> dict[str, Any]:
         self.log.warning("transfer %s cannot be waited for: %s", self.transfer_id, error)

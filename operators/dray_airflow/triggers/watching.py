@@ -67,6 +67,7 @@ class Watch:
         self._waiting: dict[str, list[_Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._seen: dict[str, Transfer] = {}
         self._ids_max = IDS_MAX
         self._reported_at = float("-inf")
         #: bounds calls beside the watch
@@ -97,8 +98,13 @@ class Watch:
             waiters.remove(waiter)
             if not waiters:
                 del self._waiting[id]
+                self._seen.pop(id, None)
             # The task sees by itself that nobody waits any more.
             self._news.set()
+
+    def seen(self, id: str) -> Transfer | None:
+        """Give a transfer that is waited for, as it stood at the last look."""
+        return self._seen.get(id)
 
     async def _run(self) -> None:
         try:
@@ -187,6 +193,8 @@ class Watch:
                         if waiter not in patient and not waiter.ended.done():
                             waiter.ended.set_exception(error)
                     continue
+            if waiters:
+                self._seen[id] = transfer
             if transfer.is_terminal:
                 for waiter in waiters:
                     if not waiter.ended.done():

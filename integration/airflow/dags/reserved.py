@@ -1,0 +1,31 @@
+"""Runs that fail behind what they have reserved."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from airflow.sdk import DAG, task
+
+from dray_airflow.operators.admit import DrayAdmitOperator
+from dray_airflow.operators.transfer import DrayTransferOperator
+
+with DAG("reserved", schedule=None, catchup=False):
+
+    @task(retries=0)
+    def compute(**context: Any) -> None:  # noqa: ANN401 - Airflow's context
+        """Fail, if the run says so; else take a while."""
+        if context["dag_run"].conf.get("fails"):
+            raise RuntimeError("the detector is off")
+        time.sleep(context["dag_run"].conf.get("seconds", 0))
+
+    # Of a connection that a test makes, to an endpoint that knows its rate.
+    deliver = DrayTransferOperator(
+        task_id="deliver",
+        sources="/data/results",
+        destination="/data/{{ dag_run.run_id }}",
+        source_conn_id="dray_rated",
+        destination_conn_id="dray_rated",
+        bytes_expected="{{ dag_run.conf['bytes'] }}",
+    )
+    DrayAdmitOperator(task_id="admit", retries=0) >> compute() >> deliver

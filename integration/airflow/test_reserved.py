@@ -1,0 +1,83 @@
+"""What a run keeps at an endpoint ends with the run, under a real scheduler.
+
+docs/how-to/airflow-admit.md tells people what these show.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.testing.endpoints import Endpoint
+from integration.airflow.conftest import LIMITS, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dray.client import Transfer
+    from integration.airflow.conftest import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+RATE = 10 * MIB
+#: Two of it do not fit into the time of a run.
+DEADLINE_SECONDS = 600
+SIZE = RATE * (DEADLINE_SECONDS - 120) * 3 // 4
+
+
+@pytest.fixture
+def rated(world: World) -> Iterator[Endpoint]:
+    """Give an endpoint that knows its rate, and that Airflow's data base has a connection to."""
+    folder = world.b.folder.parent / "rated"
+    endpoint = Endpoint(
+        folder, "rated", program=world.b.program, config={"limits": LIMITS, "rate": RATE}
+    )
+    try:
+        endpoint.start()
+        host, _, port = endpoint.address.rpartition(":")
+        said = {
+            "connection_id": "dray_rated",
+            "conn_type": "dray",
+            "host": host,
+            "port": int(port),
+            "password": endpoint.token(),
+            "extra": json.dumps({"pin": endpoint.key}),
+        }
+        world.airflow.ask("POST", "connections", said)
+        yield endpoint
+        world.airflow.ask("DELETE", "connections/dray_rated")
+    finally:
+        endpoint.close()
+
+
+def reservations(endpoint: Endpoint, run_id: str) -> list[Transfer]:
+    """Give what is kept for a run."""
+    with endpoint.client() as client:
+        found = client.transfers(state="live", labels={"run_id": run_id})
+        return [each for each in found if each.id.endswith(".r")]
+
+
+def test_what_a_run_has_reserved_ends_with_it(world: World, rated: Endpoint) -> None:
+    conf = {"deadline": f"{DEADLINE_SECONDS}s", "bytes": SIZE, "fails": True}
+    run = world.airflow.trigger("reserved", "reserved-1", conf)
+    run.await_task("admit", "success")
+    run.await_end("failed")
+    world.airflow.wait_for(
+        lambda: not reservations(rated, run.run_id), "the failed run keeps nothing", 60
+    )
+    # Its own run again, with the time it had before.
+    again = world.airflow.trigger("reserved", "reserved-2", conf)
+    again.await_task("admit", "success")
+    again.await_end("failed")
+
+
+def test_what_a_user_ends_keeps_nothing_either(world: World, rated: Endpoint) -> None:
+    conf = {"deadline": f"{DEADLINE_SECONDS}s", "bytes": SIZE, "seconds": 300}
+    run = world.airflow.trigger("reserved", "reserved-3", conf)
+    run.await_task("admit", "success")
+    run.mark_failed()
+    world.airflow.wait_for(
+        lambda: not reservations(rated, run.run_id), "the ended run keeps nothing", 60
+    )

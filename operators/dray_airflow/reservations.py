@@ -1,0 +1,211 @@
+"""What is kept free at endpoints for tasks of a run that have not begun, and until when.
+
+:class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a transfer that stands
+for another. It ends when the task comes with its own transfer, or with its run. When a run ends,
+Airflow tells :mod:`dray_airflow.listener`, which frees what is left. Where that cannot reach an
+endpoint, the next that is refused because of such a reservation looks whether its run has ended,
+and frees it then.
+
+Invariant owned here: only a reservation is freed, of a run that this Airflow knows to have ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dray_airflow.deadlines.callback import RESERVATION_LABEL
+from dray_airflow.sets import find, free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from dray.client import AdmissionVerdict, Client, Request, Transfer
+
+__all__ = [
+    "NAMESPACE_LABEL",
+    "RESERVED_KEY",
+    "ended_runs",
+    "free_ended",
+    "holders",
+    "is_reserved",
+    "reservation_id",
+    "submit_past_ended",
+    "submit_reserved",
+]
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".r"
+NAMESPACE_LABEL = "airflow.namespace"
+"""On a reservation: the connection's ``namespace``, so that no other Airflow takes it for its
+own."""
+RESERVED_KEY = "dray_reserved"
+"""Of the XCom that holds a run's reservations: their ids by connection."""
+ENDED_RUNS = frozenset({"success", "failed"})
+ROUNDS_MAX = 3
+"""Submissions with something freed in between: each refusal names all that is in the way."""
+NAMED_MAX = 3
+
+IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
+"""Says of a transfer's labels whether it is a reservation whose run has ended."""
+
+
+def reservation_id(id: str) -> str:
+    """Name what stands for a transfer before there is one."""
+    return f"{id}{SUFFIX}"
+
+
+def is_reserved(context: Context) -> bool:
+    """Whether something may stand for the task's transfer: there is a DrayAdmitOperator."""
+    dag: Any = context.get("dag") or context["task"].dag
+    return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
+
+
+def ended_runs(context: Context, namespace: str) -> IsEnded:
+    """Give what asks Airflow whether the run of a reservation has ended.
+
+    :param namespace: of the connection; what another namespace keeps is not ours to judge.
+    """
+    ti: Any = context["ti"]
+    known: dict[tuple[str, str], bool] = {}
+
+    def is_ended(labels: Mapping[str, Any]) -> bool:
+        is_own = str(labels.get(NAMESPACE_LABEL, "")) == namespace
+        if RESERVATION_LABEL not in labels or not is_own:
+            return False
+        run = (str(labels.get("dag_id", "")), str(labels.get("run_id", "")))
+        if run == (ti.dag_id, ti.run_id):
+            return False
+        if run not in known:
+            try:
+                state = ti.get_dagrun_state(*run)
+            except Exception as error:
+                # Another Airflow's, or deleted: it is not known to have ended.
+                log.info("the state of run %s of %s is not known: %s", run[1], run[0], error)
+                state = None
+            known[run] = str(getattr(state, "value", state)) in ENDED_RUNS
+        return known[run]
+
+    return is_ended
+
+
+def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[str]:
+    """Free the reservations among transfers whose runs have ended.
+
+    :returns: their ids.
+    """
+    freed = []
+    for id, found in find(client, list(dict.fromkeys(ids))).items():
+        labels = {} if found is None else dict(found.request.get("labels") or {})
+        if found is not None and not found.is_terminal and is_ended(labels):
+            log.info("reservation %s is freed: run %s has ended", id, labels.get("run_id"))
+            free(client, id, found)
+            freed.append(id)
+    return freed
+
+
+def in_the_way(verdicts: Iterable[AdmissionVerdict | None]) -> list[str]:
+    """Give the caller's transfers that hold what a refused request needs."""
+    return [id for each in verdicts if each and each.obstacle for id in each.obstacle.transfers]
+
+
+def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
+    """Say in words who holds what a refused set needs; empty where that is not known."""
+    own = list(dict.fromkeys(in_the_way(verdicts)))
+    all_of_them = max((each.obstacle.promises for each in verdicts if each.obstacle), default=0)
+    # A set that was refused has no transfers: what it would hold itself is not there.
+    there = {id: found for id, found in find(client, own).items() if found is not None}
+    own = list(there)
+    named = [_named(id, there[id]) for id in own[:NAMED_MAX]]
+    if len(own) > NAMED_MAX:
+        named.append(f"{len(own) - NAMED_MAX} more of yours")
+    if all_of_them > len(own):
+        named.append(f"{all_of_them - len(own)} of other owners")
+    return f"; the rate is held by {', '.join(named)}" if named else ""
+
+
+def _named(id: str, found: Transfer) -> str:
+    request = found.request
+    labels = dict(request.get("labels") or {})
+    if "task_id" not in labels:
+        return id
+    what = "the reservation for" if RESERVATION_LABEL in labels else "the transfer of"
+    until = f", until {request['deadline']}" if request.get("deadline") else ""
+    return (
+        f"{what} task {labels['task_id']} of run {labels.get('run_id')} of DAG"
+        f" {labels.get('dag_id')} ({id}{until})"
+    )
+
+
+# --- submitting -----------------------------------------------------------------------------------
+
+
+def submit_past_ended(
+    client: Client, request: Request, is_ended: IsEnded | None = None
+) -> Transfer:
+    """Submit a transfer; what ended runs have left in its way is freed.
+
+    :raises DrayError: as :meth:`dray.client.Client.submit`.
+    """
+    from dray.errors import DrayError
+
+    for left in reversed(range(ROUNDS_MAX)):
+        try:
+            return client.submit(request)
+        except DrayError as error:
+            if error.kind != "not_admitted" or is_ended is None or not left:
+                raise
+            if not free_ended(client, in_the_way([getattr(error, "admission", None)]), is_ended):
+                raise
+    raise AssertionError("the last round returns or raises")
+
+
+def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None = None) -> Transfer:
+    """Submit a transfer in the place of what stands for it.
+
+    Where there is room for both, nobody else can come in between. Where there is not, what stands
+    for it goes first, and whoever asks in that moment may take its place.
+
+    :raises DrayError: as :meth:`dray.client.Client.submit`.
+    """
+    from dray.errors import DrayError
+
+    held = reservation_id(request.id or "")
+    is_soft = request.admission == "best_effort"
+    if is_soft and not _is_live(client, held):
+        free_one(client, held)
+        return client.submit(request)
+    # What would go without a promise has one here: it asks for it first, and what stands for it
+    # gives way no sooner than it must.
+    wish = dataclasses.replace(request, admission="required") if is_soft else request
+    try:
+        transfer = submit_past_ended(client, wish, is_ended)
+    except DrayError as error:
+        if error.kind != "not_admitted" or not free_one(client, held):
+            if not is_soft:
+                raise
+            free_one(client, held)
+            return client.submit(request)
+    else:
+        free_one(client, held)
+        return transfer
+    try:
+        return client.submit(wish)
+    except DrayError as error:
+        if not is_soft or error.kind != "not_admitted":
+            raise
+    return client.submit(request)
+
+
+def _is_live(client: Client, held: str) -> bool:
+    found = client.query([held])[held]
+    return found is not None and not found.is_terminal
+
+
+def free_one(client: Client, held: str) -> bool:
+    """Take away what stands for a transfer; ``False``: there was nothing, or it had ended."""
+    return free(client, held, client.query([held])[held])
