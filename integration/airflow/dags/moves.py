@@ -98,8 +98,8 @@ with DAG("move_contended", schedule=None, catchup=False):
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
 
-#: Those that end soon when nobody asks for them any more; one may take a minute and a half, too.
-for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=90))):
+#: Those that end soon when nobody asks for them any more; one may take two minutes and a half, too.
+for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150))):
     with DAG(dag_id, schedule=None, catchup=False) as dag:
         DrayTransferOperator(
             task_id="move",
@@ -123,3 +123,19 @@ with DAG("move_renewed", schedule=None, catchup=False):
             **how,
             **renewed,
         )
+
+#: One folder by shards that all write into it.
+with DAG("move_shards", schedule=None, catchup=False):
+
+    @task
+    def patterns(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
+        """Give each shard its files."""
+        return [{"include": [pattern]} for pattern in context["dag_run"].conf["patterns"]]
+
+    DrayTransferOperator.partial(
+        task_id="move",
+        sources="{{ dag_run.conf['source'] }}",
+        destination="{{ dag_run.conf['destination'] }}",
+        grace_seconds=0,
+        **COMMON,
+    ).expand_kwargs(patterns())
