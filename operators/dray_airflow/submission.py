@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from dray_airflow.errors import DrayTaskRetry, bad_input, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from dray.client import AsyncClient, Client, Request, StagingRequest, Transfer
+    from dray.client import AsyncClient, Client, Place, Request, StagingRequest, Transfer
     from dray_airflow.hooks.dray import Settings
 
 __all__ = [
@@ -126,9 +126,10 @@ Submit: TypeAlias = "Callable[[Client, Request], Transfer]"
 class Errand:
     """What a task wants moved.
 
-    :param sources: equal replicas.
+    :param sources: what is copied, all of it; at one endpoint.
     :param destination: where to.
-    :param request: all else, with an id, without sources and destination.
+    :param request: all else, with an id, without sources, replicas and destination.
+    :param replicas: equal copies of the one source.
     :param active: the end whose endpoint is asked and drives.
     :param mark: tells the tries of the task apart.
     :param is_id_own: the id is this task's alone: what else lives under it is an older wish of the
@@ -146,6 +147,7 @@ class Errand:
     is_id_own: bool = True
     is_begun_kept: bool = True
     submit: Submit | None = None
+    replicas: tuple[End, ...] = ()
 
     @property
     def conn_id(self) -> str:
@@ -168,6 +170,11 @@ class Errand:
             "sources": [(end.conn_id, end.path) for end in self.sources],
             "destination": (self.destination.conn_id, self.destination.path),
             "active": self.active,
+            **(
+                {"replicas": [(end.conn_id, end.path) for end in self.replicas]}
+                if self.replicas
+                else {}
+            ),
         }
         return {**said(self.request), **ends}
 
@@ -192,53 +199,60 @@ class Errand:
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
         """Mint what tickets it takes, and submit."""
-        from dray.client import Place
-
-        active = clients.settings(self.conn_id)
         client = clients.of(self.conn_id)
-        places: list[Place] = []
-        key = ""
-        for end, direction in (
-            *((source, "read") for source in self.sources),
-            (self.destination, "write"),
-        ):
-            authority, path = end.split(clients.settings(end.conn_id))
-            size = self._size(clients, end, path) if direction == "read" else None
-            if authority == active.authority:
-                places.append(Place(path, size=size))
-                continue
-            key = key or client.endpoint().key
-            there = clients.settings(end.conn_id)
-            with translated(there.about(f"transfer {self.id}"), there):
-                ticket = clients.of(end.conn_id).mint_ticket(
-                    self.id,
-                    "write" if direction == "write" else "read",
-                    [path],
-                    key,
-                    overwrite=self.request.overwrite if direction == "write" else None,
-                )
-            url = f"dray://{authority}{path}"
-            places.append(Place(url, ticket.ticket, ticket.key, ticket.address, size))
-        whole = dataclasses.replace(
-            self.request,
-            sources=places[:1],
-            replicas=places[1:-1] or None,
-            destination=places[-1],
-            labels=labels,
-        )
+        words: dict[str, Any] = {
+            "sources": self._places(clients, self.sources),
+            "destination": self._places(clients, (self.destination,), is_written=True)[0],
+            "labels": labels,
+        }
+        if self.replicas:
+            words["sources"] = [self._sized(clients, self.sources[0], words["sources"][0])]
+            words["replicas"] = [
+                self._sized(clients, replica, self._places(clients, (replica,))[0])
+                for replica in self.replicas
+            ]
+        whole = dataclasses.replace(self.request, **words)
         return client.submit(whole) if self.submit is None else self.submit(client, whole)
 
-    def _size(self, clients: Clients, end: End, path: str) -> int | None:
-        """Look how large a replica is, which is compared with the others; it may be away."""
+    def _places(
+        self, clients: Clients, ends: Sequence[End], *, is_written: bool = False
+    ) -> list[Place]:
+        """Give ends that are at one endpoint as a request has them, one ticket beside the first."""
+        from dray.client import Place
+
+        there = clients.settings(ends[0].conn_id)
+        split = [end.split(there) for end in ends]
+        active = clients.settings(self.conn_id)
+        if split[0][0] == active.authority:
+            return [Place(path) for _, path in split]
+        key = clients.of(self.conn_id).endpoint().key
+        with translated(there.about(f"transfer {self.id}"), there):
+            ticket = clients.of(ends[0].conn_id).mint_ticket(
+                self.id,
+                "write" if is_written else "read",
+                [path for _, path in split],
+                key,
+                overwrite=self.request.overwrite if is_written else None,
+            )
+        urls = [f"dray://{authority}{path}" for authority, path in split]
+        first = Place(urls[0], ticket.ticket, ticket.key, ticket.address)
+        return [first, *(Place(url) for url in urls[1:])]
+
+    def _sized(self, clients: Clients, end: End, place: Place) -> Place:
+        """Add how large the one file is there, so that replicas are compared before bytes move."""
         from dray.errors import DrayError
 
-        if len(self.sources) == 1:
-            return None
-        try:
-            entry = clients.of(end.conn_id).stat(path)
-        except DrayError:
-            return None
-        return entry.size if entry.type == "file" else None
+        there = clients.settings(end.conn_id)
+        with translated(there.about(f"transfer {self.id}"), there):
+            try:
+                entry = clients.of(end.conn_id).stat(end.split(there)[1])
+            except DrayError as error:
+                # Whether a replica that is missing matters is seen when its turn comes.
+                if error.kind != "not_found":
+                    raise
+                return place
+        words: dict[str, Any] = {"size": entry.size} if entry.type == "file" else {}
+        return dataclasses.replace(place, **words)
 
 
 class Wish(Protocol):

@@ -5,6 +5,7 @@ A template gives text, and nothing where a variable is not set; a DAG author wri
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -61,15 +62,33 @@ def word(value: str | None) -> str | None:
 def texts(name: str, value: object) -> tuple[str, ...]:
     """Read one text or several, none of which may be empty; nothing at all is none.
 
-    :raises DrayTaskFailure: if one is empty, or no text.
+    :raises DrayTaskFailure: if one is empty, or no text, or a list that became a text.
     """
     if is_empty(value):
         return ()
     if isinstance(value, str):
-        return (text(name, value),)
+        word = text(name, value)
+        if _is_list(word):
+            raise bad_input(
+                f"use {name}",
+                f"{word!r} is a list that a template made one text of",
+                "give the DAG render_template_as_native_obj=True, or a list of templates",
+            )
+        return (word,)
     if not isinstance(value, Sequence):
         raise _wrong(name, value, "write a text or a list of texts")
     return tuple(text(f"{name}[{at}]", each) for at, each in enumerate(value))
+
+
+def _is_list(word: str) -> bool:
+    """Whether a text is a list of texts as Python writes it; ``[ab]*`` is a pattern."""
+    if not word.startswith(("[", "(")) or not word.endswith(("]", ")")):
+        return False
+    try:
+        found = ast.literal_eval(word)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return isinstance(found, (list, tuple)) and all(isinstance(each, str) for each in found)
 
 
 def integer(name: str, value: object) -> int | None:

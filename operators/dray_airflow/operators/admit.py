@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
+from dray_airflow import values
 from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.deadlines.graph import clock
 from dray_airflow.deadlines.times import whole_second
@@ -211,7 +212,7 @@ class DrayAdmitOperator(BaseOperator):
         dag: Any = context.get("dag") or context["task"].dag
         wanted: list[Wanted] = []
         left_out: dict[str, str] = {}
-        chosen = set(self.tasks) if self.tasks else None
+        chosen = set(values.texts("tasks", self.tasks)) if self.tasks else None
         unknown = sorted((chosen or set()) - set(dag.task_ids))
         if unknown:
             raise bad_input(

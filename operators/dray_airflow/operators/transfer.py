@@ -7,6 +7,7 @@ The task only asks and waits; a retry, a cleared task, another worker go on with
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dray_airflow import assets, values
@@ -17,7 +18,7 @@ from dray_airflow.operators.waiting import WaitingOperator, check_choice, reserv
 from dray_airflow.submission import End, Errand
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime, timedelta
 
     from airflow.sdk import Context
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DrayTransferOperator"]
 
-SOURCES_MAX = 16
+SOURCES_MAX = 256
+REPLICAS_MAX = 15
 
 
 class DrayTransferOperator(WaitingOperator):
@@ -44,10 +46,15 @@ class DrayTransferOperator(WaitingOperator):
     ``deferrable`` and ``grace_seconds`` may be templates; one that renders nothing is not given.
 
     :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL; a
-        list gives equal replicas, 16 at most.
-    :param destination: likewise at ``destination_conn_id``; with a slash at its end, a folder.
-    :param source_conn_id: connection of the source, or one for each replica.
+        list: all of them are copied, 256 at most, of one root.
+    :param destination: likewise at ``destination_conn_id``; with a slash at its end, or with
+        several sources, a folder.
+    :param source_conn_id: connection of the sources.
     :param destination_conn_id: connection of the destination.
+    :param replicas: equal copies of the one source, 15 at most, read in turn when it fails. Their
+        sizes are compared before bytes move.
+    :param replica_conn_id: connection of the replicas, or one for each; by default the source's.
+    :param files_min: fewer files than so many are a failure; by default 1. 0: none is fine too.
     :param active: the end whose endpoint is asked and drives, ``destination`` or ``source``.
     :param recursive: a folder, with everything in it.
     :param include: patterns of files to take, of a folder.
@@ -84,6 +91,9 @@ class DrayTransferOperator(WaitingOperator):
         "destination",
         "source_conn_id",
         "destination_conn_id",
+        "replicas",
+        "replica_conn_id",
+        "files_min",
         "active",
         "recursive",
         "include",
@@ -115,8 +125,11 @@ class DrayTransferOperator(WaitingOperator):
         *,
         sources: str | Sequence[str],
         destination: str,
-        source_conn_id: str | Sequence[str] = DrayHook.default_conn_name,
+        source_conn_id: str = DrayHook.default_conn_name,
         destination_conn_id: str = DrayHook.default_conn_name,
+        replicas: str | Sequence[str] | None = None,
+        replica_conn_id: str | Sequence[str] | None = None,
+        files_min: int | str | None = None,
         active: str = "destination",
         recursive: bool | str | None = None,
         include: str | Sequence[str] | None = None,
@@ -149,6 +162,9 @@ class DrayTransferOperator(WaitingOperator):
         self.destination = destination
         self.source_conn_id = source_conn_id
         self.destination_conn_id = destination_conn_id
+        self.replicas = replicas
+        self.replica_conn_id = replica_conn_id
+        self.files_min = files_min
         self.active = active
         self.recursive = recursive
         self.include = include
@@ -185,6 +201,7 @@ class DrayTransferOperator(WaitingOperator):
         :raises DrayTaskFailure: if a field makes no sense; the message names it.
         """
         sources, destination = self._ends()
+        self._check_client(sources)
         return Errand(
             sources,
             destination,
@@ -192,6 +209,7 @@ class DrayTransferOperator(WaitingOperator):
             active="source" if self.active == "source" else "destination",
             mark=str(context["ti"].id),
             is_id_own=values.is_empty(self.transfer_id),
+            replicas=self._replicas(sources),
         )
 
     @property
@@ -208,27 +226,56 @@ class DrayTransferOperator(WaitingOperator):
             raise bad_input(
                 "use sources",
                 f"there are {len(paths)} after templates",
-                f"give 1 to {SOURCES_MAX} equal replicas",
+                f"give 1 to {SOURCES_MAX} files or folders; all of them are copied",
             )
-        conn_ids = values.texts("source_conn_id", self.source_conn_id)
-        if len(conn_ids) == 1:
-            conn_ids *= len(paths)
-        if len(conn_ids) != len(paths):
+        conn_ids = set(values.texts("source_conn_id", self.source_conn_id))
+        if len(conn_ids) != 1:
             raise bad_input(
                 "use source_conn_id",
-                f"{len(conn_ids)} connections are given for {len(paths)} sources",
-                "give one for all, or one for each",
+                f"{len(conn_ids)} connections are given",
+                "give the one that all sources are at; equal copies elsewhere are replicas",
             )
-        sources = tuple(End(conn, path) for conn, path in zip(conn_ids, paths, strict=True))
-        if self.active == "source" and len(sources) > 1:
-            raise bad_input(
-                "use active", "the source cannot drive where there are several", "give one source"
-            )
+        (conn_id,) = conn_ids
+        sources = tuple(End(conn_id, path) for path in paths)
         destination = End(
             values.text("destination_conn_id", self.destination_conn_id),
             values.text("destination", self.destination),
         )
         return sources, destination
+
+    def _check_client(self, sources: Sequence[End]) -> None:
+        """Refuse several sources where an older client would take them for replicas."""
+        from dray.client import Request
+
+        is_new = "replicas" in {each.name for each in dataclasses.fields(Request)}
+        if not is_new and (len(sources) > 1 or not values.is_empty(self.replicas)):
+            raise bad_input(
+                "use sources and replicas",
+                "the installed dray.client knows one source alone",
+                "install the dray_airflow and the dray of one version",
+            )
+
+    def _replicas(self, sources: Sequence[End]) -> tuple[End, ...]:
+        """Give the equal copies of the one source."""
+        paths = values.texts("replicas", self.replicas)
+        if not paths:
+            return ()
+        if len(paths) > REPLICAS_MAX or len(sources) > 1 or self.active == "source":
+            raise bad_input(
+                "use replicas",
+                f"{len(paths)} are given for {len(sources)} sources, and the {self.active} drives",
+                f"give up to {REPLICAS_MAX} copies of one source to a destination that drives",
+            )
+        conn_ids = values.texts("replica_conn_id", self.replica_conn_id) or (sources[0].conn_id,)
+        if len(conn_ids) == 1:
+            conn_ids *= len(paths)
+        if len(conn_ids) != len(paths):
+            raise bad_input(
+                "use replica_conn_id",
+                f"{len(conn_ids)} connections are given for {len(paths)} replicas",
+                "give one for all, or one for each",
+            )
+        return tuple(End(conn, path) for conn, path in zip(conn_ids, paths, strict=True))
 
     def _request(self, context: Context, settings: Settings) -> Request:
         from dray.client import Content, Request, Selection
@@ -269,8 +316,17 @@ class DrayTransferOperator(WaitingOperator):
             "activity": values.word(self.activity) or context["ti"].dag_id,
             "labels": own_labels(context, self.labels),
         }
+        files_min = values.integer("files_min", self.files_min)
+        if files_min is not None:
+            given["files_min"] = files_min
         fields = {each.name for each in dataclasses.fields(Request)} - set(given)
-        fields -= {"id", "sources", "replicas", "destination"}
+        fields -= {"id", "sources", "replicas", "files_min", "destination"}
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise bad_input(
+                "use options",
+                f"{self.options!r} is what it is after templates",
+                "give a dictionary, or the DAG render_template_as_native_obj=True",
+            )
         for name, value in (self.options or {}).items():
             if name not in fields:
                 raise bad_input(
