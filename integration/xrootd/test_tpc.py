@@ -161,3 +161,14 @@ def test_settings_are_followed(scene: Scene) -> None:
     assert ended.code != 0
     assert "readres" in ended.out + ended.words
     assert not sink.path("b").exists()
+
+
+def test_a_name_may_be_of_any_bytes(scene: Scene) -> None:
+    """A name that is no UTF-8 is copied as the stock program copies it."""
+    source, sink = pair(scene)
+    for size, name in ((3 * MIB, b"odd \xff\xfe"), (0, b"\xe4"), (10, "ä".encode())):
+        odd = os.fsdecode(name)
+        made = make(source, odd, size, seed=size)
+        scene.xrdcp("--tpc", "only", source.at(odd), sink.at(odd)).expect(0)
+        assert hash_file(sink.path(odd)) == hash_file(made)
+    assert tree.leftovers(sink.data) == []

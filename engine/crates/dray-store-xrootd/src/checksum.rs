@@ -1,7 +1,7 @@
 //! What a server knows of a file's content: a checksum to compare a copy with.
 
 use crate::client::client;
-use crate::url::{Url, text};
+use crate::url::{Url, asked};
 use dray_core::{Checksum, ErrorKind, RelPath, Result};
 
 /// Asked for by name when a server's own choice is none that dray computes, in this order.
@@ -13,15 +13,9 @@ pub(crate) const NAMES: &[&str] = &["adler32", "crc32c"];
 /// # Errors
 /// Of the server, when it does not answer at all or refuses; of the client's loading.
 pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
-    let path = format!("/{}", text(path)?);
     let ask = |name: Option<&str>| {
-        let mut cgi = Vec::new();
-        cgi.extend(name.map(|name| format!("cks.type={name}")));
-        cgi.extend((!url.cgi().is_empty()).then(|| url.cgi().to_owned()));
-        let query = match cgi.is_empty() {
-            true => path.clone(),
-            false => format!("{path}?{}", cgi.join("&")),
-        };
+        let name = name.map(|name| format!("cks.type={name}"));
+        let query = asked(path, [name.as_deref(), Some(url.cgi())])?;
         client()?.checksum(&url.login(0), &query)
     };
     let mut refused = None;

@@ -292,8 +292,8 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
     Ok(client)
 }
 
-fn words(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| {
+fn words(text: impl AsRef<[u8]>) -> Result<CString> {
+    CString::new(text.as_ref()).map_err(|_| {
         Error::new(ErrorKind::InvalidRequest, End::Source, "name the file")
             .cause("a zero byte inside")
     })
@@ -404,7 +404,7 @@ pub(crate) enum Alone {
 
 impl Client {
     /// Opens a file. Of one that is to be made and that somebody has open it says that it is there.
-    pub(crate) fn open(&'static self, url: &str, how: Mode) -> Result<RemoteFile> {
+    pub(crate) fn open(&'static self, url: &[u8], how: Mode) -> Result<RemoteFile> {
         match self.open_raw(url, how)? {
             Ok(file) => Ok(file),
             Err(raw) => {
@@ -420,7 +420,7 @@ impl Client {
 
     /// Opens a file to write, alone. Only a file that others have open is locked: a server that has too
     /// much to do says nothing of that.
-    pub(crate) fn open_alone(&'static self, url: &str) -> Result<Alone> {
+    pub(crate) fn open_alone(&'static self, url: &[u8]) -> Result<Alone> {
         match self.open_raw(url, Mode::Update)? {
             Ok(file) => Ok(Alone::Opened(file)),
             Err(raw) if raw.kind == LOCKED => Ok(Alone::Locked(failed(OPEN, &raw).cause)),
@@ -431,7 +431,7 @@ impl Client {
     /// The handle, or the client's own answer.
     fn open_raw(
         &'static self,
-        url: &str,
+        url: &[u8],
         how: Mode,
     ) -> Result<std::result::Result<RemoteFile, Box<RawError>>> {
         let url = words(url)?;
@@ -456,7 +456,7 @@ impl Client {
     }
 
     /// Looks at a path of the server; the path may have a question mark and what follows it.
-    pub(crate) fn look(&self, server: &str, path: &str) -> Result<Found> {
+    pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<Found> {
         let (server, path) = (words(server)?, words(path)?);
         let mut state = RawState::default();
         call("look at the file", |error| {
@@ -470,7 +470,7 @@ impl Client {
 
     /// Lists one folder, in the server's order. An error beside entries: of a cluster some servers have
     /// not answered, and the folder may hold more.
-    pub(crate) fn list(&self, server: &str, path: &str) -> Result<Entries> {
+    pub(crate) fn list(&self, server: &str, path: &[u8]) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
         let mut entries: Vec<(Result<Name>, Found)> = Vec::new();
         let context = (&raw mut entries).cast::<c_void>();
@@ -488,13 +488,13 @@ impl Client {
     }
 
     /// What the server answers to a question for a checksum: "NAME VALUE".
-    pub(crate) fn checksum(&self, server: &str, query: &str) -> Result<String> {
+    pub(crate) fn checksum(&self, server: &str, query: &[u8]) -> Result<String> {
         ask("ask for the checksum", self.checksum, server, query)
     }
 }
 
 /// Asks something that is answered by a text.
-fn ask(operation: &str, asked: Asked, server: &str, query: &str) -> Result<String> {
+fn ask(operation: &str, asked: Asked, server: &str, query: impl AsRef<[u8]>) -> Result<String> {
     let (server, query) = (words(server)?, words(query)?);
     said(operation, |to, error| {
         // SAFETY: `to` has ANSWER_BYTES bytes; the texts live until the call returns.

@@ -17,7 +17,7 @@ const LOST: Duration = Duration::from_secs(10);
 /// on waiting beside it, for a server that has to fetch the file first, and knows the key no more,
 /// answers that one. Should the client not have shown the key by then, the server takes the second for
 /// somebody else's and refuses both.
-pub(crate) fn open(url: &str) -> Result<RemoteFile> {
+pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))
 }

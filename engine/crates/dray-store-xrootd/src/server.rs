@@ -5,7 +5,7 @@ use crate::checksum;
 use crate::client::{Alone, Client, Found, Mode, RemoteFile, client};
 use crate::note::{ATTRIBUTE, BIRTH, Note};
 use crate::partial::Open;
-use crate::url::{Url, text};
+use crate::url::{Url, asked};
 use dray_core::connections::{Direction, Flow, Rule};
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums};
 use dray_store::PartialId;
@@ -163,24 +163,17 @@ impl Server {
     }
 
     /// The URL of a path, for one of the logins.
-    pub(crate) fn at(&self, path: &RelPath, login: usize) -> Result<String> {
+    pub(crate) fn at(&self, path: &RelPath, login: usize) -> Result<Vec<u8>> {
         self.url.at(&self.full(path)?, login)
     }
 
     /// A path as the server's file system calls take it.
-    pub(crate) fn asked(&self, path: &RelPath) -> Result<String> {
+    pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
         self.with(path, None)
     }
 
-    fn with(&self, path: &RelPath, question: Option<&str>) -> Result<String> {
-        let full = self.full(path)?;
-        let mut asked = format!("/{}", text(&full)?);
-        let cgi = (!self.url.cgi().is_empty()).then_some(self.url.cgi());
-        for (count, part) in question.into_iter().chain(cgi).enumerate() {
-            asked.push(if count == 0 { '?' } else { '&' });
-            asked.push_str(part);
-        }
-        Ok(asked)
+    fn with(&self, path: &RelPath, question: Option<&str>) -> Result<Vec<u8>> {
+        asked(&self.full(path)?, [question, Some(self.url.cgi())])
     }
 
     /// Tells of a failure with a path of this sink.
@@ -267,7 +260,7 @@ impl Server {
     }
 
     /// The question for a file's checksum, where the server computes one.
-    fn question(&self, path: &RelPath) -> Result<Option<String>> {
+    fn question(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
         let name = self.algorithm.map(|name| format!("cks.type={name}"));
         name.map(|name| self.with(path, Some(&name))).transpose()
     }

@@ -429,7 +429,7 @@ impl Store for XrootdSink {
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
         let full = self.server.full(folder)?;
-        let (entries, error) = match self.reader.entries(&full) {
+        let (entries, error) = match self.reader.control_entries(&full) {
             Ok(listed) => listed,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Server::about(folder, Err(error)),

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::list::RemoteLister;
 use crate::read::{Handle, How, RemoteReader};
 use crate::replicas::{ReplicaHandle, ReplicaReader};
-use crate::url::{Url, text};
+use crate::url::{OWN, Url, asked};
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result, TargetId};
 use dray_store::{
@@ -175,12 +175,8 @@ impl XrootdStore {
     }
 
     /// A path as the server's file system calls take it.
-    pub(crate) fn asked(&self, path: &RelPath) -> Result<String> {
-        let path = text(path)?;
-        Ok(match self.url.cgi() {
-            "" => format!("/{path}"),
-            cgi => format!("/{path}?{cgi}"),
-        })
+    pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
+        asked(path, [Some(self.url.cgi())])
     }
 
     fn look(&self, path: &RelPath) -> Result<Found> {
@@ -189,6 +185,16 @@ impl XrootdStore {
 
     pub(crate) fn entries(&self, folder: &RelPath) -> Result<Entries> {
         client()?.list(&self.url.login(0), &self.asked(folder)?)
+    }
+
+    /// All that lies in a folder, partial files and logs too.
+    pub(crate) fn control_entries(&self, folder: &RelPath) -> Result<Entries> {
+        let mut asked = self.asked(folder)?;
+        if !asked.ends_with(OWN.as_bytes()) {
+            asked.push(if asked.contains(&b'?') { b'&' } else { b'?' });
+            asked.extend(OWN.as_bytes());
+        }
+        client()?.list(&self.url.login(0), &asked)
     }
 }
 

@@ -47,20 +47,35 @@ impl Url {
     /// # Errors
     /// [`ErrorKind::InvalidRequest`], without what may be secret in it.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::read(text.as_bytes())
+    }
+
+    /// As [`Self::parse`]; names in the path may be of any bytes.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`].
+    pub fn read(whole: &[u8]) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
                 .cause(why)
                 .remedy("write it as root://HOST[:PORT]//PATH")
         };
-        if text.contains('\0') {
+        if whole.contains(&0) {
             return Err(bad("it holds a zero byte"));
         }
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("no scheme"))?;
+        let no_text = |_| bad("it is no text outside of its path");
+        let end = whole.iter().position(|byte| *byte == b'?');
+        let (place, cgi) = whole.split_at(end.unwrap_or(whole.len()));
+        let cgi = std::str::from_utf8(cgi.get(1..).unwrap_or_default()).map_err(no_text)?;
+        let server = place.windows(3).position(|part| part == b"://");
+        let server = server.ok_or_else(|| bad("no scheme"))? + 3;
+        let path = place[server..].iter().position(|byte| *byte == b'/');
+        let (head, path) = place.split_at(path.map_or(place.len(), |at| server + at));
+        let head = std::str::from_utf8(head).map_err(no_text)?;
+        let (scheme, server) = head.split_once("://").ok_or_else(|| bad("no scheme"))?;
         let mut schemes = SCHEMES.iter();
         let found = schemes.find(|(name, _)| *name == scheme);
         let (_, tls) = found.ok_or_else(|| bad("no scheme of XRootD"))?;
-        let (place, cgi) = rest.split_once('?').unwrap_or((rest, ""));
-        let (server, path) = place.split_once('/').unwrap_or((place, ""));
         let (user, host) = match server.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, server),
@@ -70,8 +85,9 @@ impl Url {
         }
         let user = user.map(|user| user.split_once(':').map_or(user, |(name, _)| name));
         // One slash or many: a server knows absolute paths only.
-        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-        let path = RelPath::parse(names.join("/").as_bytes())?;
+        let names = path.split(|byte| *byte == b'/');
+        let names: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+        let path = RelPath::parse(&names.join(&b'/'))?;
         let (cgi, pages) = without_pages(cgi).ok_or_else(|| bad("dray.pages is 0 or 1"))?;
         Ok(Self {
             tls: *tls,
@@ -193,14 +209,35 @@ impl Url {
     }
 
     /// The URL of another path of the same server, as the client takes it.
-    pub(crate) fn at(&self, path: &RelPath, connection: usize) -> Result<String> {
-        let path = text(path)?;
-        let cgi = match self.cgi.is_empty() {
-            true => String::new(),
-            false => format!("?{}", self.cgi),
-        };
-        Ok(format!("{}//{path}{cgi}", self.login(connection)))
+    pub(crate) fn at(&self, path: &RelPath, connection: usize) -> Result<Vec<u8>> {
+        let mut at = self.login(connection).into_bytes();
+        at.push(b'/');
+        at.extend(asked(path, [Some(self.cgi.as_str())])?);
+        Ok(at)
     }
+}
+
+/// The parameter by which dray's wrapper of a server's storage knows dray's own calls (see
+/// `plugins/xrootd/common/hidden.hh`): other clients are not shown names that begin with `.dray-`.
+pub(crate) const OWN: &str = "dray.own=1";
+
+/// Whether a path is of partial files and logs, or in a folder of them.
+fn is_own(path: &RelPath) -> bool {
+    let mut names = path.as_bytes().split(|byte| *byte == b'/');
+    names.any(|name| name.starts_with(b".dray-"))
+}
+
+/// A path and its parameters, as the server's file system calls take them.
+pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) -> Result<Vec<u8>> {
+    let mut asked = vec![b'/'];
+    asked.extend(named(path)?);
+    let own = is_own(path).then_some(OWN);
+    let parts = parts.into_iter().flatten().chain(own);
+    for (count, part) in parts.filter(|part| !part.is_empty()).enumerate() {
+        asked.push(if count == 0 { b'?' } else { b'&' });
+        asked.extend(part.as_bytes());
+    }
+    Ok(asked)
 }
 
 /// What is for the server, and whether pages are asked for; none if that is not said as it should be.
@@ -220,17 +257,17 @@ fn without_pages(cgi: &str) -> Option<(String, bool)> {
 }
 
 /// A path as the client takes it: it would read a question mark as the end of it.
-pub(crate) fn text(path: &RelPath) -> Result<&str> {
-    let text = std::str::from_utf8(path.as_bytes());
-    let text = text.ok().filter(|text| !text.contains('?'));
-    text.ok_or_else(|| {
+fn named(path: &RelPath) -> Result<&[u8]> {
+    let name = path.as_bytes();
+    if !name.contains(&b'?') {
+        return Ok(name);
+    }
+    Err(
         Error::new(ErrorKind::Unsupported, End::Source, "name the file")
             .file(path)
-            .cause(
-                "the XRootD client takes no such name: it is no UTF-8 text, or has a question mark",
-            )
-            .remedy("rename it at its server")
-    })
+            .cause("the XRootD client takes no name with a question mark")
+            .remedy("rename it at its server"),
+    )
 }
 
 /// Without what may be secret.
@@ -248,7 +285,27 @@ impl fmt::Debug for Url {
 
 #[cfg(test)]
 mod tests {
-    use super::Url;
+    use super::{Url, named};
+
+    fn text(url: dray_core::Result<Vec<u8>>) -> String {
+        String::from_utf8(url.expect("good")).expect("text")
+    }
+
+    #[test]
+    fn names_are_bytes_and_all_else_is_text() {
+        let url = Url::read(b"root://h//d/\xff\xfe b?authz=x").expect("good");
+        assert_eq!(url.path().as_bytes(), b"d/\xff\xfe b");
+        assert_eq!(
+            url.at(url.path(), 0).expect("good"),
+            b"root://h//d/\xff\xfe b?authz=x"
+        );
+        assert!(Url::read(b"root://\xff//d").is_err());
+        assert!(Url::read(b"root://h//d?authz=\xff").is_err());
+        assert!(Url::read(b"root:///d").is_err());
+        assert!(Url::read(b"/d").is_err());
+        let odd = dray_core::RelPath::parse(b"a?b").expect("good");
+        assert!(named(&odd).is_err());
+    }
 
     #[test]
     fn urls_are_read_and_said_without_their_secrets() {
@@ -258,7 +315,7 @@ mod tests {
         assert_eq!(url.path().as_bytes(), b"d/f8m");
         assert_eq!(url.cgi(), "tpc.key=29&authz=secret");
         assert_eq!(
-            url.at(url.path(), 0).expect("good"),
+            text(url.at(url.path(), 0)),
             "root://me@[::ffff:127.0.0.1]:18201//d/f8m?tpc.key=29&authz=secret"
         );
         assert_eq!(url.login(3), "root://me3@[::ffff:127.0.0.1]:18201");
@@ -266,8 +323,26 @@ mod tests {
         assert!(url.has_key());
         assert_eq!(url.without_keys().cgi(), "authz=secret");
         let plain = Url::parse("root://h/a").expect("good");
-        assert_eq!(plain.at(plain.path(), 0).expect("good"), "root://h//a");
+        assert_eq!(text(plain.at(plain.path(), 0)), "root://h//a");
         assert_eq!(plain.with_tls().login(0), "roots://h");
+    }
+
+    #[test]
+    fn drays_own_names_are_asked_for_as_such() {
+        let url = Url::parse("root://h//a?authz=x").expect("good");
+        let at = |path: &[u8]| {
+            let path = dray_core::RelPath::parse(path).expect("good");
+            text(url.at(&path, 0))
+        };
+        assert_eq!(at(b"d/.dray"), "root://h//d/.dray?authz=x");
+        assert_eq!(
+            at(b"d/.dray-1.part"),
+            "root://h//d/.dray-1.part?authz=x&dray.own=1"
+        );
+        assert_eq!(
+            at(b".dray-log/a"),
+            "root://h//.dray-log/a?authz=x&dray.own=1"
+        );
     }
 
     #[test]
@@ -281,7 +356,7 @@ mod tests {
         );
         assert!(asked.with_host("g").pages());
         let only = read("root://h//a?dray.pages=1");
-        assert_eq!(only.at(only.path(), 0).expect("good"), "root://h//a");
+        assert_eq!(text(only.at(only.path(), 0)), "root://h//a");
         assert!(!read("root://h//a?dray.pages=0").pages());
         assert!(Url::parse("root://h//a?dray.pages=yes").is_err());
     }

@@ -3,6 +3,7 @@
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_store_xrootd::Url;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 /// What the server asks for.
@@ -50,13 +51,10 @@ impl Args {
         else {
             return Err(usage("one source and one destination are needed"));
         };
-        let source = source
-            .to_str()
-            .ok_or_else(|| usage("a URL that is no text"))?;
         Ok(Self {
             config,
             streams,
-            source: Url::parse(source)?,
+            source: Url::read(source.as_bytes())?,
             destination: destination.into(),
         })
     }
@@ -66,6 +64,7 @@ impl Args {
 mod tests {
     use super::Args;
     use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::Path;
 
     fn read(words: &[&str]) -> dray_core::Result<Args> {
@@ -81,6 +80,15 @@ mod tests {
         assert_eq!(args.destination, Path::new("/data/f8m"));
         let args = read(&["--config", "/etc/d.toml", "root://h//a", "/b"]).expect("good");
         assert_eq!(args.config.as_deref(), Some(Path::new("/etc/d.toml")));
+    }
+
+    #[test]
+    fn names_may_be_of_any_bytes() {
+        let words = [&b"root://h//\xff?tpc.key=1"[..], b"/b\xfe"];
+        let words = words.map(|word| OsString::from_vec(word.to_vec()));
+        let args = Args::read(words.into_iter()).expect("good");
+        assert_eq!(args.source.path().as_bytes(), b"\xff");
+        assert_eq!(args.destination.as_os_str().as_bytes(), b"/b\xfe");
     }
 
     #[test]

@@ -14,12 +14,12 @@ impl Client {
     }
 
     /// What the server says of the space beneath a path.
-    pub(crate) fn space(&self, server: &str, path: &str) -> Result<String> {
+    pub(crate) fn space(&self, server: &str, path: &[u8]) -> Result<String> {
         ask("ask for the free space", self.space, server, path)
     }
 
     /// Makes a folder; with `above` those above it too, and one that is there is fine.
-    pub(crate) fn make_dir(&self, server: &str, path: &str, mode: u32, above: bool) -> Result<()> {
+    pub(crate) fn make_dir(&self, server: &str, path: &[u8], mode: u32, above: bool) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
         call("make the folder", |error| {
             // SAFETY: the texts and room for the error live until the call returns.
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// Removes a file, or with `folder` an empty folder. One that is gone is fine.
-    pub(crate) fn remove(&self, server: &str, path: &str, folder: bool) -> Result<()> {
+    pub(crate) fn remove(&self, server: &str, path: &[u8], folder: bool) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
         let removed = call("remove", |error| {
             // SAFETY: the texts and room for the error live until the call returns.
@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// Sets permission bits.
-    pub(crate) fn set_mode(&self, server: &str, path: &str, mode: u32) -> Result<()> {
+    pub(crate) fn set_mode(&self, server: &str, path: &[u8], mode: u32) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
         call("set the permissions", |error| {
             // SAFETY: the texts and room for the error live until the call returns.
@@ -56,7 +56,7 @@ impl Client {
     pub(crate) fn set_attribute(
         &self,
         server: &str,
-        path: &str,
+        path: &[u8],
         name: &str,
         value: &str,
     ) -> Result<()> {
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// An attribute; [`ErrorKind::NotFound`] without it.
-    pub(crate) fn attribute(&self, server: &str, path: &str, name: &str) -> Result<Vec<u8>> {
+    pub(crate) fn attribute(&self, server: &str, path: &[u8], name: &str) -> Result<Vec<u8>> {
         let (server, path, name) = (words(server)?, words(path)?, words(name)?);
         let mut value = vec![0_u8; ATTRIBUTE_BYTES as usize];
         let to: *mut c_char = value.as_mut_ptr().cast();

@@ -33,7 +33,7 @@ pub(super) struct RawRenaming {
 /// A small file to be written.
 pub(crate) struct Small<'a> {
     /// It must not be there.
-    pub(crate) url: String,
+    pub(crate) url: Vec<u8>,
     pub(crate) bytes: &'a [u8],
     /// Name of the attribute that it gets.
     pub(crate) attribute: &'a str,
@@ -58,8 +58,8 @@ pub(crate) struct NotWritten {
 
 /// A name to be given.
 pub(crate) struct Renaming {
-    pub(crate) from: String,
-    pub(crate) to: String,
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Vec<u8>,
     /// The file that is meant; 0 for any.
     pub(crate) id: u64,
     pub(crate) if_absent: bool,

@@ -18,7 +18,7 @@ pub(super) struct RawLooked {
 impl Client {
     /// The servers of a cluster that would give a file out now, as HOST:PORT. One that lets clients wait
     /// longer than so many seconds has not answered.
-    pub(crate) fn locate(&self, manager: &str, path: &str, seconds: u32) -> Result<Vec<String>> {
+    pub(crate) fn locate(&self, manager: &str, path: &[u8], seconds: u32) -> Result<Vec<String>> {
         let (manager, path) = (words(manager)?, words(path)?);
         let mut answer = vec![0_u8; PLACES_BYTES as usize];
         call("ask which servers have the file", |error| {
@@ -39,7 +39,7 @@ impl Client {
     pub(crate) fn look_each(
         &self,
         servers: &[String],
-        path: &str,
+        path: &[u8],
         seconds: u32,
     ) -> Result<Vec<Result<Found>>> {
         let urls = servers.iter().map(|server| words(server));
