@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from integration.harness import tree
 from integration.harness.airflow import free_port
 from integration.harness.tree import hash_file, make_file
 from integration.xrootd import gsi
+from integration.xrootd.cp import begin, cp
 from integration.xrootd.files import (
     WRAPPER,
     await_safe,
@@ -26,8 +28,6 @@ from integration.xrootd.moments import await_end
 from integration.xrootd.servers import HERE, exported, give
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from integration.xrootd.servers import Scene, Xrootd
 
 pytestmark = pytest.mark.server
@@ -242,6 +242,86 @@ def test_a_space_keeps_its_files(scene: Scene) -> None:
         assert sink.path("a").is_symlink()
         assert sink.path("a").resolve().is_relative_to(space.resolve())
         assert hash_file(sink.path("a")) == hash_file(made)
+
+
+def test_drays_own_files_are_nobody_elses(scene: Scene) -> None:
+    """No listing shows partial files and logs, and no client opens, changes or removes them."""
+    web = free_port()
+    source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
+    sink = hiding(scene, SLOW, lines=http_lines(web))
+    made = make(source, "a", 64 * MIB, seed=2)
+    make(sink, "there", 10, seed=3)
+    begun = scene.begin(
+        "xrdcp", "--nopbar", "--tpc", "only", "--force", source.at("a"), sink.at("a")
+    )
+    await_safe(sink, 8 * MIB)
+    (job,) = sink.jobs()
+    begun.send(signal.SIGKILL)
+    assert begun.wait(90).code != 0
+    await_end(job)
+    own = sorted(
+        str(each.relative_to(sink.data)) for each in sink.data.rglob(".dray-*") if each.is_file()
+    )
+    folders = {str(Path(each).parent) for each in own if "/.dray-" in each}
+    parts = [each for each in own if each.endswith(".part")]
+    assert parts
+    logs = next(each for each in sink.data.rglob(".dray-log"))
+    log = str(logs.relative_to(sink.data))
+    # Every listing there is: plain, with states, of all folders below, by HTTP.
+    for words in (["ls", "/"], ["ls", "-l", "/"], ["ls", "-R", "/"], ["ls", "-l", "-R", "/"]):
+        said = scene.run("xrdfs", sink.url, *words).expect(0).out
+        assert "there" in said
+        assert ".dray" not in said
+    curl = ["curl", "--silent", "--request"]
+    found = [*curl, "PROPFIND", "--header", "Depth: 1", f"http://{HERE}:{web}/"]
+    said = scene.run(*found).out
+    assert "there" in said
+    assert ".dray" not in said
+    for name in [*parts, log]:
+        out = scene.folder / "read"
+        for words in (
+            ["stat", f"/{name}"],
+            ["rm", f"/{name}"],
+            ["rmdir", f"/{name}"],
+            ["mv", f"/{name}", "/mine"],
+            ["mv", "/there", f"/{name}"],
+            ["truncate", f"/{name}", "0"],
+            ["chmod", f"/{name}", "rwxrwxrwx"],
+            ["ls", f"/{name}"],
+            ["mkdir", f"/{name}/new"],
+        ):
+            ended = scene.run("xrdfs", sink.url, *words)
+            assert ended.code != 0, f"{words}: {ended.out}"
+        assert scene.xrdcp(sink.at(name), out).code != 0
+        assert scene.xrdcp("--force", made, sink.at(name)).code != 0
+        for verb in ("GET", "DELETE"):
+            ask = [*curl, verb, "--fail", f"http://{HERE}:{web}/{name}"]
+            assert scene.run(*ask).code != 0
+        assert (sink.data / name).exists()
+    assert all((sink.data / each).is_dir() for each in folders)
+    assert sink.path("there").stat().st_size == 10
+    scene.xrdcp("--tpc", "only", "--force", source.at("a"), sink.at("a")).expect(0)
+    sent, resumed = copies(sink)[-1]
+    assert resumed > 0
+    assert sent == 64 * MIB - resumed
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert tree.leftovers(sink.data) == []
+
+
+def test_dray_goes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
+    """``dray cp root://`` keeps its partial file and its log there, and goes on after a kill."""
+    sink = hiding(scene)
+    local = scene.folder / "local"
+    make_file(local, 48 * MIB, 7)
+    give(local)
+    killed = begin(scene, ours, "--progress", "json", "--rate", "16MiB", local, sink.at("b"))
+    killed.await_durable()
+    assert killed.kill().code != 0
+    assert list(sink.data.rglob(".dray-*.part"))
+    ended = cp(scene, ours, local, sink.at("b")).expect(0)
+    assert ended.report["bytes_resumed"] > 0
+    assert hash_file(sink.path("b")) == hash_file(local)
+    assert tree.leftovers(sink.data) == []
 
 
 def test_only_the_entry_point_is_exported() -> None:

@@ -1,5 +1,7 @@
 #include "file.hh"
 
+#include "own.hh"
+
 #include <XrdOuc/XrdOucEnv.hh>
 
 #include <atomic>
@@ -44,6 +46,8 @@ void File::end()
 int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 {
 	try {
+		if (is_kept_from(path, &env))
+			return -ENOENT;
 		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
 		// What was not prepared is no file that the server has just made or emptied.
 		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)

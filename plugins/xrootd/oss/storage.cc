@@ -1,10 +1,11 @@
 // A wrapper of an XRootD server's storage: while a third-party copy runs nothing has its name that is not
 // whole. Where the server would make or empty the file it is given one without a name; what has the name
-// stays until the copy's program puts another there. Nothing is thrown past the entry point, nor past
-// what is called through it.
+// stays until the copy's program puts another there. Names that are dray's own are shown to dray alone.
+// Nothing is thrown past the entry point, nor past what is called through it.
 
 #include "copies.hh"
 #include "file.hh"
+#include "own.hh"
 
 #include <XrdOuc/XrdOucEnv.hh>
 #include <XrdSys/XrdSysError.hh>
@@ -23,6 +24,8 @@ namespace {
 
 using dray::Copies;
 using dray::File;
+using dray::Folder;
+using dray::is_kept_from;
 
 // Tells the program of third-party copies, which inherits the server's environment, that what has the
 // name is no placeholder.
@@ -38,10 +41,57 @@ public:
 		return file ? new (std::nothrow) File(wrapPI, copies, who, std::move(file)) : nullptr;
 	}
 
+	XrdOssDF *newDir(const char *who) override
+	{
+		std::unique_ptr<XrdOssDF> folder(wrapPI.newDir(who));
+		return folder ? new (std::nothrow) Folder(std::move(folder)) : nullptr;
+	}
+
+	// To a client that is not dray's its own names are not there, and it can make none of them.
+
+	int Chmod(const char *path, mode_t mode, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -ENOENT : wrapPI.Chmod(path, mode, env);
+	}
+
+	int Mkdir(const char *path, mode_t mode, int above, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -EACCES : wrapPI.Mkdir(path, mode, above, env);
+	}
+
+	int Remdir(const char *path, int how, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -ENOENT : wrapPI.Remdir(path, how, env);
+	}
+
+	int Rename(const char *from, const char *to, XrdOucEnv *env, XrdOucEnv *env_to) override
+	{
+		if (is_kept_from(from, env))
+			return -ENOENT;
+		return is_kept_from(to, env_to) ? -EACCES : wrapPI.Rename(from, to, env, env_to);
+	}
+
+	int Stat(const char *path, struct stat *state, int how, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -ENOENT : wrapPI.Stat(path, state, how, env);
+	}
+
+	int StatXA(const char *path, char *answer, int &size, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -ENOENT : wrapPI.StatXA(path, answer, size, env);
+	}
+
+	int Truncate(const char *path, unsigned long long size, XrdOucEnv *env) override
+	{
+		return is_kept_from(path, env) ? -ENOENT : wrapPI.Truncate(path, size, env);
+	}
+
 	// XRootD's own wrapper passes `how` to nobody: new files would then replace old ones.
 	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
 	{
 		try {
+			if (is_kept_from(path, &env))
+				return -EACCES;
 			if (dray::is_copy(env))
 				return create_hidden(who, path, mode, env, how);
 			if (!copies.yields(path))
@@ -59,6 +109,8 @@ public:
 		try {
 			if (!env && copies.knows(path))
 				return XrdOssOK;
+			if (is_kept_from(path, env))
+				return -ENOENT;
 			return wrapPI.Unlink(path, how, env);
 		} catch (...) {
 			return -ENOMEM;
@@ -121,6 +173,6 @@ XrdOssAddStorageSystem2(XrdOss *inner, XrdSysLogger *logger, const char *, const
 		delete storage;
 		return nullptr;
 	}
-	say.Say("dray hides third-party copies until they are whole");
+	say.Say("dray hides third-party copies until they are whole, and its own files");
 	return storage;
 }
