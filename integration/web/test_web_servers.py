@@ -40,7 +40,7 @@ def copy(
 ) -> subprocess.CompletedProcess[str]:
     """Copy the file in objects of 1 MiB."""
     words = ["cp", "--object-size", "1MiB", f"{server.url}{path}", str(to)]
-    return dray(*words, **env)
+    return dray(*words, seconds=180.0, **env)
 
 
 def expect_whole(server: WebServer, to: Path, path: str = "/f", **env: str) -> None:

@@ -42,7 +42,7 @@ impl Client {
         path: &[u8],
         seconds: u32,
     ) -> Result<Vec<Result<Found>>> {
-        let urls = servers.iter().map(|server| words(server));
+        let urls = servers.iter().map(words);
         let urls: Vec<CString> = urls.collect::<Result<_>>()?;
         let path = words(path)?;
         let raw = urls.iter().map(|url| RawLooked {
