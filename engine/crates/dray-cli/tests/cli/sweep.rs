@@ -64,7 +64,7 @@ fn a_sweep_leaves_what_may_still_be_wanted() {
 fn a_sweep_counts_young_partial_files_that_no_log_speaks_of() {
     let scene = Scene::new();
     for number in 0..10 {
-        scene.write(&format!("t/.dray-0123456789abcde{number}.part"), b"left");
+        scene.write(format!("t/.dray-0123456789abcde{number}.part"), b"left");
     }
     let words = scene.good(&["log", "sweep", "t"]).out;
     assert_eq!(

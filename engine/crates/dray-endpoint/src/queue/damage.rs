@@ -108,8 +108,8 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
     let pages = number("PRAGMA page_count").map_err(&failed)?;
     let bytes = pages.saturating_mul(number("PRAGMA page_size").map_err(&failed)?);
     let pragma = match bytes {
-        ..=INDEXES_BYTES_MAX => "PRAGMA integrity_check(1)",
-        ..=PAGES_BYTES_MAX => "PRAGMA quick_check(1)",
+        bytes if bytes <= INDEXES_BYTES_MAX => "PRAGMA integrity_check(1)",
+        bytes if bytes <= PAGES_BYTES_MAX => "PRAGMA quick_check(1)",
         _ => {
             let path = path.display();
             tracing::warn!("{path} is too large to be checked at the start: {bytes} bytes");

@@ -317,9 +317,8 @@ impl Queue {
             (asked.owners).retain(|owner, _| owners.contains(owner.as_str()));
         }
         let is_forsaken = |row: &Row| {
-            let bound = row.request.bound_seconds.unwrap_or(u64::MAX);
+            let bound = Duration::from_secs(row.request.bound_seconds.unwrap_or(u64::MAX));
             let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
-            let bound = Duration::from_secs(bound);
             // Whoever submits it asks: that is noted only after it is on the disk.
             let is_old = now.since(row.submitted_at) >= bound;
             !is_cancelled && is_old && unasked(self, &row.id, &row.owner) >= bound
@@ -328,17 +327,16 @@ impl Queue {
         if forsaken.is_empty() {
             return Ok(0);
         }
-        let count = forsaken.len();
         let notice = |row: &Row| {
             let seconds = row.request.bound_seconds.unwrap_or_default();
             format!("nobody has asked for it in {seconds} seconds")
         };
         for row in &forsaken {
-            // What runs writes its own notices down at its end, over those of its row.
+            // At its end a running transfer replaces the notices of its row by its own.
             self.live.noted(&row.id, &notice(row));
         }
         self.write(move |connection, effects| {
-            for row in forsaken {
+            for row in &forsaken {
                 let Some(mut row) = Row::find(connection, &row.id)? else {
                     continue;
                 };
@@ -349,7 +347,7 @@ impl Queue {
                 let command = Command::Cancel { purge: false };
                 apply(connection, effects, &mut row, command, now)?;
             }
-            Ok(count)
+            Ok(forsaken.len())
         })
     }
 

@@ -4,7 +4,7 @@ use crate::extent::Extent;
 use crate::lock::lock;
 use crate::sink::adopt::Others;
 use crate::sink::asked::Asked;
-use crate::sink::clear::{below, id_of};
+use crate::sink::clear::below;
 use crate::sink::continued::Kept;
 use crate::sink::destination::Destination;
 use crate::sink::handles::{Handles, OpenFile};
