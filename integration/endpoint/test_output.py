@@ -131,7 +131,7 @@ def test_a_signal_changes_no_mode(scene: Scene, how: str, mode: str) -> None:
     tree.make_file(scene.a.root("large"), 64 * MIB, seed=3)
     to = {"between": scene.b.place("large")}.get(how, os.fspath(scene.here / "large"))
     source = os.fspath(scene.a.root("large")) if how == "local" else scene.a.place("large")
-    words = [shipped_program(), "cp", source, to, mode, "--rate", "2MiB"]
+    words: list[str | Path] = [shipped_program(), "cp", source, to, mode, "--rate", "2MiB"]
     words += [] if how == "local" else scene.who
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     with subprocess.Popen(

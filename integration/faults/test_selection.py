@@ -57,7 +57,7 @@ def test_what_is_left_out_fails_nothing(bench: Bench, source: Path, links: str) 
     bench.cp(*words, "--include", "go*", "--exclude", "closed").expect(SAFE)
     # Over the network the source decides as well.
     server = bench.serve(source.parent)
-    far = [f"dray://{server.address}/source/", bench.folder / "far", "--links", links]
+    far: list[Word] = [f"dray://{server.address}/source/", bench.folder / "far", "--links", links]
     bench.cp("-r", *far, *excluded(), *bench.peer(server)).expect(SAFE)
 
 
@@ -105,10 +105,11 @@ def test_a_pipe_is_no_source(bench: Bench, typed: str) -> None:
 def test_nothing_to_copy_is_no_success(bench: Bench, source: Path) -> None:
     (source / "empty").mkdir()
     to = bench.folder / "to"
-    for words in (
+    cases: list[list[Word]] = [
         ["-r", source / "empty"],
         ["-r", f"{source}/", "--include", "*.root", *excluded()],
-    ):
+    ]
+    for words in cases:
         ended = bench.cp(words[0], words[1], to, *words[2:]).expect(REFUSED)
         assert ended.report["error"]["kind"] == "nothing_matched"
         assert "--allow-empty" in ended.words
