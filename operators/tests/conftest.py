@@ -79,13 +79,20 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture
-def run_dag(database: Path) -> Callable[..., Ran]:
-    """Give a function that runs a DAG to its end, in this process, and its triggers too."""
+def run_dag(database: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Give a function that runs a DAG to its end, in this process, and its triggers too.
+
+    The listener is off: tests look at reservations after the run that made them has ended. A real
+    Airflow runs it in ``integration/airflow/test_reserved.py``.
+    """
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
     from airflow.utils.session import create_session
 
+    from dray_airflow import listener
+
     del database
+    monkeypatch.setattr(listener, "_release_later", lambda _: None)
 
     def run(dag: Loose, **words: Loose) -> Ran:
         with create_session() as session:
