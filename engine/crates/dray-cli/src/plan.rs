@@ -121,7 +121,7 @@ impl Sink {
         let precision_nanoseconds = precision(&store).max(precision(source));
         let mut peek = None;
         if near == folder {
-            peek = Some(Peek::open(DestinationRequest {
+            let request = DestinationRequest {
                 store: Arc::clone(&store),
                 above,
                 claims: places.claims.clone(),
@@ -129,7 +129,8 @@ impl Sink {
                 owner: prepare::owner(),
                 durability: what.durability.into(),
                 words: places.words.clone(),
-            })?);
+            };
+            peek = Some(Peek::open(request, &what.selection())?);
         }
         Ok(Self {
             store,

@@ -46,7 +46,7 @@ fn describe_recovery(found: &Recovery) -> Value {
                 .map(|(range, sums)| json!([range.offset, range.length, sums.crc32c, sums.adler32]))
                 .collect();
             json!({
-                "path": path,
+                "path": escape(path.as_bytes()),
                 "number": file.number.0,
                 "size": file.key.size,
                 "demanded": file.key.demanded.map(|demanded| demanded.to_string()),

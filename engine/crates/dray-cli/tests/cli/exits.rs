@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 const FIELDS: &[&str] = &[
     "bottleneck",
     "bytes",
+    "bytes_adopted",
     "bytes_read",
+    "bytes_read_back",
     "bytes_resumed",
     "bytes_sent",
     "error",
@@ -16,6 +18,7 @@ const FIELDS: &[&str] = &[
     "files_failed",
     "files_failed_total",
     "files_skipped",
+    "files_updated",
     "keeps_nothing",
     "notices",
     "objects",

@@ -121,6 +121,11 @@ impl Space {
         let _ = self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             met.contains(path) && file.done.bytes() == 0
         });
+        // A log without unfinished files says nothing that another run could use, and a run with
+        // another transfer id would leave it where it is.
+        if destination.log.files().next().is_none() {
+            let _ = destination.remove_log();
+        }
     }
 
     /// Small files have no records: those without a final name are of no use to anybody.

@@ -3,14 +3,16 @@
 
 use super::destination::{self, DestinationRequest};
 use super::log_file::StoredLog;
+use super::look::{own_place, refuse_same_request};
 use super::neighbours::{Neighbours, Speaker};
 use super::{compare, look};
 use crate::lock::lock;
 use dray_core::{ContentKey, Layout, RelPath, Result, TargetId};
 use dray_log::trust::{self, FoundPartial};
-use dray_log::{BootId, LoggedFile, Recovery, recover};
+use dray_log::{BootId, LoggedFile, Recovery, place, recover};
 use dray_session::sink::{Existing, Facts, Resume};
 use dray_store::{ControlMode, FileKind, PartialId, Store};
+use dray_wire::message::Selection;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -31,9 +33,15 @@ impl Peek {
     /// Looks.
     ///
     /// # Errors
-    /// When this host's boot id cannot be read.
-    pub fn open(request: DestinationRequest) -> Result<Self> {
+    /// When this host's boot id cannot be read; [`dray_core::ErrorKind::LeaseHeld`] names another
+    /// transfer that carries out the same request now.
+    pub fn open(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let has_logs = request.store.capabilities().can_hold_log;
+        if has_logs {
+            let (include, exclude) = (&selection.include, &selection.exclude);
+            let mark = place::request_mark(&request.claims, include, exclude);
+            refuse_same_request(&own_place(&request)?, &request.words, mark, None)?;
+        }
         Ok(Self {
             boot_id: destination::boot_id()?,
             neighbours: has_logs.then(|| Mutex::new(Neighbours::new(&request, None))),
