@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -61,6 +62,24 @@ def walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
             yield path, state
             if stat.S_ISDIR(state.st_mode):
                 waiting.append(path)
+
+
+def hole_bytes(path: str | bytes | Path) -> int:
+    """Count the bytes of a file's holes, as its file system has them."""
+    holes = 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        at = 0
+        while at < size:
+            start = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            try:
+                at = os.lseek(file.fileno(), start, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                at = size
+            holes += at - start
+    return holes
 
 
 def describe(top: Path) -> dict[bytes, Entry]:

@@ -28,8 +28,9 @@ pub(super) fn set(
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in &metadata.xattrs {
-        // Whoever calls has looked; a store that set another would lend the rights of this process.
-        if attribute_rule(name) != AttributeRule::Carried {
+        // The sink has dropped what a peer may not set. A program of this host keeps a checksum
+        // for its storage system here, so only names that lend rights are refused once more.
+        if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
         rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty())
@@ -87,7 +88,7 @@ pub(super) fn set_file(
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut is_changed = false;
     for (name, value) in &metadata.xattrs {
-        if attribute_rule(name) != AttributeRule::Carried {
+        if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
         let mut found = vec![0; value.len() + 1];
