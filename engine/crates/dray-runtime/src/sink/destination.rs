@@ -146,7 +146,7 @@ impl Destination {
         }
         let place = own_place(&request)?;
         refuse_owner(&place, &request, &boot_id)?;
-        refuse_same_request(&place, &request.words, mark, None)?;
+        refuse_same_request(&place, &request.words, mark, None, HOLDER_PATIENCE)?;
         let (store, transfer) = (place.store.as_ref(), &request.transfer);
         let record = |epoch| record_of(store, transfer, &boot_id, epoch, mark);
         let (file, record) = lock_lease(&place, &record, &request.words, HOLDER_PATIENCE)?;
@@ -206,6 +206,7 @@ impl Destination {
             &request.words,
             lease.record.request,
             Some(&place.log),
+            HOLDER_PATIENCE,
         )?;
         let mut neighbours = Neighbours::new(&request, Some(log_path.clone()));
         Ok(Self {

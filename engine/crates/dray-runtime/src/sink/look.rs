@@ -2,16 +2,14 @@
 //!
 //! Not for: files that other logs speak of (`neighbours`).
 
-use super::destination::{
-    DestinationRequest, HOLDER_PATIENCE, HOLDER_PAUSE, held, is_at_work, read_lease,
-};
+use super::destination::{DestinationRequest, HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
 use dray_core::{ErrorKind, Name, RelPath, Result};
 use dray_log::neighbours::Follower;
 use dray_log::place;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where a log lies.
 #[derive(Clone)]
@@ -135,17 +133,19 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
 }
 
 /// Refuses while another transfer of the same request holds its log beside ours: the two would meet at
-/// every file. Of two that begin at once the log of the greater name, `own`, gives way; the other waits.
+/// every file. Of two that begin at once the log of the greater name, `own`, gives way; the other waits
+/// for `patience`.
 pub(super) fn refuse_same_request(
     at: &LogPlace,
     words: &str,
     mark: u64,
     own: Option<&Name>,
+    patience: Duration,
 ) -> Result<()> {
     if mark == 0 {
         return Ok(());
     }
-    let until = Instant::now() + HOLDER_PATIENCE;
+    let until = Instant::now() + patience;
     for log in reachable(at.store.list_control(&at.folder))?.unwrap_or_default() {
         let is_another = log != at.log;
         let Some(lease) = place::lease_of_log(&log).filter(|_| is_another) else {

@@ -15,6 +15,7 @@ use dray_store::{ControlMode, FileKind, PartialId, Store};
 use dray_wire::message::Selection;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A destination and the logs around it as they are now; no lease is taken and nothing is made.
 pub struct Peek {
@@ -40,7 +41,8 @@ impl Peek {
         if has_logs {
             let (include, exclude) = (&selection.include, &selection.exclude);
             let mark = place::request_mark(&request.claims, include, exclude);
-            refuse_same_request(&own_place(&request)?, &request.words, mark, None)?;
+            let place = own_place(&request)?;
+            refuse_same_request(&place, &request.words, mark, None, Duration::ZERO)?;
         }
         Ok(Self {
             boot_id: destination::boot_id()?,
