@@ -99,7 +99,15 @@ def test_partial_names_are_the_hash_of_the_last_name() -> None:
     last = {"run1/a.root": b"a.root", "run2/deep/\\xff\\\\\\x0a.dat": b"\xff\\\n.dat"}
     assert names == {path: f".dray-{fnv(name):016x}.part" for path, name in last.items()}
     page = PAGE.read_text(encoding="utf-8")
-    for hashed in (b"", b"run1\0run2/deep\0", b"a.root", b"a.root\0\x01\0\0\0"):
+    for hashed in (
+        b"",
+        b"run1\0run2/deep\0",
+        b"\0\xffrun-1",
+        b"run1\0run2/deep\0\0\xffrun-1",
+        b"a.root",
+        b"a.root\0\x01\0\0\0",
+        b"a.root\0\0\0\0\x0028c62ca582b0a0bb.log",
+    ):
         assert f"`{fnv(hashed):016x}`" in page
 
 
