@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from dray.client import Request
 from dray_airflow import values
 from dray_airflow.errors import DrayTaskFailure
 from dray_airflow.hooks.dray import DrayHook
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 Loose: TypeAlias = Any
 pytestmark = pytest.mark.server
-HAS_REPLICAS = "replicas" in {each.name for each in dataclasses.fields(Request)}
 
 
 def move(**words: Loose) -> DrayTransferOperator:
@@ -72,7 +69,6 @@ def test_a_pattern_is_no_list(text: str) -> None:
         ({"options": {"replicas": ["/data/c"]}}, "there is no 'replicas'"),
     ],
 )
-@pytest.mark.skipif(not HAS_REPLICAS, reason="this client knows no replicas")
 def test_what_makes_no_sense_is_refused_by_name(
     words: dict[str, Any], said: str, two_endpoints: Two, connect: Callable[..., str]
 ) -> None:
@@ -82,7 +78,6 @@ def test_what_makes_no_sense_is_refused_by_name(
         move(**words).errand(context(), DrayHook("site_b").settings)
 
 
-@pytest.mark.skipif(not HAS_REPLICAS, reason="this client knows no replicas")
 def test_replicas_are_part_of_what_is_asked_for(
     two_endpoints: Two, connect: Callable[..., str]
 ) -> None:
@@ -96,7 +91,6 @@ def test_replicas_are_part_of_what_is_asked_for(
     assert "replicas" not in plain.body()
 
 
-@pytest.mark.skipif(not HAS_REPLICAS, reason="this client knows no replicas")
 def test_all_sources_arrive_and_a_replica_of_another_size_is_refused(
     two_endpoints: Two, connect: Callable[..., str]
 ) -> None:

@@ -111,7 +111,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether what it has to say is for programs: JSON alone on standard output, errors too.
+    /// True if standard output carries JSON alone, errors included.
     pub(crate) const fn is_json(&self) -> bool {
         match self {
             Self::Cp(cp) => cp.what.json,

@@ -15,10 +15,10 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 /// Whether a program reads standard error: every line of it is a JSON object then.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether nothing but errors is said (--quiet).
+/// True if only errors are printed (--quiet).
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether results are left out too: those of --quiet, but for the object of --json.
+/// True if results are not printed: with --quiet, except the object of --json.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Whether a result could not be written: who waits for it must not take silence for an answer.

@@ -378,7 +378,7 @@ impl View {
     }
 
     fn eta_seconds(&self) -> Option<u64> {
-        // Of what stands still nobody knows when it ends.
+        // A stalled transfer has no finish time.
         (self.progress.listing_done && self.rate > 0 && self.silent_seconds.is_none())
             .then(|| self.bytes_remaining().div_ceil(self.rate))
     }

@@ -314,7 +314,7 @@ impl fmt::Display for Error {
         if let Some(file) = &self.file {
             write!(f, ": {file}")?;
         }
-        // Of what is no file this kind says that a state does not allow it, and the cause which.
+        // Without a file this kind means a state conflict; the cause names the state.
         if self.kind == ErrorKind::AlreadyExists && self.file.is_none() && !self.cause.is_empty() {
             write!(f, ": {}", self.cause)?;
         } else {

@@ -15,7 +15,7 @@ pub const PATTERN_BYTES_MAX: usize = 4096;
 /// Patterns with wildcards of one request, include and exclude together.
 pub const WILD_PATTERNS_MAX: usize = 256;
 
-/// Bytes of all patterns with wildcards of one request (measured: compiled they take about 600 times as
+/// Bytes of all patterns with wildcards of one request (estimate: compiled they take about 600 times as
 /// much for a moment).
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
