@@ -110,6 +110,13 @@ impl Times {
         *time = time.saturating_add(crate::time::nanos(length));
     }
 
+    /// Moves up to `length` of what was counted for one stage to another.
+    pub fn reassign(&mut self, from: Stage, to: Stage, length: Duration) {
+        let moved = crate::time::nanos(length).min(self.0[from.index()]);
+        self.0[from.index()] -= moved;
+        self.0[to.index()] = self.0[to.index()].saturating_add(moved);
+    }
+
     /// The time of a stage.
     #[must_use]
     pub fn of(&self, stage: Stage) -> Duration {

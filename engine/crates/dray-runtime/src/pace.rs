@@ -206,19 +206,19 @@ impl Gate {
         is_shut_down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of `left` bytes pass next, after the wait that they take; `None` when it was shut down.
-    fn piece(&self, left: usize) -> Option<usize> {
+    /// How many of `left` bytes pass next, and the wait that they took; `None` when it was shut down.
+    fn piece(&self, left: usize) -> Option<(usize, Duration)> {
         let shared = self.shared().clone();
         let lowest = shared.lowest().into_iter().chain(self.own.rate()).min();
         let Some(lowest) = lowest else {
-            return Some(left);
+            return Some((left, Duration::ZERO));
         };
         let piece = (lowest / PIECE_PARTS).clamp(PIECE_MIN, PIECE_MAX);
         let piece = usize::try_from(piece).map_or(left, |piece| piece.min(left));
         let wait = shared
             .reserve(piece as u64)
             .max(self.own.reserve(piece as u64));
-        self.wait(wait).then_some(piece)
+        self.wait(wait).then_some((piece, wait))
     }
 
     fn wait(&self, wait: Duration) -> bool {
@@ -241,19 +241,21 @@ impl Gate {
 /// How one object passes a [`Gate`].
 pub struct Pace<'a> {
     gate: &'a Gate,
-    /// Called now and then while the object passes.
-    under_way: &'a dyn Fn(),
+    /// Called now and then while the object passes, with the time it has waited here since.
+    under_way: &'a dyn Fn(Duration),
     told: Instant,
+    held: Duration,
 }
 
 impl<'a> Pace<'a> {
     /// Of an object that begins to pass `gate`.
     #[must_use]
-    pub fn new(gate: &'a Gate, under_way: &'a dyn Fn()) -> Self {
+    pub fn new(gate: &'a Gate, under_way: &'a dyn Fn(Duration)) -> Self {
         Self {
             gate,
             under_way,
             told: Instant::now(),
+            held: Duration::ZERO,
         }
     }
 
@@ -274,9 +276,16 @@ impl<'a> Pace<'a> {
     pub fn piece(&mut self, left: usize) -> Option<usize> {
         if self.told.elapsed() >= TOLD {
             self.told = Instant::now();
-            (self.under_way)();
+            (self.under_way)(self.take_held());
         }
-        self.gate.piece(left)
+        let (piece, waited) = self.gate.piece(left)?;
+        self.held += waited;
+        Some(piece)
+    }
+
+    /// How long bytes have waited here that was not said before.
+    pub fn take_held(&mut self) -> Duration {
+        std::mem::take(&mut self.held)
     }
 
     /// Waits as long as `bytes` take; false when the session has ended.
@@ -313,7 +322,7 @@ mod tests {
                     for _ in 0..10 {
                         let gate = Gate::default();
                         gate.share(rates.clone());
-                        assert!(Pace::new(&gate, &|| {}).pass(10_000));
+                        assert!(Pace::new(&gate, &|_| {}).pass(10_000));
                         passed.fetch_add(10_000, Ordering::Relaxed);
                         let allowed = began.elapsed().as_micros() as u64 + 50_000 + 4 * 20_000;
                         assert!(passed.load(Ordering::Relaxed) <= allowed + 1);
@@ -330,7 +339,7 @@ mod tests {
         let gate = Arc::new(Gate::default());
         gate.set_rate(Some(1));
         let other = Arc::clone(&gate);
-        let waits = std::thread::spawn(move || Pace::new(&other, &|| {}).pass(1 << 30));
+        let waits = std::thread::spawn(move || Pace::new(&other, &|_| {}).pass(1 << 30));
         std::thread::sleep(Duration::from_millis(20));
         gate.shut_down();
         assert!(!waits.join().expect("ran"));
@@ -339,7 +348,7 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_waits() {
         let gate = Gate::default();
-        let mut pace = Pace::new(&gate, &|| {});
+        let mut pace = Pace::new(&gate, &|_| {});
         assert!(!pace.is_limited());
         assert_eq!(pace.piece(1 << 30), Some(1 << 30));
         gate.set_rate(Some(1_000));

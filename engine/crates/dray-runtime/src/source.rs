@@ -398,10 +398,19 @@ fn run_stream(
         };
         let block: BlockId = head.id;
         let mut guard = buffer.and_then(|id| pool.buffer(id));
-        let under_way = || tell(Input::UnderWay(stream));
+        let held = |time: Duration| {
+            if !time.is_zero() {
+                tell(Input::Held(time));
+            }
+        };
+        let under_way = |time| {
+            held(time);
+            tell(Input::UnderWay(stream));
+        };
         let mut pace = Pace::new(gate, &under_way);
         let result = sender.send(&head, guard.as_deref_mut(), &mut pace);
         drop(guard);
+        held(pace.take_held());
         if result.is_err() {
             tell(Input::StreamLost(stream));
             return;

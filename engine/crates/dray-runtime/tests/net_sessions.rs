@@ -229,7 +229,7 @@ fn objects_arrive_whole_on_every_stream_in_clear_and_under_tls() {
                 object.expect(&sink.link.events, &pool);
             }
             let gate = Gate::default();
-            let mut pace = Pace::new(&gate, &|| {});
+            let mut pace = Pace::new(&gate, &|_| {});
             stream.send(&only_holes(77), None, &mut pace).expect("sent");
             let hole = arrived(&sink.link.events);
             assert_eq!((hole.head, hole.buffer), (only_holes(77), None));

@@ -10,7 +10,7 @@ pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
 use crate::profile::Account;
 use crate::progress::{Event, Outcome, Progress};
-use blocks::Block;
+use blocks::{Block, Sending};
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::rate::BytesPerSecond;
 use dray_core::retry::Verdict;
@@ -109,7 +109,7 @@ pub struct Source {
     free: Vec<BufferId>,
     blocks: HashMap<BlockId, Block>,
     /// Handed to a stream and not yet reported sent: its stream and its buffer.
-    sending: BTreeMap<BlockId, (StreamId, Option<BufferId>)>,
+    sending: BTreeMap<BlockId, Sending>,
     next_block: u64,
     /// Reads under way.
     reading: u32,
@@ -280,6 +280,7 @@ impl Source {
                 self.own_rate = rate;
                 self.apply_rate(now);
             }
+            Input::Held(time) => self.on_held(time),
             Input::UnderWay(stream) => self.carriers.under_way(stream, now),
             Input::SetStreams(most) => self.use_streams(most),
             Input::Tick => self.on_tick(now),

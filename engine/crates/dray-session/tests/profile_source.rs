@@ -272,6 +272,44 @@ fn a_source_whose_gate_is_shut_says_rate() {
 }
 
 #[test]
+fn time_that_a_stream_waited_for_its_rate_is_not_the_networks() {
+    let mut clocked = Clocked::with_objects(8);
+    for block in 0..3 {
+        clocked.read(block);
+    }
+    clocked.wait(3);
+    clocked.step(Input::Held(Duration::from_secs(2)));
+    let times = clocked.source.profile(clocked.now).source;
+    assert_eq!(times.of(Stage::Rate), Duration::from_secs(2));
+    assert_eq!(times.of(Stage::Network), Duration::from_secs(1));
+    // More than was counted for the network is not moved: the sum stays.
+    clocked.step(Input::Held(Duration::from_secs(9)));
+    let times = clocked.source.profile(clocked.now).source;
+    assert_eq!(times.of(Stage::Rate), Duration::from_secs(3));
+    assert_eq!(times.of(Stage::Network), Duration::ZERO);
+}
+
+#[test]
+fn an_object_counts_as_sent_when_its_stream_has_taken_it_or_the_sink_has() {
+    let mut clocked = Clocked::with_objects(8);
+    clocked.read(0);
+    clocked.read(1);
+    assert_eq!(clocked.source.progress().objects_sent, 0);
+    clocked.sent(0);
+    assert_eq!(clocked.source.progress().bytes_sent, OBJECT);
+    // The sink's answer overtakes the stream's.
+    let durable = vec![(BlockId(1), BlockState::Durable)];
+    clocked.step(Input::Message(Message::BlockSync(durable)));
+    assert_eq!(clocked.source.progress().bytes_sent, 2 * OBJECT);
+    clocked.sent(1);
+    assert_eq!(clocked.source.progress().objects_sent, 2);
+    // What is on a stream that is lost may have come.
+    clocked.read(2);
+    clocked.step(Input::StreamLost(STREAM));
+    assert_eq!(clocked.source.progress().bytes_sent, 3 * OBJECT);
+}
+
+#[test]
 fn what_it_tries_again_later_is_not_taken_for_the_sink() {
     let mut clocked = Clocked::with_objects(1);
     let outcome = ReadOutcome {

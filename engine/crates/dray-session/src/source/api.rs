@@ -9,6 +9,7 @@ use dray_core::{
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Segment};
+use std::time::Duration;
 
 /// What a source machine is built with.
 #[derive(Debug, Clone)]
@@ -126,6 +127,8 @@ pub enum Input {
     Leave(Error),
     /// Changes this end's own rate limit.
     SetRate(Option<u64>),
+    /// A stream has waited so long for its rate since it last said so.
+    Held(Duration),
     /// A stream has taken a part of a long object.
     UnderWay(StreamId),
     /// Hands objects to so many of its streams at the most, one at least; the others stay as they are.

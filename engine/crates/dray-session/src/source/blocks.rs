@@ -3,6 +3,7 @@
 use super::{Effect, ReadOutcome, ReadPart, Source};
 use crate::PING_VALUE;
 use crate::progress::Event;
+use dray_core::profile::Stage;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, RangeSet, Status, StreamId,
     TargetId, Time,
@@ -12,6 +13,7 @@ use dray_sched::streams::Verdict;
 use dray_sched::waits::WAITS_AFTER;
 use dray_wire::bounds::{BLOCKS_MAX, HOLE_BLOCKS_MAX};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
+use std::time::Duration;
 
 /// Blocks handed to one stream before its first is reported sent: one on the wire, one behind it.
 const STREAM_WINDOW: u32 = 2;
@@ -41,6 +43,15 @@ pub(super) struct Block {
     /// Whether it carries no bytes.
     is_hole: bool,
     state: State,
+}
+
+/// An object that a stream has not taken whole.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) stream: StreamId,
+    pub(super) buffer: Option<BufferId>,
+    /// Its payload bytes, until they are counted.
+    pub(super) uncounted: Option<u64>,
 }
 
 impl Source {
@@ -329,10 +340,13 @@ impl Source {
                 target: block.sink,
                 segments: block.segments.clone(),
             };
-            self.progress.objects_sent += 1;
-            self.progress.bytes_sent += head.payload_bytes().unwrap_or(0);
             let buffer = block.buffer.take();
-            self.sending.insert(id, (*stream_id, buffer));
+            let sending = Sending {
+                stream: *stream_id,
+                buffer,
+                uncounted: head.payload_bytes(),
+            };
+            self.sending.insert(id, sending);
             self.out.push_back(Effect::Send {
                 stream: *stream_id,
                 buffer,
@@ -353,14 +367,33 @@ impl Source {
 
     /// The runtime is done with the buffer; whether the sink has the bytes is another matter.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
-        let Some((stream, buffer)) = self.sending.remove(&id) else {
+        self.count_sent(id);
+        let Some(sent) = self.sending.remove(&id) else {
             return;
         };
-        self.free.extend(buffer);
-        self.carriers.taken(stream, now);
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        self.free.extend(sent.buffer);
+        self.carriers.taken(sent.stream, now);
+        if let Some(stream) = self.streams.get_mut(&sent.stream) {
             stream.queued = stream.queued.saturating_sub(1);
         }
+    }
+
+    /// Counts an object once its stream has taken all of it: a session that ends before has not sent
+    /// it. An answer of the sink proves the same, and may come first.
+    fn count_sent(&mut self, id: BlockId) {
+        let sending = self.sending.get_mut(&id);
+        if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {
+            self.progress.objects_sent += 1;
+            self.progress.bytes_sent += bytes;
+        }
+    }
+
+    /// A stream has waited so long for its rate. That time was counted as the network's.
+    pub(super) fn on_held(&mut self, time: Duration) {
+        let streams = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
+        let share = time / streams.max(1);
+        let times = &mut self.progress.profile.source;
+        times.reassign(Stage::Network, Stage::Rate, share);
     }
 
     pub(super) fn on_stream_lost(&mut self, lost: StreamId) {
@@ -368,13 +401,16 @@ impl Source {
             return;
         }
         self.carriers.lost(lost);
-        let free = &mut self.free;
-        self.sending.retain(|_, (stream, buffer)| {
-            if *stream == lost {
-                free.extend(buffer.take());
-            }
-            *stream != lost
-        });
+        let on_lost: Vec<BlockId> = (self.sending.iter())
+            .filter(|(_, sending)| sending.stream == lost)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in on_lost {
+            // It may have arrived.
+            self.count_sent(id);
+            self.free
+                .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));
+        }
         let mut unknown = Vec::new();
         for (id, block) in &mut self.blocks {
             if block.state == State::Sent(lost) {
@@ -419,6 +455,7 @@ impl Source {
     pub(super) fn on_block_state(&mut self, id: BlockId, state: BlockState, now: Time) {
         if state != BlockState::Dropped {
             self.carriers.answered(id, now);
+            self.count_sent(id);
         }
         let Some(block) = self.blocks.get_mut(&id) else {
             return;
