@@ -270,7 +270,8 @@ def copy(
     :param include: patterns of files to take, by name (``*.root``) or path (``run?/**``).
     :param exclude: patterns of files and folders to leave out.
     :param rate: bytes per second at most, at least 1.
-    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default a new one.
+    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default made from the
+        request, so that the same request is the same transfer.
     :param links: recreate symbolic links, copy what they point to, or fail them.
     :param xattrs: carry extended attributes.
     :param checksum_attributes: keep checksums of written files as extended attributes.

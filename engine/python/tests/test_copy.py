@@ -97,7 +97,11 @@ def test_a_tree_arrives_identical(tmp_path: Path) -> None:
 
     again = dray.copy(tmp_path / "run", tmp_path / "out", recursive=True)
     assert (again.files_adopted, again.bytes_sent) == (files, 0)
-    assert again.transfer_id != result.transfer_id
+    # The same request is the same transfer: a run after a fault finds its own log by it.
+    assert again.transfer_id == result.transfer_id
+    (tmp_path / "other").mkdir()
+    other = dray.copy(tmp_path / "run", tmp_path / "other", recursive=True)
+    assert other.transfer_id != result.transfer_id
 
 
 def test_what_the_destination_means_follows_from_spelling(tmp_path: Path) -> None:
