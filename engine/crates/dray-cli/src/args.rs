@@ -266,12 +266,12 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) what: What,
 
-    /// An equal copy of the one source, at any endpoint, read when the source fails (repeatable;
-    /// between two other hosts)
+    /// An equal copy of the one source at any endpoint, read when the source fails (repeatable; only
+    /// if neither side is this host)
     #[arg(long, value_name = "URL", help_heading = "What to copy")]
     pub(crate) replica: Vec<OsString>,
 
-    /// Do not fail when no file is found, or none that the patterns take
+    /// Do not fail when there is no file to copy, or when the patterns match none
     #[arg(long, help_heading = "What to copy")]
     pub(crate) allow_empty: bool,
 
@@ -306,8 +306,8 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) verify: bool,
 
-    /// Bytes that an earlier run made durable: read them back from the destination's storage and compare
-    /// them, or trust the log
+    /// Durable bytes of an earlier run: read them back from the destination's storage and compare them,
+    /// or trust the log
     #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "How to copy")]
     pub(crate) resume: Resume,
 
@@ -319,7 +319,7 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "How to copy")]
     pub(crate) checksum_attributes: bool,
 
-    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: follows from the command; printed)
+    /// Name of the transfer: 1 to 64 of [A-Za-z0-9._:-] (default: derived from the command; printed)
     #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "How to copy")]
     pub(crate) transfer_id: Option<TransferId>,
 

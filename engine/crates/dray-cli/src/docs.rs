@@ -53,7 +53,7 @@ was understood.
     `interrupted`: broken off (both 5, both go on when run again) |
 | `files` | files that are safe under their names: published by this transfer, or adopted |
 | `files_adopted` | of them: they stood there already and were the same |
-| `files_updated` | of these: their mode or extended attributes were changed (0 in a push) |
+| `files_updated` | adopted files whose mode or extended attributes were changed (0 in a push) |
 | `files_skipped` | files that stood there and were left as they were; not in `files` |
 | `files_failed` | the first 1000 failures: `path` (below the destination), `end`, `kind`, \
     `status`, `cause`, `remedy`, `message` |
@@ -66,9 +66,9 @@ was understood.
 | `bytes_sent`, `bytes_read` | bytes of file content that went to the other end, and that were \
     read for it (in a pull: that arrived) |
 | `bytes_resumed` | bytes that an earlier run had made safe |
-| `bytes_adopted` | bytes of the files that were adopted |
+| `bytes_adopted` | bytes of adopted files |
 | `bytes_read_back` | bytes that were read back from the storage and compared, where this host is \
-    the destination; those of holes are not read |
+    the destination; holes are not read |
 | `seconds` | time it took |
 | `error` | what ended it, if anything did: `end`, `kind`, `status`, `cause`, `remedy`, `message` |
 | `notices` | what deserves a word and is no failure |
@@ -90,7 +90,7 @@ JSON objects on lines of standard error. `event` says which:
   `files_failed`, `files_remaining`, `bytes_listed`, `bytes_durable`, `bytes_remaining`,
   `bytes_read_back`,
   `bytes_per_second` (over the last ten seconds), `eta_seconds` (null while it is not known),
-  `silent_seconds` (for how long nothing has moved, from 10 on; else null),
+  `silent_seconds` (seconds since bytes last moved, if 10 or more; else null),
   `streams` (data connections that are given objects, where this host reads or finds their number; else 0),
   `readers`, `writers` (of each storage target at the most, at the ends that are here; else 0),
   `profile` of this attempt so far, `bottleneck` of the last ten seconds.

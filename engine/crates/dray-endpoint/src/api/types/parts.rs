@@ -29,7 +29,7 @@ pub struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub address: Option<String>,
-    /// Bytes of the one file there, as the ticket's answer says: replicas are compared by it.
+    /// Size of the one file there, as in the ticket's answer: replicas are compared by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }

@@ -42,11 +42,11 @@ pub struct Request {
     )]
     #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<TransferId>,
-    /// What is copied: all of them, into the destination's folder if they are several. They lie in one
-    /// root of one endpoint.
+    /// Files and folders to copy, all in one root of one endpoint. Several are copied into the
+    /// destination as a folder.
     #[schema(min_items = 1, max_items = 256)]
     pub sources: Vec<Place>,
-    /// Equal copies of the one source, for its turn when it fails. Each must have the source's size.
+    /// Equal copies of the one source, read in turn when it fails. Each must have the source's size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 15)]
     pub replicas: Vec<Place>,
@@ -58,8 +58,8 @@ pub struct Request {
     /// Which entries are taken.
     #[serde(default)]
     pub selection: Selection,
-    /// Files that it takes at the least, those that are there already counted too; 1 where it is not
-    /// said. 0: nothing to copy is no error.
+    /// The transfer fails if it finds fewer files (default 1). Files that already exist at the
+    /// destination count. 0: it may find none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_min: Option<u64>,
     /// What it is owed; `background`, with a deadline `deadline`.
@@ -115,7 +115,7 @@ pub struct Request {
     /// Read every file back before it gets its name.
     #[serde(default)]
     pub verify: bool,
-    /// What to do with ranges that an earlier run made durable.
+    /// How to treat durable ranges of an earlier run.
     #[serde(default)]
     #[schema(value_type = words::ResumeMode)]
     pub resume: ResumeMode,
@@ -151,7 +151,7 @@ pub struct Request {
     pub bound_seconds: Option<u64>,
 }
 
-/// Files of a transfer at the least, where nobody says how many.
+/// Default of `files_min`.
 const FILES_MIN: u64 = 1;
 
 const fn priority_default() -> u8 {
@@ -193,13 +193,13 @@ impl Request {
         range.or(content).or(self.bytes_expected)
     }
 
-    /// How many of the sources' origins there are to choose from: them and each replica.
+    /// Number of origins to choose from: the sources as one, and each replica.
     #[must_use]
     pub const fn origins(&self) -> usize {
         1 + self.replicas.len()
     }
 
-    /// What a session reads: all sources, or from 1 on the replica of the one.
+    /// The places that a session reads: 0 is all sources, from 1 on one replica of the only source.
     #[must_use]
     pub fn origin(&self, index: usize) -> &[Place] {
         match index.checked_sub(1) {
@@ -208,19 +208,19 @@ impl Request {
         }
     }
 
-    /// Everything that may be read.
+    /// All sources and replicas.
     pub fn origin_places(&self) -> impl Iterator<Item = &Place> {
         self.sources.iter().chain(&self.replicas)
     }
 
-    /// Whether the destination is a folder: what is copied has its own name in it.
+    /// Whether the destination is a folder, in which each source keeps its own name.
     #[must_use]
     pub fn is_into_folder(&self) -> bool {
         let several = self.sources.len() > 1;
         several || self.selection.recursive || self.destination.url.ends_with('/')
     }
 
-    /// Files that it takes at the least.
+    /// Least number of files that the transfer must find.
     #[must_use]
     pub fn files_min(&self) -> u64 {
         self.files_min.unwrap_or(FILES_MIN)
@@ -258,13 +258,13 @@ impl Request {
     }
 }
 
-/// The name at the end of a place; empty where the contents of a folder are meant.
+/// The last name of a place; empty for the contents of a folder.
 fn name(place: &Place) -> Result<Vec<u8>> {
     decode(place.url.rsplit('/').next().unwrap_or_default())
 }
 
-/// Into a folder goes a file under its own name: two sources of one name would be one file there, and
-/// replicas have the name of what they replace.
+/// A file keeps its own name in a folder. So two sources must not have one name, and a replica must
+/// have the name of the source that it replaces.
 fn check_names(request: &Request) -> Result<()> {
     if !request.is_into_folder() {
         return Ok(());
@@ -303,7 +303,7 @@ fn check_names(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Several sources are no replicas, and nothing that is about one file is about them.
+/// A request with several sources has no replicas, and no field that is about one file.
 fn check_several(request: &Request) -> Result<()> {
     if request.sources.len() <= 1 {
         return Ok(());
@@ -319,7 +319,7 @@ fn check_several(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Replicas are equal: of one size, as far as it was said with their tickets and with the request.
+/// Replicas have one size, as far as the request and the tickets' answers name it.
 fn check_sizes(request: &Request) -> Result<()> {
     let mut known: Option<(&str, u64)> = None;
     let content = request.content.as_ref().and_then(|content| content.size);

@@ -74,7 +74,7 @@ pub struct StagingRequest {
     /// See the request for a transfer.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// See the request for a transfer. What is staged by then is not touched.
+    /// See the request for a transfer. Files that are staged by then stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub bound_seconds: Option<u64>,

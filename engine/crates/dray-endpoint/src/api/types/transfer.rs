@@ -37,12 +37,12 @@ pub struct Bytes {
     pub listed: u64,
     /// Safe.
     pub durable: u64,
-    /// Of them: safe before this attempt, or sent in it by a session of which no count was kept.
+    /// Of these: durable before this attempt, or sent in it by a session whose count was lost.
     pub resumed: u64,
-    /// Of them: of files that stood there and were the same.
+    /// Of these: bytes of adopted files.
     #[serde(default)]
     pub adopted: u64,
-    /// Sent in this attempt, some of them more than once.
+    /// Sent in this attempt; bytes that were sent again count again.
     pub sent: u64,
 }
 
@@ -160,7 +160,7 @@ pub struct Transfer {
     pub held: bool,
     /// When it will be done at this rate; null while nobody can know.
     pub eta: Option<Moment>,
-    /// Of an active one: seconds since anything moved, from 10 on; null while it moves.
+    /// Of an active transfer: seconds since bytes last moved, if 10 or more; else null.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
     /// Whether its deadline, or its rate, is promised.
@@ -194,7 +194,7 @@ pub struct BatchRequest {
     pub atomic: bool,
 }
 
-/// One request of a batch; one that cannot be read refuses none of the others.
+/// One request of a batch. If it cannot be read, it alone is refused.
 #[derive(Debug, Clone)]
 pub struct BatchItem(pub Result<Box<Request>>);
 

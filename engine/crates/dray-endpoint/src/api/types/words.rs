@@ -71,13 +71,13 @@ pub enum Overwrite {
     Always,
 }
 
-/// What to do with ranges that an earlier run made durable.
+/// How to treat durable ranges of an earlier run.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum ResumeMode {
     /// Read them back and compare them.
     Verify,
-    /// Believe the log.
+    /// Trust the log.
     Trust,
 }
 
