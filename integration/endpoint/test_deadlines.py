@@ -321,7 +321,7 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
     make_file(house.b, MEGA, "x")
     begin = in_seconds(3_600)
     late: list[tuple[dict[str, Any], str]] = [
-        ({"deadline": in_seconds(-60)}, "is over"),
+        ({"deadline": in_seconds(-60)}, "has passed"),
         ({"deadline": in_seconds(1_800), "not_before": begin}, "leaves no time"),
     ]
     with house.a.client() as here, house.b.client() as there:
@@ -349,4 +349,4 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
             house, command, *copy, f"--deadline={past}", *(["--detach"] * (command == "cp"))
         )
         assert ended.returncode == 3, ended
-        assert "is over" in ended.stdout + ended.stderr, ended
+        assert "has passed" in ended.stdout + ended.stderr, ended

@@ -283,7 +283,7 @@ def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -
     (sink / "source" / "m").write_bytes(b"mine")
     words: list[Word] = ["-r", source, f"{sink}/"]
     ended = bench.cp(*words).expect(SOME_FAILED)
-    explains(ended, "sink", "source/m", "a file or a link stands where a folder should be", "move")
+    explains(ended, "sink", "source/m", "a file or a link exists where a folder is needed", "move")
     assert (sink / "source" / "m").read_bytes() == b"mine"
     for name in ("a", "z"):
         tree.assert_same(tree.describe(source / name), sink / "source" / name)
@@ -291,7 +291,7 @@ def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -
     works(bench, source, words, sink / "source")
     (sink / "plain").write_bytes(b"mine")
     ended = bench.cp(source / "a" / "file1", f"{sink}/plain/").expect(REFUSED)
-    explains(ended, "sink", "a file or a link stands where a folder should be", "plain", "another")
+    explains(ended, "sink", "a file or a link exists where a folder is needed", "plain", "another")
 
 
 # Out of the root

@@ -82,7 +82,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         return Ok(Exit::Safe);
     }
     output::note(&format!(
-        "transfer {id} at {to}: it goes on without this program"
+        "transfer {id} at {to}: it continues without this program"
     ));
     let last_seen = Arc::new(Mutex::new(submitted));
     let (seen, json) = (Arc::clone(&last_seen), cp.what.json);
@@ -172,7 +172,9 @@ impl Minted {
     fn revoke(&self) {
         let path = format!("/v1/tickets/{}", self.id);
         if let Err(error) = self.client.call_and_wait(Method::DELETE, &path, None) {
-            output::problem(&format!("its ticket stays until it ends: {error}"));
+            output::problem(&format!(
+                "the source's ticket stays valid until it expires: {error}"
+            ));
         }
     }
 }

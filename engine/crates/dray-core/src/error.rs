@@ -141,8 +141,8 @@ kinds! {
     PermissionDenied = 2, Permanent, "permission denied";
     /// A folder stands where a file should be.
     IsADirectory = 3, Permanent, "a folder stands here";
-    /// A file stands where a folder should be.
-    NotADirectory = 4, Permanent, "a file or a link stands where a folder should be";
+    /// A file or a link exists where a folder is needed.
+    NotADirectory = 4, Permanent, "a file or a link exists where a folder is needed";
     /// Something stands here already and may not be replaced.
     AlreadyExists = 5, Permanent, "already exists";
     /// The storage is full, or a quota is used up.

@@ -44,7 +44,7 @@ impl Url {
         let slash = rest.iter().position(|byte| *byte == b'/');
         let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
         Ok(Self {
-            address: address(authority).ok_or("no host, or a port that is no number")?,
+            address: address(authority).ok_or("it has no host, or its port is not a number")?,
             path: decode(path.get(1..).unwrap_or_default())?,
         })
     }
@@ -166,8 +166,8 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, Malformed> {
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
             b'%' => escaped(rest.next(), rest.next())?,
-            b'?' => return Err("? is written %3F"),
-            b'#' => return Err("# is written %23"),
+            b'?' => return Err("write %3F for a question mark"),
+            b'#' => return Err("write %23 for a number sign"),
             0 => return Err("a name cannot hold a zero byte"),
             other => other,
         });
@@ -181,7 +181,7 @@ fn escaped(high: Option<u8>, low: Option<u8>) -> Result<u8, Malformed> {
         (Some(high), Some(low)) => u8::try_from(high * 16 + low).ok(),
         _ => None,
     };
-    match byte.ok_or("% is written %25")? {
+    match byte.ok_or("write %25 for a percent sign")? {
         b'/' => Err("%2F: a name cannot hold a slash"),
         0 => Err("%00: a name cannot hold a zero byte"),
         byte => Ok(byte),

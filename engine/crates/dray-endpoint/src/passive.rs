@@ -153,7 +153,7 @@ impl Passive {
             let (other, rest) = self.roots.split(path).map_err(|error| error.at(end))?;
             if other.name() != root.name() {
                 return Err(invalid("its paths lie in several roots")
-                    .remedy("make a transfer of each root"));
+                    .remedy("submit one transfer for each root"));
             }
             paths.push(api_path(root, rest).map_err(|error| error.at(end))?);
             below.push(rest.to_vec());

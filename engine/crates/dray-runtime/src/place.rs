@@ -447,7 +447,10 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
                 Ok((resolve(Path::new(&folder))?, name.to_owned()))
             }
             _ => {
-                let cause = format!("--target {} names no folder and target", url::shown(bytes));
+                let cause = format!(
+                    "--target {} names no folder with a target",
+                    url::shown(bytes)
+                );
                 Err(usage(cause, "write it as DIR=NAME"))
             }
         }

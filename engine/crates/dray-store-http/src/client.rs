@@ -244,10 +244,10 @@ impl Client {
         Err(self
             .fault(ErrorKind::Unsupported, ask)
             .cause(format!(
-                "{} sends it coded as {coding:?}, asked for its plain bytes",
+                "{} sends it encoded as {coding:?}, although plain bytes were requested",
                 answer.place.origin
             ))
-            .remedy("have the server not code this file, or fetch it with another program"))
+            .remedy("configure the server to send it unencoded, or use another program"))
     }
 
     /// A request to `place`, with the credentials that belong there.

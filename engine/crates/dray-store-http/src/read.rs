@@ -129,9 +129,7 @@ impl HttpFile {
         }
         // A weak tag proves nothing while it is the same; another one is another version.
         if !self.server.is_as_said(&self.path, &Said::of_answer(answer)) {
-            return Err(
-                self.changed("its entity tag or digest is another than in an answer before")
-            );
+            return Err(self.changed("its entity tag or digest differs from an earlier answer"));
         }
         if seen.modified.is_some() && seen.modified != self.known.modified {
             return Err(self.changed("it was changed at another time than when it was opened"));
@@ -191,7 +189,7 @@ impl HttpFile {
                     return Err(fault.cause(cause).remedy("look at the server"));
                 };
                 if size.is_some_and(|size| size != self.known.size) {
-                    return Err(self.changed("it has another size than when it was opened"));
+                    return Err(self.changed("its size has changed since it was opened"));
                 }
                 if first != offset || last < first || last >= end {
                     let fault = self.server.client.fault(ErrorKind::Protocol, &ask);
@@ -209,7 +207,7 @@ impl HttpFile {
             // The whole file is what was asked for.
             200 if offset == 0 && end == self.known.size => {
                 if answer.length().is_some_and(|size| size != self.known.size) {
-                    return Err(self.changed("it has another size than when it was opened"));
+                    return Err(self.changed("its size has changed since it was opened"));
                 }
             }
             200 => {
@@ -255,7 +253,7 @@ impl HttpFile {
         // Its end must be read for the connection to be kept.
         let more = body.read(&mut [0]);
         if is_whole && (matches!(more, Ok(1)) || filled < buffer.len()) {
-            return Err(self.changed("it has another size than when it was opened"));
+            return Err(self.changed("its size has changed since it was opened"));
         }
         Ok(filled)
     }

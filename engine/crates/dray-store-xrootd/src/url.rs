@@ -63,7 +63,7 @@ impl Url {
         if whole.contains(&0) {
             return Err(bad("it holds a zero byte"));
         }
-        let no_text = |_| bad("it is no text outside of its path");
+        let no_text = |_| bad("only its path may hold bytes that are not UTF-8");
         let end = whole.iter().position(|byte| *byte == b'?');
         let (place, cgi) = whole.split_at(end.unwrap_or(whole.len()));
         let cgi = std::str::from_utf8(cgi.get(1..).unwrap_or_default()).map_err(no_text)?;
@@ -265,7 +265,7 @@ fn named(path: &RelPath) -> Result<&[u8]> {
     Err(
         Error::new(ErrorKind::Unsupported, End::Source, "name the file")
             .file(path)
-            .cause("the XRootD client takes no name with a question mark")
+            .cause("the XRootD client does not accept a name with a question mark")
             .remedy("rename it at its server"),
     )
 }

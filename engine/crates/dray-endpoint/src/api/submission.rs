@@ -87,8 +87,8 @@ fn check_one_root(sources: &[Side]) -> Result<()> {
     match roots.all(|other| Some(other) == first) {
         true => Ok(()),
         false => Err(refused(
-            "the sources lie at several endpoints or in several roots",
-            "make a transfer of each root; equal copies of one source are its `replicas`",
+            "the sources are at several endpoints or in several roots",
+            "submit one transfer for each root; name equal copies in `replicas`",
         )),
     }
 }

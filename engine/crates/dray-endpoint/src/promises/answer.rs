@@ -244,15 +244,15 @@ fn holders(ids: &[String]) -> String {
     }
 }
 
-/// Why no time is left for it.
+/// Why the transfer has no time before its deadline.
 fn over(request: Option<&Request>) -> String {
     let times = request.and_then(|request| Some((request.deadline?, request.not_before)));
     match times {
         Some((deadline, Some(begin))) if begin.after(SETTLE) >= deadline => {
             format!("its deadline {deadline} leaves no time after its not_before {begin}")
         }
-        Some((deadline, _)) => format!("its deadline {deadline} is over"),
-        None => "its deadline is over".to_owned(),
+        Some((deadline, _)) => format!("its deadline {deadline} has passed"),
+        None => "its deadline has passed".to_owned(),
     }
 }
 

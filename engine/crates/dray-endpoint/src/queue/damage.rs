@@ -70,7 +70,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
     let is_there = path.exists();
     match beside(path, MADE).exists() {
-        true if is_there => Err(damaged(path, "it is empty, and held a queue before")),
+        true if is_there => Err(damaged(path, "it is empty, but it held a queue before")),
         true => {
             // On purpose: from here on it is as if there never was one.
             let _ = std::fs::remove_file(beside(path, MADE));

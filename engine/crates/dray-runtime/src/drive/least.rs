@@ -1,11 +1,11 @@
-//! A copy that found nothing to copy: a mistyped pattern must not pass for success.
+//! Fails a copy that found nothing to copy: a mistyped pattern must not look like a success.
 
 use super::{Ended, Ending};
 use dray_core::{End, Error, ErrorKind};
 
 impl Ended {
-    /// The same, but refused if it ended well and took fewer than `files_min` files. What is there
-    /// already counts, and so do links: something was found. `remedy` says how to allow it.
+    /// Refuses a session that ended well with fewer than `files_min` files. Files that already
+    /// exist at the destination count, and so do links. `remedy` tells the caller how to allow fewer.
     #[must_use]
     pub fn with_least(self, files_min: u64, remedy: &str) -> Self {
         let progress = &self.progress;
@@ -14,8 +14,8 @@ impl Ended {
             return self;
         }
         let cause = match found {
-            0 => "no file was found there, or none that the patterns take".to_owned(),
-            found => format!("{found} were found, and {files_min} are the least"),
+            0 => "there is no file, or the patterns match none".to_owned(),
+            found => format!("{found} files were found, and at least {files_min} are required"),
         };
         let error = Error::new(ErrorKind::NothingMatched, End::Source, "find the files")
             .cause(cause)

@@ -204,8 +204,8 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
     ))
 }
 
-/// Where a link leads that was named as a source. A copy of the link itself would lead to something
-/// else at the destination, or nowhere.
+/// Resolves a link that was named as a source. A copy of the link itself would have another target
+/// at the destination, or none.
 fn followed(link: &Path, words: &str) -> Result<PathBuf> {
     let error = |kind, cause: String| {
         Error::new(kind, End::Source, "read")
@@ -213,7 +213,7 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
             .remedy("name a file or a folder")
     };
     let state = link.metadata().map_err(|found| {
-        let cause = format!("{words} is a symbolic link that leads nowhere: {found}");
+        let cause = format!("{words} is a broken symbolic link: {found}");
         error(found.kind().into(), cause)
     })?;
     let kind = state.file_type();
@@ -225,7 +225,7 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
         };
         let cause = format!("{words} leads to {what}, whose bytes cannot be read twice");
         return Err(
-            error(ErrorKind::Unsupported, cause).remedy("save them in a file, and copy that")
+            error(ErrorKind::Unsupported, cause).remedy("save them in a file, and copy the file")
         );
     }
     link.canonicalize().map_err(|found| {

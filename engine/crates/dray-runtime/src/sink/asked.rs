@@ -47,28 +47,28 @@ impl Asked {
         let is_named = is_top && path.name().is_some_and(|name| self.named.contains(&name));
         let cause = match task {
             InspectTask::Directory if !self.is_recursive => {
-                "it is a folder, and one file was asked for"
+                "it is a folder, and a single file was requested"
             }
             InspectTask::Directory if !is_named && !self.filter.enters(path) => {
-                "the patterns leave this folder out"
+                "the patterns exclude this folder"
             }
             InspectTask::Symlink { .. } if !self.keeps_links => {
-                "it is a symbolic link, and links were not asked for"
+                "it is a symbolic link, and links were not requested"
             }
             InspectTask::File(key) if self.size.is_some_and(|size| size != key.size) => {
-                "it has another size than was asked for"
+                "its size differs from the requested size"
             }
             InspectTask::File(_) | InspectTask::Symlink { .. }
                 if !is_named && !self.filter.takes(path) =>
             {
-                "the patterns leave it out"
+                "the patterns exclude it"
             }
             _ => return Ok(()),
         };
         Err(
             Error::new(ErrorKind::Protocol, End::Source, "take the entry")
                 .cause(cause)
-                .remedy("this source sends what nobody asked for: do not copy from it"),
+                .remedy("this source sends entries that were not requested: do not copy from it"),
         )
     }
 }

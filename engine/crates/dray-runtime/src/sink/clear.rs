@@ -189,8 +189,8 @@ impl Space {
         match other {
             None => Ok(()),
             Some(other) => Err(Error::new(ErrorKind::LeaseHeld, End::Sink, "purge")
-                .cause(format!("transfer {other} went on with the partial data"))
-                .remedy("cancel that one with purge")),
+                .cause(format!("transfer {other} has adopted the partial data"))
+                .remedy("cancel that transfer with purge")),
         }
     }
 

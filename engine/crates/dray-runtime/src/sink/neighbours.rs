@@ -365,7 +365,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
         // Its program is a newer one, which may be at work.
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
             Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
-                .cause(format!("a newer program's transfer writes to {words}"))
+                .cause(format!("a transfer of a newer dray writes to {words}"))
                 .remedy("wait for it, or cancel it"),
         )),
         Err(error) => Err(error),

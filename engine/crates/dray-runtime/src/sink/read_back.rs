@@ -189,7 +189,7 @@ impl Space {
                     )
                     .file(&open.path)
                     .cause(format!(
-                        "bytes {} to {} were synced and are not on the storage",
+                        "bytes {} to {} were synced but are not on the storage",
                         range.offset,
                         range.end()
                     ))

@@ -306,7 +306,7 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("it is a symbolic link")
-        .remedy("name what it leads to, or follow links (links: follow)")
+        .remedy("name its target, or follow links (links: follow)")
 }
 
 /// The path in the root's store of an entry whose path at the destination is `path`.

@@ -228,8 +228,8 @@ fn fill(
                     Error::new(ErrorKind::ShortRead, End::Source, "read the file")
                         .cause(format!("it ends at byte {}", at + filled as u64))
                         .remedy(
-                            "run the same command again once nobody writes to it; \
-                             leave out files whose sizes are made up, as in /sys (--exclude)",
+                            "run the same command again when no program writes to it; \
+                             exclude files without a real size, as in /sys (--exclude)",
                         ),
                 );
             }

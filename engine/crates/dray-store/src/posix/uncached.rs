@@ -106,7 +106,7 @@ pub(super) fn error(place: &Place, errno: Errno) -> Error {
         return error
             .status(Status::Temporary)
             .cause("its pages stay in the page cache")
-            .remedy("end what maps the partial file; run the same command again");
+            .remedy("end the program that maps the partial file; run the same command again");
     }
     error
 }

@@ -274,12 +274,12 @@ fn check_names(request: &Request) -> Result<()> {
         let name = name(source)?;
         if !name.is_empty() && !names.insert(name) {
             let cause = format!(
-                "two end in the name of {}: one would replace the other",
+                "two sources have the last name of {}: one would replace the other",
                 source.url
             );
             return Err(refused(
                 "sources",
-                format!("{cause}. Make a transfer of each"),
+                format!("{cause}. Submit one transfer for each"),
             ));
         }
     }
@@ -309,11 +309,11 @@ fn check_several(request: &Request) -> Result<()> {
         return Ok(());
     }
     if !request.replicas.is_empty() {
-        let cause = "replicas are of one source, this request has several";
+        let cause = "replicas need a single source, and this request has several";
         return Err(refused("replicas", cause));
     }
     if request.content.is_some() || request.selection.range.is_some() {
-        let cause = "content and range are about one file, this request has several sources";
+        let cause = "content and range need a single file, and this request has several sources";
         return Err(refused("sources", cause));
     }
     Ok(())
