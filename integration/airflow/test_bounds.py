@@ -75,7 +75,7 @@ def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene:
             unsafe = scene.unsafe(stopped.bytes.durable)
         run.await_end()
     assert run.task("move").tries == 1
-    assert "nobody asked for it within its bound; it is begun again" in run.log("move")
+    assert "nobody asked for it within its bound; it starts again" in run.log("move")
     assert scene.transfer().attempt == 2
     resumed = run.result("move")["bytes_resumed"]
     assert resumed >= stopped.bytes.durable - SMALL_FILES * SMALL_BYTES
@@ -144,8 +144,8 @@ def test_a_renewer_that_is_late_loses_no_task(scene: Scene) -> None:
         airflow.wait_for(lambda: is_refused(endpoint, brief), "the token has expired")
         airflow.wait_for(
             lambda: (
-                "the endpoint cannot be asked since" in airflow.said("triggerer", lines=5000)
-                or "the endpoint cannot be asked since" in run.log("deferred")
+                "the endpoint has not answered for" in airflow.said("triggerer", lines=5000)
+                or "the endpoint has not answered for" in run.log("deferred")
             ),
             "the trigger is refused",
         )

@@ -110,7 +110,7 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
 
 
 def is_forsaken(transfer: Transfer) -> bool:
-    """Whether an endpoint has ended a transfer because nobody asked for it in its bound.
+    """Whether an endpoint has cancelled a transfer because nobody asked for it within its bound.
 
     The endpoint says it in a notice; one that is begun again has none of its earlier attempts.
     """
@@ -131,14 +131,14 @@ def of_transfer(
         return None
     if is_forsaken(transfer):
         return DrayTaskRetry(
-            f"{about} was cancelled because nobody asked for it within its bound; what is safe is"
-            " kept, and a retry goes on from there",
+            f"{about} was cancelled because nobody asked for it within its bound; durable data is"
+            " kept, and a retry resumes",
             "cancelled",
         )
     if transfer.state == "cancelled":
         why = f" ({transfer.error.message})" if transfer.error is not None else ""
         return DrayTaskFailure(
-            f"{about} was cancelled{why}; what is safe is kept: clear the task to go on from there",
+            f"{about} was cancelled{why}; durable data is kept: clear the task to resume",
             "cancelled",
         )
     if transfer.error is not None:

@@ -14,7 +14,7 @@ __all__ = ["story", "waits_for"]
 def waits_for(transfer: Transfer) -> str | None:
     """Say what a transfer waits for; ``None``: it moves, or has ended."""
     if transfer.state == "paused":
-        return "somebody has paused it: dray resume lets it go on"
+        return "paused by a user: resume it at the endpoint"
     if transfer.state == "waiting":
         why = transfer.error.message if transfer.error is not None else "its last try failed"
         at = transfer.next_try_at
@@ -24,7 +24,7 @@ def waits_for(transfer: Transfer) -> str | None:
         begin = _time(transfer.request.get("not_before"))
         if begin is not None and begin > datetime.now(timezone.utc):
             return f"waits for its not_before, {begin.isoformat(timespec='seconds')}"
-        return "waits in the endpoint's queue until others have ended"
+        return "waits in the endpoint's queue until other transfers end"
     if transfer.held:
         return "waits for its rate: others go first, and it keeps its session"
     return None

@@ -107,5 +107,5 @@ class FileToken:
     def _read(self) -> str:
         words = self._path.read_text(encoding="ascii").split()
         if len(words) != 1:
-            raise ValueError(f"{len(words)} words are in the file, a token is one")
+            raise ValueError(f"the file holds {len(words)} words, a token is one word")
         return words[0]

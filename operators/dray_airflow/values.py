@@ -71,7 +71,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
         if _is_list(word):
             raise bad_input(
                 f"use {name}",
-                f"{word!r} is a list that a template made one text of",
+                f"{word!r} is a list that a template rendered to text",
                 "give the DAG render_template_as_native_obj=True, or a list of templates",
             )
         return (word,)

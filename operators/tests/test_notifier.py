@@ -189,7 +189,7 @@ def test_retries_that_are_used_up_are_told_with_what_is_safe_and_what_to_do(
     )
     assert "bad.dat" in text
     assert "is incomplete, 0.001 of 0.002 GB are safe and will not be sent again" in text
-    assert "clear the task to go on from there (dray show af-" in text
+    assert "clear the task to resume (dray show af-" in text
     assert "\n" not in text
 
 

@@ -44,7 +44,7 @@ def context() -> Loose:
 )
 def test_a_list_that_became_a_text_is_refused(text: str) -> None:
     for name in ("sources", "include", "replicas"):
-        with pytest.raises(DrayTaskFailure, match="a list that a template made one text of"):
+        with pytest.raises(DrayTaskFailure, match="a list that a template rendered to text"):
             values.texts(name, text)
 
 

@@ -33,7 +33,7 @@ def error() -> Exception:
         ({"state": "active"}, None),
         ({"state": "done"}, None),
         ({"state": "active", "held": True}, "waits for its rate: others go first"),
-        ({"state": "paused"}, "dray resume lets it go on"),
+        ({"state": "paused"}, "resume it at the endpoint"),
         ({"state": "queued"}, "waits in the endpoint's queue"),
         (
             {"state": "queued", "request": {"not_before": "2096-01-01T00:00:00Z"}},

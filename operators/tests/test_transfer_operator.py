@@ -214,7 +214,7 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
         begin(errand, clients)
         # What Airflow does when a trigger's time is over: another process, an operator made anew.
         words = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
-        with pytest.raises(DrayTaskRetry, match="a retry goes on from there"):
+        with pytest.raises(DrayTaskRetry, match="a retry resumes"):
             move(rate_max="100kB").resume_execution(TRIGGER_FAIL_REPR, words, context)
         ended = clients.of("site_b").wait(errand.id, timeout_seconds=30)
     assert ended.state == "cancelled"

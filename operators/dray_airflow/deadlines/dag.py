@@ -131,7 +131,7 @@ def deadline_for(context: Context) -> TaskDeadline | None:
         why += f" (nobody knows how long these take, they count as nothing: {names})"
     if plan.estimated:
         names = ", ".join(plan.estimated[:5])
-        why += f" (nobody knows how large these are, they get even shares: {names})"
+        why += f" (the sizes of these are unknown, they get even shares: {names})"
     left = (finish - plan.now).total_seconds()
     return TaskDeadline(
         latest_finish=finish,

@@ -60,7 +60,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
                 found[operator.task_id] = _ask(operator, context, clients)
             except Exception as error:
                 # Templates, connections, endpoints: whatever it is, it is not known then.
-                log.info("nothing is known of %s yet: %s", operator.task_id, error)
+                log.info("size or rate of %s is unknown: %s", operator.task_id, error)
                 if getattr(error, "status", "permanent") != "permanent":
                     # An endpoint is away; the task has waited long enough.
                     break

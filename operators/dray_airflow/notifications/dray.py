@@ -134,9 +134,9 @@ class DrayNotifier(BaseNotifier):
                         safe, of = each.bytes.durable / 1e9, each.bytes.listed / 1e9
                         kept = (
                             f"{safe:.3g} of {of:.3g} GB are safe and will not be sent again:"
-                            " clear the task to go on from there"
+                            " clear the task to resume"
                             if each.bytes.durable
-                            else "nothing of it was moved yet"
+                            else "no data was moved yet"
                         )
                         said.append(f"transfer {each.id} is {each.state}, {kept} ({where})")
                         break

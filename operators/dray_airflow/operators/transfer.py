@@ -233,7 +233,7 @@ class DrayTransferOperator(WaitingOperator):
             raise bad_input(
                 "use source_conn_id",
                 f"{len(conn_ids)} connections are given",
-                "give the one that all sources are at; equal copies elsewhere are replicas",
+                "give the one connection of all sources; name equal copies elsewhere in replicas",
             )
         (conn_id,) = conn_ids
         sources = tuple(End(conn_id, path) for path in paths)
@@ -251,8 +251,8 @@ class DrayTransferOperator(WaitingOperator):
         if not is_new and (len(sources) > 1 or not values.is_empty(self.replicas)):
             raise bad_input(
                 "use sources and replicas",
-                "the installed dray.client knows one source alone",
-                "install the dray_airflow and the dray of one version",
+                "the installed dray.client supports a single source only",
+                "install dray_airflow and dray of the same version",
             )
 
     def _replicas(self, sources: Sequence[End]) -> tuple[End, ...]:
@@ -263,8 +263,8 @@ class DrayTransferOperator(WaitingOperator):
         if len(paths) > REPLICAS_MAX or len(sources) > 1 or self.active == "source":
             raise bad_input(
                 "use replicas",
-                f"{len(paths)} are given for {len(sources)} sources, and the {self.active} drives",
-                f"give up to {REPLICAS_MAX} copies of one source to a destination that drives",
+                f"{len(paths)} are given for {len(sources)} sources, and active is {self.active!r}",
+                f"give up to {REPLICAS_MAX} copies of one source, with active='destination'",
             )
         conn_ids = values.texts("replica_conn_id", self.replica_conn_id) or (sources[0].conn_id,)
         if len(conn_ids) == 1:

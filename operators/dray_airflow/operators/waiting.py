@@ -295,7 +295,7 @@ class WaitingOperator(BaseOperator):
                 if is_over or (error.status == "permanent" and not is_refused):
                     raise of_error(error, settings.about(f"transfer {id}"), settings) from None
                 if is_refused:
-                    self.log.warning("transfer %s goes on; its state is not known: %s", id, error)
+                    self.log.warning("transfer %s continues; its state is unknown: %s", id, error)
             time.sleep(AWAY_PAUSE_SECONDS)
 
     def _trigger(self, settings: Settings, id: str) -> DrayTransferTrigger:
@@ -335,8 +335,8 @@ class WaitingOperator(BaseOperator):
         self.on_kill()
         within: timedelta | None = self.execution_timeout
         return DrayTaskRetry(
-            f"the transfer did not end within execution_timeout ({within}); what is safe is "
-            "kept, and a retry goes on from there",
+            f"the transfer did not end within execution_timeout ({within}); durable data is "
+            "kept, and a retry resumes",
             "timed_out",
         )
 
@@ -396,8 +396,8 @@ class WaitingOperator(BaseOperator):
 
     def _tell_forsaken(self, id: str) -> None:
         self.log.warning(
-            "transfer %s was cancelled because nobody asked for it within its bound; it is begun"
-            " again and goes on from what is safe (was the triggerer down?)",
+            "transfer %s was cancelled because nobody asked for it within its bound; it starts"
+            " again and resumes (was the triggerer down?)",
             id,
         )
 
@@ -410,7 +410,7 @@ class WaitingOperator(BaseOperator):
             if error.kind != "unauthorized" or not self._was_believed:
                 raise
             raise DrayTaskRetry(
-                f"{error}; the transfer goes on, and a retry attaches to it", error.kind
+                f"{error}; the transfer continues, and a retry attaches to it", error.kind
             ) from None
 
     def execute_complete(
@@ -461,8 +461,8 @@ class WaitingOperator(BaseOperator):
             # Not somebody's decision about the transfer: a host that is emptied, for instance, ends
             # its tasks. Where a user has ended this one Airflow knows, and makes no retry.
             raise DrayTaskRetry(
-                f"transfer {transfer.id} was cancelled because this task was told to end; what is "
-                "safe is kept, and a retry goes on from there",
+                f"transfer {transfer.id} was cancelled because this task was told to end; durable "
+                "data is kept, and a retry resumes",
                 "cancelled",
             )
         failed: Sequence[FileOutcome] = ()

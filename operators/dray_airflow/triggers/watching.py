@@ -223,18 +223,18 @@ class Watch:
             return other
 
     async def _is_renewed(self, hook: DrayHook) -> bool:
-        """Whether the connection has another token by now than the one that was refused."""
+        """Whether the connection now has another token than the refused one."""
         refused = hook.settings.token
         return (await hook.asettings()).token != refused
 
     def _report(self, error: Exception, lost_at: float) -> None:
-        """Log, once in a while, why nothing is known of what is waited for."""
+        """Log, at intervals, why the state of the awaited transfers is unknown."""
         now = time.monotonic()
         if now - self._reported_at < REPORT_SECONDS:
             return
         self._reported_at = now
         log.warning(
-            "connection %s: the endpoint cannot be asked since %.0f s, its transfers go on: %s",
+            "connection %s: the endpoint has not answered for %.0f s, its transfers continue: %s",
             self._conn_id,
             now - lost_at,
             error,
